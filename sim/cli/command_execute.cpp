@@ -31,10 +31,10 @@
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/read/policy_run.h"
-#include "sim/study/row/details.h"
-#include "sim/validation/compare_log.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/figures.h"
+#include "sim/validation/measured_log.h"
 #include "sim/validation/real_run.h"
 #include "sim/validation/validation_report.h"
 

@@ -32,7 +32,7 @@ void add_simulation_options(Command& command, SimulationOptions& options) {
 template <class Options>
 int run_bounded(int (*run)(const Options&, std::ostream&, std::ostream&, const std::atomic<bool>&),
                 const Options& options) {
-  constexpr int kRows = 2;  // at a time (sim/study/row/simulate.h), each of which may have helpers
+  constexpr int kRows = 2;  // at a time (sim/study/row/simulate.cpp), each of which may have helpers
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   bound_memory(memory_limit(options.max_memory_GB), kRows * std::max(cores, options.jobs));
   return run(options, std::cout, std::cerr, stop_on_interrupt());

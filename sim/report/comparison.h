@@ -1,7 +1,7 @@
 // Saved results: read again from what `study --out` wrote, and two of them held against each other.
 //
 // The ratio of a row is the speed of the second run over the first's, by seconds per token. Its interval is the
-// bootstrap of a study's speed-ups (sim/metrics/speedup.h), over the steps of both steps.csv: it is there where
+// bootstrap of a study's speed-ups (sim/metrics/metrics.h), over the steps of both steps.csv: it is there where
 // both runs trained the same documents.
 #pragma once
 

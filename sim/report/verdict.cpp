@@ -8,7 +8,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "policies/steps.h"
-#include "sim/study/row/judge.h"
+#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 namespace {

@@ -12,8 +12,7 @@
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
-#include "sim/study/row/plan_row.h"
-#include "sim/study/row/simulate.h"
+#include "sim/study/row/pipeline.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

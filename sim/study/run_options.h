@@ -65,7 +65,7 @@ struct RunStudyOptions {
   StepSettings steps;          // fidelity
   DetailOptions details;       // timelines and critical paths
   bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
-  bool find_fits = true;       // search what would make a row run that does not (row/fit.h)
+  bool find_fits = true;       // search what would make a row run that does not (row/fit.cpp)
   std::function<void(const std::string& label)> progress;  // called before each policy, never at once
   std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then
   const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted

@@ -11,11 +11,9 @@
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/metrics/speedup.h"
-#include "sim/study/provenance.h"
-#include "sim/study/row/details.h"
-#include "sim/study/row/judge.h"
+#include "sim/metrics/metrics.h"
 #include "sim/study/row/pipeline.h"
+#include "sim/study/study_inputs.h"
 
 namespace equipoise {
 namespace {

@@ -13,7 +13,7 @@
 #include "policies/base/parallel.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
-#include "sim/metrics/speedup.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/result_files.h"
 #include "sim/report/text_table.h"
 #include "sim/report/verdict.h"

@@ -14,7 +14,6 @@
 #include "policies/policy.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
-#include "sim/study/row/simulate.h"
 #include "sim/tune/bound.h"
 
 namespace equipoise {

@@ -1,4 +1,4 @@
-#include "sim/validation/compare_log.h"
+#include "sim/validation/measured_log.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
-#include "sim/study/row/simulate.h"
-#include "sim/validation/measured_log.h"
+#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 

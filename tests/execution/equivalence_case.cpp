@@ -5,7 +5,6 @@
 #include "policies/base/error.h"
 #include "sim/execution/executable_step.h"
 #include "sim/study/row/pipeline.h"
-#include "sim/study/row/simulate.h"
 
 namespace equipoise::testing {
 

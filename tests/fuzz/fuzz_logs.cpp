@@ -1,8 +1,8 @@
 // Logs that somebody else measured, by form, and their comparison with a simulation.
 #include <nlohmann/json.hpp>
 
-#include "sim/validation/compare_log.h"
 #include "sim/validation/figures.h"
+#include "sim/validation/measured_log.h"
 #include "sim/validation/validation_report.h"
 #include "tests/fuzz/law.h"
 #include "traces/formats/formats.h"

@@ -1,4 +1,4 @@
-#include "sim/study/row/details.h"
+#include "sim/study/row/pipeline.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,6 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/plan_metrics.h"
-#include "sim/study/row/simulate.h"
 #include "sim/study/study_result.h"
 #include "sim/timeline/timeline.h"
 

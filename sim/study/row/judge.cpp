@@ -1,4 +1,4 @@
-#include "sim/study/row/judge.h"
+#include "sim/study/row/pipeline.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,9 +5,6 @@
 #include "policies/base/error.h"
 #include "policies/loader.h"
 #include "sim/study/read/plan_file.h"
-#include "sim/study/row/details.h"
-#include "sim/study/row/fit.h"
-#include "sim/study/row/judge.h"
 
 namespace equipoise {
 namespace {

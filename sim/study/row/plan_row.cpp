@@ -1,4 +1,4 @@
-#include "sim/study/row/plan_row.h"
+#include "sim/study/row/pipeline.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,6 @@
 #include "sim/memory/derived_sizes.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/policy_run.h"
-#include "sim/study/row/simulate.h"
 
 namespace equipoise {
 namespace {

@@ -13,7 +13,7 @@
 #include "policies/policy.h"
 #include "sim/report/result_files.h"
 #include "sim/study/planned_memory.h"
-#include "sim/study/row/simulate.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
 #include "tests/scratch_folder.h"

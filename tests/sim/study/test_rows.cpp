@@ -5,7 +5,7 @@
 #include "policies/base/text.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
-#include "sim/study/row/fit.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "policies/base/random.h"
-#include "sim/metrics/speedup.h"
+#include "sim/metrics/metrics.h"
 
 using namespace equipoise;
 

@@ -3,7 +3,6 @@
 
 #include "policies/base/random.h"
 #include "sim/study/row/pipeline.h"
-#include "sim/study/row/simulate.h"
 #include "sim/tune/bound.h"
 #include "tests/sim/tune/tune_case.h"
 

@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "sim/validation/compare_log.h"
 #include "sim/validation/figures.h"
+#include "sim/validation/measured_log.h"
 
 using namespace equipoise;
 

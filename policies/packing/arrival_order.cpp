@@ -1,0 +1,314 @@
+// From arrival order: plain, padded and sorted batches, and packers that fill one pack after the other.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/base/random.h"
+#include "policies/least_loaded.h"
+#include "policies/packing/pack_length.h"
+#include "policies/packing/packing.h"
+#include "policies/steps.h"
+
+namespace equipoise {
+
+// Plain-4D (the baseline of WLB-LLM): the loader's windows as they are. Window i of a step goes to lane
+// i mod lanes; micro_batch_size consecutive windows of a lane are one micro-batch. Nothing is balanced and
+// nothing waits. O(slices).
+//
+// Every step has N micro-batches, so those of a short last batch may be empty. Document batches have no
+// windows: their concatenation is cut into windows here, the last one short.
+//
+// With a token budget there are no windows but whole documents in arrival order (TRL's and slime's batching).
+
+namespace {
+
+std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_t window) {
+  std::vector<std::vector<Slice>> windows;
+  for (std::size_t w = 0; w + 1 < batch.window_begin.size(); ++w) {
+    const auto first = batch.slices.begin();
+    windows.emplace_back(first + static_cast<std::ptrdiff_t>(batch.window_begin[w]),
+                         first + static_cast<std::ptrdiff_t>(batch.window_begin[w + 1]));
+  }
+  if (!batch.window_begin.empty()) return windows;
+
+  std::int64_t room = 0;
+  for (Slice rest : batch.slices) {
+    while (rest.tokens() > 0) {
+      if (room == 0) {
+        windows.emplace_back();
+        room = window;
+      }
+      const std::int64_t taken = std::min(room, rest.tokens());
+      windows.back().push_back({rest.document, rest.begin, rest.begin + taken});
+      rest.begin += taken;
+      room -= taken;
+    }
+  }
+  return windows;
+}
+
+// Whole slices in arrival order, as many a micro-batch as the budget holds.
+Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
+  const auto budget = static_cast<double>(options.of<TokenBudget>().tokens_per_micro_batch);
+  const std::vector<double> use = budget_use(batch.slices, options);
+  Bins bins;
+  double room = 0;
+  for (std::size_t i = 0; i < use.size(); ++i) {
+    if (bins.empty() || use[i] > room) {
+      bins.emplace_back();
+      room = budget;
+    }
+    bins.back().push_back(batch.slices[i]);
+    room -= use[i];
+  }
+  const auto round = static_cast<std::size_t>(std::int64_t{options.lanes} * options.lane_round);
+  bins.resize(std::max<std::size_t>(1, (bins.size() + round - 1) / round) * round);
+  return step_of_bins(std::move(bins), options);
+}
+
+}  // namespace
+
+Plan plan_plain(const PackingProblem& problem) {
+  const PackOptions& options = problem.options;
+  if (options.of<TokenBudget>().tokens_per_micro_batch > 0) {
+    Plan plan;
+    for (const GlobalBatch& batch : problem.batches) plan.steps.push_back(step_within_budget(batch, options));
+    return plan;
+  }
+  const std::int64_t micro_batches = micro_batches_of_step(options);
+  const std::int64_t window = window_tokens(options);
+  const auto lanes = static_cast<std::int64_t>(options.lanes);
+
+  Plan plan;
+  plan.steps.reserve(problem.batches.size());
+  for (const GlobalBatch& batch : problem.batches) {
+    std::vector<std::vector<Slice>> windows = windows_of(batch, window);
+    Step step = empty_step(options);
+    for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      const std::int64_t count = micro_batches / lanes + (lane < micro_batches % lanes ? 1 : 0);
+      step.lanes[at(lane)].micro_batches.resize(static_cast<std::size_t>(count));
+    }
+    // Where the micro-batches of a step were given by the user, its windows share them evenly.
+    const auto windows_here = static_cast<std::int64_t>(windows.size());
+    const std::int64_t per_micro_batch =
+        std::max(options.micro_batch_size,
+                 (windows_here + micro_batches - 1) / std::max<std::int64_t>(micro_batches, 1));
+    for (std::int64_t i = 0; i < windows_here; ++i) {
+      std::vector<MicroBatch>& lane = step.lanes[at(i % lanes)].micro_batches;
+      const auto place = static_cast<std::size_t>(i / lanes / per_micro_batch);
+      if (place >= lane.size()) lane.resize(place + 1);
+      std::vector<Slice>& slices = lane[place].slices;
+      std::vector<Slice>& from = windows[at(i)];
+      if (slices.empty()) {
+        slices = std::move(from);
+      } else {
+        slices.insert(slices.end(), from.begin(), from.end());
+      }
+    }
+    plan.steps.push_back(std::move(step));
+  }
+  return plan;
+}
+
+// Padded batches (the DeepSpeed baseline of Skrull, "random batching" in HBP): one document a sequence,
+// micro_batch_size of them in a micro-batch, all padded to its longest document. The padding is computed;
+// `pr` counts it. Sequences are dealt to the lanes in turn, as windows are by plain. O(n).
+
+namespace {
+
+// Whether a micro-batch has no room for another document: micro_batch_size of them, or a token budget, which
+// what is padded counts against.
+bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions& options) {
+  const std::int64_t budget = options.of<TokenBudget>().tokens_per_micro_batch;
+  const auto held = static_cast<std::int64_t>(micro_batch.slices.size());
+  if (budget == 0) return held >= std::max<std::int64_t>(1, options.micro_batch_size);
+  if (!options.of<PaddedOptions>().padding) return micro_batch.tokens() + next.tokens() > budget;
+  return (held + 1) * std::max(micro_batch.pad_each_to, next.tokens()) > budget;
+}
+
+// One document a sequence: sequence i goes to lane i mod lanes; consecutive sequences of a lane are a
+// micro-batch, each padded to its longest unless `padding` is off.
+Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
+  const bool padding = options.of<PaddedOptions>().padding;
+  Step step = empty_step(options);
+  const std::size_t lanes = step.lanes.size();
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    std::vector<MicroBatch>& lane = step.lanes[i % lanes].micro_batches;
+    if (lane.empty() || is_full(lane.back(), documents[i], options)) lane.emplace_back();
+    MicroBatch& micro_batch = lane.back();
+    micro_batch.slices.push_back(documents[i]);
+    if (padding) micro_batch.pad_each_to = std::max(micro_batch.pad_each_to, documents[i].tokens());
+  }
+  return step;
+}
+
+}  // namespace
+
+Plan plan_padded(const PackingProblem& problem) {
+  Plan plan;
+  plan.steps.reserve(problem.batches.size());
+  for (const GlobalBatch& batch : problem.batches) {
+    plan.steps.push_back(padded_step(batch.slices, problem.options));
+  }
+  return plan;
+}
+
+// Sorted batching (LongAlign): the whole set sorted by length (shortest first, stable), cut into consecutive
+// batches, the batches shuffled. Documents of a batch are alike, so padding is small; each micro-batch is
+// padded as by `padded`. A batch has documents_per_step documents; with window batches, as many as make the
+// loader's number of steps. The batch left short is marked as a tail. O(n).
+Plan plan_sorted(const PackingProblem& problem) {
+  const PackOptions& options = problem.options;
+  const SliceList set = whole_set(problem);
+  std::vector<Slice> sorted;
+  sorted.reserve(set.slices.size());
+  for (const std::uint32_t i : shortest_first(set.lengths)) sorted.push_back(set.slices[i]);
+
+  const std::size_t steps = std::max<std::size_t>(1, problem.batches.size());
+  const std::size_t size = options.documents_per_step > 0
+                               ? static_cast<std::size_t>(options.documents_per_step)
+                               : std::max<std::size_t>(1, (sorted.size() + steps - 1) / steps);
+  std::vector<std::size_t> begins;
+  for (std::size_t begin = 0; begin < sorted.size(); begin += size) begins.push_back(begin);
+  if (options.shuffle) {
+    SplitMix64 random(options.seed);
+    shuffle(begins, random);
+  }
+  Plan plan;
+  plan.steps.reserve(begins.size());
+  for (const std::size_t begin : begins) {
+    const std::size_t count = std::min(size, sorted.size() - begin);
+    plan.steps.push_back(padded_step(std::span(sorted).subspan(begin, count), options));
+    plan.steps.back().tail = count < size;
+  }
+  return plan;
+}
+
+// Packers that fill one pack after the other: next-fit in shuffled or in data order, and what papers make of
+// it.
+
+namespace {
+
+struct Pooled {
+  std::uint32_t document;
+  std::uint32_t tokens;
+};
+
+}  // namespace
+
+std::vector<std::uint32_t> shuffled_order(std::size_t count, Shuffler random) {
+  std::vector<std::uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0U);
+  if (random != nullptr) shuffle(order, *random);
+  return order;
+}
+
+// Random packing (the "random" row of HBP's tables): shuffle, then next-fit to the pack length. O(n).
+Packs pack_random(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random) {
+  Packs packs;
+  packs.item = shuffled_order(lengths.size(), random);
+  std::int64_t room = capacity;
+  for (std::size_t i = 0; i < packs.item.size(); ++i) {
+    const std::int64_t tokens = lengths[packs.item[i]];
+    if (tokens > room) {
+      packs.begin.push_back(static_cast<std::uint32_t>(i));
+      room = capacity;
+    }
+    room -= tokens;
+  }
+  if (!packs.item.empty()) packs.close();
+  return packs;
+}
+
+// LongAlign's packing: next-fit in data order. LongAlign also weights the loss of each packed sequence, which
+// does not change what a step computes. O(n).
+Packs pack_next_fit(std::span<const std::int64_t> lengths, std::int64_t capacity) {
+  return pack_random(lengths, capacity, nullptr);
+}
+
+// Iterative sampling and filtering (HBP's default packer, after Llama-3's and others' data pipelines):
+// `rounds` times, shuffle the pool, next-fit it in pool order, keep the packs that reach the threshold (pack
+// length - 128) and return the others to the pool in order. The last round keeps all. O(rounds * n), in
+// place: the pool is one array that shrinks.
+std::int64_t isf_threshold(std::int64_t given, std::int64_t capacity) {
+  return given >= 0 ? given : capacity - 128;
+}
+
+Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int rounds,
+               std::int64_t threshold, Shuffler random) {
+  if (rounds < 1) throw UserError("rounds: expected a number >= 1, found " + std::to_string(rounds));
+  std::vector<Pooled> pool(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    pool[i] = {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(lengths[i])};
+  }
+  Packs packs;
+  packs.item.reserve(lengths.size());
+  for (int round = 1; !pool.empty(); ++round) {
+    const bool last = round >= rounds;
+    if (random != nullptr) shuffle(pool, *random);
+    std::size_t returned = 0;
+    for (std::size_t begin = 0; begin < pool.size();) {
+      std::int64_t tokens = 0;
+      std::size_t end = begin;
+      while (end < pool.size() && tokens + pool[end].tokens <= capacity) tokens += pool[end++].tokens;
+      if (last || tokens >= threshold) {
+        for (std::size_t i = begin; i < end; ++i) packs.item.push_back(pool[i].document);
+        packs.close();
+      } else {
+        for (std::size_t i = begin; i < end; ++i) pool[returned++] = pool[i];
+      }
+      begin = end;
+    }
+    pool.resize(returned);
+  }
+  return packs;
+}
+
+Plan plan_isf(const PackingProblem& problem) {
+  const SliceList set = whole_set(problem);
+  SplitMix64 random(problem.options.seed);
+  const std::int64_t capacity = pack_length(problem.options);
+  const IsfOptions& isf = problem.options.of<IsfOptions>();
+  const Packs packs = pack_isf(set.lengths, capacity, isf.rounds, isf_threshold(isf.threshold, capacity),
+                               problem.options.shuffle ? &random : nullptr);
+  return plan_of_mixed_packs(set.slices, packs, problem.options, random);
+}
+
+// DP-balanced packing (Megatron-Core's sequence-packing scheduler): next-fit in arrival order, then the
+// number of packs is raised to a multiple of the lanes, so that every data-parallel rank gets as many. The
+// last pack gives up its last document, again and again while it has more than one, then the pack before it;
+// each becomes a pack of its own at the end. O(n).
+//
+// Megatron packs one global batch at a time and fails when there is nothing left to move; here the set is
+// packed at once, as by the other packers of one length, and the last step is left uneven then.
+Packs pack_dp_balanced(std::span<const std::int64_t> lengths, std::int64_t capacity, std::size_t lanes) {
+  const Packs packed = pack_next_fit(lengths, capacity);
+  std::size_t wanted = (lanes - packed.size() % lanes) % lanes;
+  std::vector<std::size_t> kept(packed.size());
+  for (std::size_t p = 0; p < packed.size(); ++p) kept[p] = packed.of(p).size();
+  std::vector<std::uint32_t> moved;
+  for (std::size_t p = packed.size(); p-- > 0 && wanted > 0;) {
+    for (; wanted > 0 && kept[p] > 1; --wanted) moved.push_back(packed.of(p)[--kept[p]]);
+  }
+  Packs packs;
+  packs.item.reserve(lengths.size());
+  for (std::size_t p = 0; p < packed.size(); ++p) {
+    const std::span<const std::uint32_t> items = packed.of(p).first(kept[p]);
+    packs.item.insert(packs.item.end(), items.begin(), items.end());
+    packs.close();
+  }
+  for (const std::uint32_t item : moved) {
+    packs.item.push_back(item);
+    packs.close();
+  }
+  return packs;
+}
+
+}  // namespace equipoise
