@@ -23,10 +23,11 @@ class Runner:
     threads share what was run.
     """
 
-    def __init__(self, program, log=sys.stderr, keep=None):
+    def __init__(self, program, log=sys.stderr, keep=None, ignore_memory=True):
         self.program = program
         self.keep = Path(keep) if keep else None  # what was run is kept there, by the program's content
         self.log = log
+        self.ignore_memory = ignore_memory  # times of rows that do not fit, too
         self.seed = 0
         self.done = {}
         self.lock = threading.Lock()
@@ -114,7 +115,7 @@ class Runner:
         trace = assignments.get("trace", json.loads((STUDIES / f"{study}.json").read_text())["trace"])
         if "distribution" in trace and ("trace" not in assignments or "seed" not in trace):
             assignments["trace"] = {**trace, "seed": self.seed}
-        name = json.dumps([study, policies, assignments], sort_keys=True)
+        name = json.dumps([study, policies, assignments, self.ignore_memory], sort_keys=True)
         return self.once(name, lambda: self.kept(name, lambda: self._run(study, policies, assignments)))
 
     def _run(self, study, policies, assignments):
@@ -128,7 +129,8 @@ class Runner:
             own = json.dumps(content)
             path = Path(self.folder.name) / f"{study}-{digest(own.encode())}.json"
             self.once(str(path), lambda: path.write_text(own))
-        command = ["study", str(path), "--format", "json", "--quiet", "--ignore-memory", "--jobs", "1"]
+        command = ["study", str(path), "--format", "json", "--quiet", "--jobs", "1"]
+        command += ["--ignore-memory"] if self.ignore_memory else []
         for key, value in assignments.items():
             command += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
         began = time.monotonic()

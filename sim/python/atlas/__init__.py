@@ -1,0 +1,1 @@
+"""The atlas: which policy where, why, and how far from the bound."""

@@ -1,0 +1,71 @@
+"""A cell of the atlas: one job on one trace, every policy at its best."""
+
+from dataclasses import dataclass
+
+from papers.runner import seconds_per_token
+
+from .settings import rows
+
+INTERLEAVED = "parallel__virtual_pipeline"
+
+
+@dataclass(frozen=True)
+class Best:
+    """A policy's fastest row."""
+
+    label: str
+    seconds: float  # per token
+    metrics: dict
+
+
+@dataclass(frozen=True)
+class Cell:
+    job: str
+    trace: str
+    best: dict  # of each policy that runs: Best
+    reasons: dict  # of each that does not: why
+
+    def speedup(self, policy):
+        """Over plain, each at its best; None where the policy does not run."""
+        found = self.best.get(policy)
+        return self.best["plain"].seconds / found.seconds if found else None
+
+    def ranking(self):
+        return sorted(self.best, key=lambda policy: self.best[policy].seconds)
+
+
+def cell_of(runner, job, trace, lengths):
+    """Runs the job's study with the rows of all policies; where it has model chunks, without them, too, as many policies make
+    numbers of micro-batches that an interleaved schedule does not take. The fastest of a policy's rows stands for it."""
+    entries, policy_of = rows()
+    best, reasons = {}, {}
+    for keys in variants(job):
+        summary = runner.summary(job.base, entries, trace=lengths, **keys)
+        for found in summary["policies"]:
+            policy = policy_of[found["label"]]
+            seconds = seconds_per_token(summary, found["label"])
+            if found["status"] != "ok" or not seconds:
+                reasons.setdefault(policy, found["reason"])
+            elif policy not in best or seconds < best[policy].seconds:
+                best[policy] = Best(found["label"], seconds, found["metrics"])
+    return Cell(job.name, trace, best, {p: why for p, why in reasons.items() if p not in best})
+
+
+def variants(job):
+    keys = {key.replace(".", "__"): value for key, value in job.keys.items()}
+    return [keys] if job.chunks == 1 else [keys, {**keys, INTERLEAVED: 1}]
+
+
+def what_plain_loses(cell):
+    """The largest share of a step of plain that a balancer could win back, in words."""
+    metrics = cell.best["plain"].metrics
+    exposed = metrics["exposed_comm_ratio"]
+    losses = {
+        "pipeline": metrics["bubble_ratio"],
+        "CP exchange": exposed["cp"],
+        "experts' exchange": exposed["ep"],
+        "CP ranks uneven": 1 - 1 / metrics["cp_imbalance"],
+        "recompute": metrics["recompute_ratio"],
+    }
+    worst = max(losses, key=lambda name: losses[name] or 0)
+    return f"{worst} {100 * losses[worst]:.0f} %"
