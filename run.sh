@@ -4,12 +4,13 @@
 #   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
 #   ./run.sh measured RUNS.json | --distca FOLDER                  measured steps with known lengths beside simulated ones
+#   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -100,17 +101,10 @@ case "${1:-}" in
     build/release/bin/equipoise study "$study" --out "$out" "$@"
     echo "results: $out/report.html (to look at), summary.json, steps.csv, plan.json" >&2
     ;;
-  papers)
-    shift
+  papers | measured | atlas)
     install_missing
     build release equipoise
-    PYTHONPATH=sim/python python3 -m papers "$@"
-    ;;
-  measured)
-    shift
-    install_missing
-    build release equipoise
-    PYTHONPATH=sim/python python3 -m measured "$@"
+    PYTHONPATH=sim/python python3 -m "$@"
     ;;
   wheel)
     install_missing

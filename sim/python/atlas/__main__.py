@@ -1,12 +1,13 @@
 """Which policy where: every policy on every trace and job.
 
   python3 -m atlas                                  prints the page
-  python3 -m atlas --write                          writes ATLAS.md and its picture
+  python3 -m atlas --write                          writes ATLAS.md and its picture; --check compares them
   python3 -m atlas --keep FOLDER --share i/n        runs every n-th cell from cell i, for the others to find in FOLDER
 """
 
 import argparse
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def main():
     parser.add_argument("--keep", metavar="FOLDER", help="what was run is kept there and not run again")
     parser.add_argument("--share", type=share_of, metavar="i/n", help="with --keep: only every n-th cell, from cell i (0 is the first)")
     parser.add_argument("--write", action="store_true", help="write ATLAS.md and atlas.svg")
+    parser.add_argument("--check", action="store_true", help="exit 1 where ATLAS.md says something else")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
     args = parser.parse_args()
     if args.share and not args.keep:
@@ -46,8 +48,11 @@ def main():
         return
     version = subprocess.run([args.program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
     text = page(cells, version)
+    written = HERE.parent / "ATLAS.md"
+    if args.check:
+        sys.exit(0 if written.read_text(encoding="utf-8") == text else f"error: {written} is not what the program says now: --write")
     if args.write:
-        (HERE.parent / "ATLAS.md").write_text(text, encoding="utf-8")
+        written.write_text(text, encoding="utf-8")
         (HERE / "atlas.svg").write_text(svg(cells), encoding="utf-8")
     else:
         print(text)
