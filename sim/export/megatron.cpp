@@ -207,6 +207,7 @@ constexpr Gap kGaps[] = {
      "ranks are ordered tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp"},
     {"recompute",
      [](Row r) -> std::string {
+       if (r.row.run.recompute_by_stage) return "by stage and micro-batch";
        if (r.layout().recompute != Recompute::layers) return "";
        const std::vector<int> layers = r.recomputed_of_stages();
        if (std::equal(layers.begin() + 1, layers.end(), layers.begin())) return "";

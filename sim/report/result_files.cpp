@@ -28,7 +28,7 @@ json slices_json(const std::vector<Slice>& slices) {
 
 // Checkpointed layers of the stage that has the most.
 int layers_of_stage(const MicroBatch& m, const RecomputedLayers* recomputed) {
-  if (recomputed != nullptr) return recomputed->of_fullest_stage(m.recompute_layers);
+  if (recomputed != nullptr) return recomputed->of_fullest_stage(m);
   return m.recompute_layers == kStudyRecompute ? 0 : m.recompute_layers;
 }
 
@@ -38,6 +38,7 @@ json micro_batch_json(const MicroBatch& m, const RecomputedLayers* recomputed) {
   node["tokens"] = m.tokens();
   node["recompute_layers"] = layers_of_stage(m, recomputed);
   if (m.recompute_layers != kStudyRecompute) node["recompute_layers_of_model"] = m.recompute_layers;
+  if (!m.recompute_by_stage.empty()) node["recompute_by_stage"] = m.recompute_by_stage;
   if (m.chunk.sequence >= 0)
     node["chunk"] = {{"sequence", m.chunk.sequence}, {"index", m.chunk.index}, {"count", m.chunk.count}};
   if (!m.placement.empty()) node["placement"] = m.placement;

@@ -72,6 +72,7 @@ json policy_entry(const MatrixCase& c) {
   if (by_degree) entry["tokens_per_rank"] = 64;
   if (c.policy == "chunkflow")
     entry.update({{"chunk_size", kChunk}, {"keep", c.keep}, {"strict_keep", c.strict_keep}});
+  if (c.recompute == "by-stage") entry.update({{"recompute", "auto"}, {"recompute_by_stage", true}});
   if (c.policy == "sequence-slices")
     entry.update({{"slices", c.slices}, {"slice_by", c.seed % 3 == 0 ? "tokens" : "work"}});
   if (c.policy == "wlb" || c.policy == "varlen-solver")
@@ -103,7 +104,8 @@ json MatrixCase::to_json() const {
     parallel["context_inner"] = inner;
     parallel["context_placement"] = seed % 2 == 0 ? "inner-first" : "outer-first";
   }
-  parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(recompute);
+  const bool by_stage = recompute == "by-stage";  // a row's own
+  parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(by_stage ? "none" : recompute);
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
   if (count_ends) parallel["count_embedding_and_head"] = true;
   const json batch = batch_of(*this);
@@ -112,6 +114,8 @@ json MatrixCase::to_json() const {
   json study = tiny_study(parallel, policy_entry(*this), batch,
                           random_lengths(seed, takes_documents(*this) ? 1 : tokens, documents));
   study["model"]["tied_embeddings"] = tied;
+  if (by_stage)  // the reserve and 0.3 to 1.2 MB: for all layers, some or none
+    study["cluster"]["memory_GB"] = 3.758097 + 0.0003 * static_cast<double>(1 + seed % 4);
   study["model"]["kv_heads"] = kv_heads;
   if (interleaves(*this) && pipeline == 4)
     study["model"]["layers"] = 8;
@@ -268,7 +272,7 @@ void add_slices(Matrix& matrix) {
           c.pipeline = pipeline;
           c.context = context;
           c.shard = matrix.size() % 2 == 0 ? "per-sequence" : "per-document";
-          c.recompute = kRecompute[matrix.size() / 2 % 4];
+          c.recompute = matrix.size() % 3 == 0 ? "by-stage" : kRecompute[matrix.size() / 2 % 4];
           matrix.add_forms(c);
         }
 }

@@ -18,6 +18,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "tile") return false;  // the profile prices its kernels' own tiles
   // hbp chooses it with its groups (Algorithm 1).
   if (key == "recompute" && run.chooses_groups()) return false;
+  if (key == "recompute_by_stage") return !run.has_recompute || run.recompute == Recompute::automatic;
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
@@ -118,6 +119,7 @@ std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
 }
 
 std::string idle_key_note(const PolicyRun& run, const std::string& key) {
+  if (key == "recompute_by_stage") return no_effect(key, "with recompute auto");
   if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
     return no_effect(key, row->acts_when);

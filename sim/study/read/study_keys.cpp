@@ -194,7 +194,8 @@ ordered_json recompute_schema() {
 }
 
 constexpr Key<Layout> kParallelKeys[] = {
-    integer<&Layout::tensor>("tensor", 1, kMostGpus, "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
+    integer<&Layout::tensor>("tensor", 1, kMostGpus,
+                             "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
     integer<&Layout::context>("context", 1, kMostGpus, "CP: GPUs that share the tokens of a micro-batch"),
     integer<&Layout::pipeline>("pipeline", 1, kMostGpus, "PP: stages that share the layers"),
     integer<&Layout::data>("data", 1, kMostGpus, "DP: replicas that share the global batch"),
@@ -320,6 +321,8 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
     text<&PolicyRun::schedule>("schedule", "Pipeline schedule of this policy; the study's by default"),
     choice<&PolicyRun::cost>("cost", kCostKindNames, "What a document weighs when packing"),
     other<PolicyRun>("recompute", recompute_schema, ""),
+    flag<&PolicyRun::recompute_by_stage>(
+        "recompute_by_stage", "Recompute auto chooses layers for each micro-batch and stage (InfiniPipe)"),
     other<PolicyRun>("published", published_schema,
                      "What a paper printed for this row, shown beside ours; one object, or one a source"),
 };
@@ -361,7 +364,8 @@ constexpr Key<Study> kStudyKeys[] = {
 };
 
 template <class Options>
-void add_parameters(std::span<const Parameter<Options>> rows, const Options& defaults, ordered_json& properties) {
+void add_parameters(std::span<const Parameter<Options>> rows, const Options& defaults,
+                    ordered_json& properties) {
   for (const Parameter<Options>& row : rows) {
     const std::string key(row.key);
     if (properties.contains(key)) continue;
@@ -378,7 +382,8 @@ void walk(const ordered_json& schema, const std::string& path, const ordered_jso
   constexpr std::string_view kPlace = "#/definitions/";
   if (schema.contains("$ref")) {
     const std::string name = schema["$ref"].get<std::string>().substr(kPlace.size());
-    if (name != "figure") walk(definitions[name], path, definitions, visit);  // COLUMNS.md says what those are
+    if (name != "figure")
+      walk(definitions[name], path, definitions, visit);  // COLUMNS.md says what those are
     return;
   }
   if (schema.contains("anyOf"))
