@@ -134,7 +134,8 @@ json derived_json(const PolicyRun& run) {
   const std::int64_t most = run.pack.max_tokens;
   if (!run.says("bucket_size") && bucket > 0) node["bucket_size"] = bucket;
   if (!run.says("max_tokens") && most > 0) node["max_tokens"] = most;
-  if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups)
+  if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups &&
+      !run.recompute_by_stage)
     node["recompute_layers"] = run.recompute_layers;
   for (const GroupCandidate& c : run.pack.candidates)
     node["candidates"].push_back({{"length", c.length},

@@ -309,8 +309,8 @@ ordered_json published_schema() {
 
 constexpr Key<PolicyRun> kPolicyKeys[] = {
     other<PolicyRun>("name", text_schema,
-                     "A packing policy (`equipoise list policies`), a preset (plain-4d, fixed-4d, wlb-llm), "
-                     "or plan: a plan made elsewhere")
+                     "A packing policy (`equipoise list policies`), a preset (plain-4d, fixed-4d, wlb-llm, "
+                     "seq1f1b, slimpipe), or plan: a plan made elsewhere")
         .must_be("the name of a policy"),
     other<PolicyRun>("file", filled_text_schema,
                      "plan: its file (equipoise.plan/1 or equipoise.plans/1), relative to the study"),
