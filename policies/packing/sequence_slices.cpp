@@ -12,21 +12,22 @@
 //     more than T or holds more than C tokens.
 //   - The others are packed whole into the fewest micro-batches of C tokens (ChunkFlow's rule). Each takes at
 //     most T: together documents take less than one of the sum of their lengths.
-// Cut i of n is the first token at which W reaches i / n of the document's, so that a slice is off by less
-// than the work of one token. `slice_by: tokens` is the same with W(t) = t.
-// Example, W(t) = t^2, L = 8, k = 4: cuts at W = 16, 32, 48 of 64, so at 4, 6, 7 tokens: slices of 4, 2, 1, 1
-// tokens that take 16, 20, 13, 15.
+// Cuts are at multiples of 2 x CP tokens: every slice but the last is shared out over the CP ranks without
+// padding, which later slices would have to see past. Cut i of n is the first multiple at which W reaches i /
+// n of the document's, so that a slice is off by less than the work of so many tokens. `slice_by: tokens` is
+// the same with W(t) = t. Example, W(t) = t^2, L = 16, k = 4, CP 1: cuts at W = 64, 128, 192 of 256, so at 8,
+// 12, 14 tokens: slices of 8, 4, 2, 2 tokens that take 64, 80, 52, 60.
 //
 // Documents with the most slices come first, ties by document; packed ones follow. The pipeline is furthest
 // ahead of its backwards while it has the longest documents, and then holds less and less (InfiniPipe's
 // execution order). Lanes: units heaviest first, by W, to the least loaded lane. Where micro-batches come in
 // rounds (interleaved), a lane's last ones are empty.
 //
-// Departures. Seq1F1B gives every sequence k slices and packs nothing. InfiniPipe cuts all documents where the
-// longest is cut and fills the slice that is left of each with short documents; here a document's slices are
-// even, and none shares its micro-batch. InfiniPipe also runs several pipelines a step and chooses recompute
-// by stage and slice, SlimPipe lets stages exchange attention so that slices of equal tokens take equal time:
-// none of that is here.
+// Departures. Seq1F1B gives every sequence k slices and packs nothing. InfiniPipe cuts all documents where
+// the longest is cut and fills the slice that is left of each with short documents; here a document's slices
+// are even, and none shares its micro-batch. InfiniPipe also runs several pipelines a step and chooses
+// recompute by stage and slice, SlimPipe lets stages exchange attention so that slices of equal tokens take
+// equal time: none of that is here.
 //
 // O(n log n) for n documents, and log2 L calls of the cost for all cuts of a batch together.
 #include <algorithm>
@@ -68,22 +69,32 @@ struct Long {
   std::int64_t count = 0;
 };
 
-// Ends of the slices of all documents, one after the other, in tokens from the document's begin. Every slice
-// holds a token. All cuts are found at once, by bisection.
-std::vector<std::int64_t> equal_cuts(std::span<const Long> documents, const Workload& workload) {
+std::int64_t steps_of(std::int64_t tokens, std::int64_t step) {
+  return (tokens + step - 1) / step;
+}
+
+// Ends of the slices of all documents, one after the other, in tokens from the document's begin: multiples of
+// `step`, or the document's end, and no slice is empty. All cuts are found at once, by bisection.
+std::vector<std::int64_t> equal_cuts(std::span<const Long> documents, const Workload& workload,
+                                     std::int64_t step) {
   std::vector<double> targets;
-  std::vector<std::int64_t> below, reached;  // W(below) < target <= W(reached)
+  std::vector<std::int64_t> below, reached, end;  // in steps, W(below) < target <= W(reached); in tokens
   for (const Long& d : documents)
     for (std::int64_t i = 1; i <= d.count; ++i) {
       targets.push_back(d.work * as_double(i) / as_double(d.count));
-      below.push_back(i < d.count ? 0 : d.slice.tokens() - 1);
-      reached.push_back(d.slice.tokens());
+      end.push_back(d.slice.tokens());
+      reached.push_back(steps_of(end.back(), step));
+      below.push_back(i < d.count ? 0 : reached.back() - 1);
     }
-  std::vector<std::int64_t> middle(targets.size());
+  const auto tokens_at = [&](std::size_t c, std::int64_t steps) { return std::min(steps * step, end[c]); };
+  std::vector<std::int64_t> middle(targets.size()), tokens(targets.size());
   std::vector<double> work(targets.size());
   for (bool open = true; open;) {
-    for (std::size_t c = 0; c < targets.size(); ++c) middle[c] = below[c] + (reached[c] - below[c] + 1) / 2;
-    workload.of(middle, work);
+    for (std::size_t c = 0; c < targets.size(); ++c) {
+      middle[c] = below[c] + (reached[c] - below[c] + 1) / 2;
+      tokens[c] = tokens_at(c, middle[c]);
+    }
+    workload.of(tokens, work);
     open = false;
     for (std::size_t c = 0; c < targets.size(); ++c) {
       if (reached[c] - below[c] <= 1) continue;
@@ -94,22 +105,25 @@ std::vector<std::int64_t> equal_cuts(std::span<const Long> documents, const Work
   std::size_t c = 0;
   for (const Long& d : documents) {
     std::int64_t before = 0;
-    for (std::int64_t left = d.count - 1; left >= 0; --left, ++c)
-      before = reached[c] = std::clamp(reached[c], before + 1, d.slice.tokens() - left);
+    for (std::int64_t left = d.count - 1; left >= 0; --left, ++c) {
+      before = std::clamp(reached[c], before + 1, steps_of(end[c], step) - left);
+      tokens[c] = tokens_at(c, before);
+    }
   }
-  return reached;
+  return tokens;
 }
 
 class Slicer {
  public:
-  Slicer(const GlobalBatch& batch, const Workload& workload, std::int64_t slices) : workload_(workload) {
+  Slicer(const GlobalBatch& batch, const Workload& workload, std::int64_t slices, std::int64_t step)
+      : workload_(workload), step_(step) {
     std::int64_t longest = 0;
     for (const Slice& slice : batch.slices) longest = std::max(longest, slice.tokens());
     if (longest == 0) return;
     const double work = work_of_tokens(longest, workload);
-    const std::int64_t most = std::min(slices, longest);
+    const std::int64_t most = std::min(slices, steps_of(longest, step));
     const Long all{{0, 0, longest}, work, most};
-    const std::int64_t capacity = equal_cuts({&all, 1}, workload).front();
+    const std::int64_t capacity = equal_cuts({&all, 1}, workload, step).front();
     for (const Slice& slice : batch.slices) {
       if (slice.tokens() <= capacity) {
         short_.push_back(slice);
@@ -117,7 +131,8 @@ class Slicer {
       }
       const double own = work_of_tokens(slice.tokens(), workload);
       const auto count = static_cast<std::int64_t>(std::ceil(own / work * as_double(most) * (1 - kRounding)));
-      long_.push_back({slice, own, std::clamp<std::int64_t>(count, 2, most)});
+      long_.push_back(
+          {slice, own, std::clamp<std::int64_t>(count, 2, std::min(most, steps_of(slice.tokens(), step)))});
     }
     std::stable_sort(long_.begin(), long_.end(),
                      [](const Long& a, const Long& b) { return a.count > b.count; });
@@ -126,7 +141,7 @@ class Slicer {
 
   // Weights are work.
   [[nodiscard]] std::vector<Unit> units() const {
-    const std::vector<std::int64_t> ends = equal_cuts(long_, workload_);
+    const std::vector<std::int64_t> ends = equal_cuts(long_, workload_, step_);
     std::vector<Unit> units;
     std::size_t cut = 0;
     for (const Long& document : long_) {
@@ -146,6 +161,7 @@ class Slicer {
   static constexpr double kRounding = 1e-12;  // n T is n slices, not n + 1
 
   const Workload& workload_;
+  std::int64_t step_;
   std::int64_t capacity_ = 0;
   std::vector<Long> long_;
   std::vector<Slice> short_;
@@ -165,10 +181,11 @@ Plan plan_sequence_slices(const PackingProblem& problem) {
   if (own.slices < 1) throw UserError("slices: expected a number >= 1, found " + std::to_string(own.slices));
   const TokenCount tokens;
   const Workload& workload = own.slice_by == SliceBy::tokens ? tokens : problem.workload;
+  const std::int64_t step = 2 * std::int64_t{std::max(1, problem.options.context)};
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
-    plan.steps.push_back(step_of_units(Slicer(batch, workload, own.slices).units(), problem.options));
+    plan.steps.push_back(step_of_units(Slicer(batch, workload, own.slices, step).units(), problem.options));
     fill_rounds(plan.steps.back(), problem.options.lane_round);
   }
   return plan;

@@ -304,32 +304,37 @@ double square(std::int64_t tokens) {
 
 TEST_CASE(
     "sequence-slices cuts documents into slices of equal work and packs short ones to a slice's tokens") {
-  // W(t) = t^2. The longest, 8 tokens in 4 slices: W reaches 16, 32 and 48 of 64 at tokens 4, 6 and 7. A
-  // slice takes T = 16 and holds at most 4 tokens. The document of 5 takes 25: two slices of 12.5, cut at 4.
-  // Those of 3 and 1 fill one micro-batch of 4 tokens.
-  const auto batches = document_batches({{3, 5, 8, 1}});
+  // W(t) = t^2, cuts at even tokens. The longest, 16 tokens in 4 slices: W reaches 64, 128 and 192 of 256 at
+  // tokens 8, 12 and 14. A slice takes T = 64 and holds at most 8 tokens. The document of 10 takes 100: two
+  // slices of 50, cut at 8. Those of 6 and 2 fill one micro-batch of 8 tokens.
+  const auto batches = document_batches({{6, 10, 16, 2}});
   using Texts = std::vector<std::string>;
   CHECK(slices_of(plan_of("sequence-slices", batches, in_slices(4)).steps[0].lanes[0]) ==
-        Texts{"2 [0, 4)", "2 [4, 6)", "2 [6, 7)", "2 [7, 8)", "1 [0, 4)", "1 [4, 5)", "0 [0, 3) + 3 [0, 1)"});
-  // By tokens a slice holds 2: 3 tokens are two slices, 5 are three, cut at 2 and 4 (5/3 and 10/3, rounded
+        Texts{"2 [0, 8)", "2 [8, 12)", "2 [12, 14)", "2 [14, 16)", "1 [0, 8)", "1 [8, 10)",
+              "0 [0, 6) + 3 [0, 2)"});
+  // By tokens a slice holds 4: 6 tokens are two slices, 10 are three, cut at 4 and 8 (10/3 and 20/3, rounded
   // up).
   CHECK(slices_of(plan_of("sequence-slices", batches, in_slices(4, SliceBy::tokens)).steps[0].lanes[0]) ==
-        Texts{"2 [0, 2)", "2 [2, 4)", "2 [4, 6)", "2 [6, 8)", "1 [0, 2)", "1 [2, 4)", "1 [4, 5)", "0 [0, 2)",
-              "0 [2, 3)", "3 [0, 1)"});
-  // More slices than tokens: one token each, T = 8. 25 of work are four slices, 9 are two, and one token is
+        Texts{"2 [0, 4)", "2 [4, 8)", "2 [8, 12)", "2 [12, 16)", "1 [0, 4)", "1 [4, 8)", "1 [8, 10)",
+              "0 [0, 4)", "0 [4, 6)", "3 [0, 2)"});
+  // More slices than pairs of tokens: two each, T = 32. 100 of work are four slices, 36 two, 2 tokens are
   // left.
   CHECK(plan_of("sequence-slices", batches, in_slices(100)).steps[0].lanes[0].micro_batches.size() == 15);
-  // Rounds of 4 in each of two lanes; 64 of work to the first, 25 + 10 to the second. The last ones are
+  // On two CP ranks cuts are at multiples of 4.
+  PackOptions ranks = in_slices(4);
+  ranks.context = 2;
+  CHECK(slices_of(plan_of("sequence-slices", batches, ranks).steps[0].lanes[0]).front() == "2 [0, 4)");
+  // Rounds of 4 in each of two lanes; 256 of work to the first, 100 + 40 to the second. The last ones are
   // empty.
   PackOptions rounds = in_slices(4);
   rounds.lanes = 2;
   rounds.lane_round = 4;
   const Step step = plan_of("sequence-slices", batches, rounds).steps[0];
-  CHECK(slices_of(step.lanes[0]) == Texts{"2 [0, 4)", "2 [4, 6)", "2 [6, 7)", "2 [7, 8)"});
-  CHECK(slices_of(step.lanes[1]) == Texts{"1 [0, 4)", "1 [4, 5)", "0 [0, 3) + 3 [0, 1)", ""});
+  CHECK(slices_of(step.lanes[0]) == Texts{"2 [0, 8)", "2 [8, 12)", "2 [12, 14)", "2 [14, 16)"});
+  CHECK(slices_of(step.lanes[1]) == Texts{"1 [0, 8)", "1 [8, 10)", "0 [0, 6) + 3 [0, 2)", ""});
 }
 
-TEST_CASE("slices of a document differ by less than a token's work, and none is above the longest's") {
+TEST_CASE("slices of a document differ by less than two tokens' work, and none is above the longest's") {
   SplitMix64 random(5);
   for (int round = 0; round < 1000; ++round) {
     CAPTURE(round);
@@ -339,22 +344,22 @@ TEST_CASE("slices of a document differ by less than a token's work, and none is 
     PackOptions options = in_slices(slices);
     options.lanes = 1 + static_cast<int>(random.next() % 3);
     const Plan plan = plan_of("sequence-slices", document_batches({lengths}), options);
-    const double token = square(longest) - square(longest - 1);  // the most that one can take
-    const double most = square(longest) / static_cast<double>(std::min(slices, longest));
+    const double pair = square(longest) - square(std::max<std::int64_t>(0, longest - 2));  // two of them
+    const double most = square(longest) / static_cast<double>(std::min(slices, (longest + 1) / 2));
     bool cut = false;
     for (const Lane& lane : plan.steps[0].lanes)
       for (const MicroBatch& m : lane.micro_batches) {
         double work = 0;
         for (const Slice& s : m.slices) work += square(s.end) - square(s.begin);
-        CHECK(work < most + token);
+        CHECK(work < most + pair);
         if (m.chunk.count == 1) continue;
         cut = true;
         const auto length = lengths[static_cast<std::size_t>(m.chunk.sequence)];
         const double even = square(length) / m.chunk.count;
-        CHECK(work > even - token);
-        CHECK(work < even + token);
+        CHECK(work > even - pair);
+        CHECK(work < even + pair);
       }
-    CHECK(cut == (slices > 1 && longest > 1));
+    CHECK(cut == (slices > 1 && longest > 2));
   }
 }
 
