@@ -194,7 +194,7 @@ void note_offload(std::string_view, bool, const Study& study, std::vector<std::s
 }
 
 // Of the layout's key and of those of the rows.
-void note_selective(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+void note_recompute(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
   const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
     return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
   });
@@ -202,6 +202,9 @@ void note_selective(std::string_view, bool, const Study& study, std::vector<std:
     notes.emplace_back(
         "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
         "forward once more, as it does in Megatron-LM; take none, modules or layers");
+  for (const PolicyRun& run : study.policies)  // where the row itself says none, that is noted with its keys
+    if (run.recompute_by_stage && !run.has_recompute && study.layout.recompute != Recompute::automatic)
+      notes.push_back(run.label + ": " + no_effect("recompute_by_stage", "with recompute auto"));
 }
 
 void note_longer(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {

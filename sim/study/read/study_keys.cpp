@@ -226,7 +226,7 @@ constexpr Key<Layout> kParallelKeys[] = {
                            "FSDP; the framework preset's by default")
         .acting("with parallel.context or data above 1", acts::has_replicas)
         .noting(note_zero),
-    other<Layout>("recompute", recompute_schema, "").noting(note_selective),
+    other<Layout>("recompute", recompute_schema, "").noting(note_recompute),
     number<&Layout::optimizer_offload>(
         "optimizer_offload", 0, 1,
         "Share of the optimizer's states in the host's memory, updated there; 0 by default")
