@@ -49,6 +49,8 @@ struct MicroBatch {
   std::vector<int> placement;  // per slice: kDistributed or a CP rank; empty = all distributed
   Chunk chunk;
   int recompute_layers = kStudyRecompute;  // HBP: checkpointed layers of the whole model
+  // InfiniPipe: those of each virtual stage, in model order; empty: as recompute_layers says.
+  std::vector<std::int16_t> recompute_by_stage;
   std::int64_t pad_each_to = 0;  // padded batches: every slice is computed as this many tokens; 0 = no
   std::int64_t pack_length = 0;  // pack-length packers: the length `pr` counts padding against; 0 = none
 

@@ -197,6 +197,15 @@ constexpr Policy kPolicies[] = {
      .schedule = "state-aware-1f1b",
      .micro_batch_tokens = chunk_tokens,
      .sizes = kChunkflowSizes},
+    // Seq1F1B, SlimPipe, InfiniPipe.
+    {.name = "sequence-slices",
+     .paper = "Seq1F1B; InfiniPipe",
+     .summary = "Long documents cut into slices of equal work, short ones packed to a slice's size",
+     .batches = BatchKind::documents,
+     .plan = plan_sequence_slices,
+     .parameters = kSequenceSlices,
+     .study_keys = kCost,
+     .schedule = "seq1f1b"},
     // Packers of one length, and HBP.
     packer("ffd", "HBP", "First-fit decreasing", plan_mixed<pack_ffd>, kPackerKeys),
     packer("ffs", "HBP", "First-fit in shuffled order", plan_mixed<pack_ffs>, kPackerKeys),

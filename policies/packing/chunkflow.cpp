@@ -1,8 +1,7 @@
 // ChunkFlow (arXiv 2503.02356), Algorithm 1: chunks of nearly one size, so that memory and the pipeline see
 // ChunkSize and not the longest document. Per global batch:
 //   - a document longer than ChunkSize is cut into ceil(len / ChunkSize) dependent chunks, run in order by
-//   the
-//     state-aware schedule; the last is shorter and shared with nobody;
+//     the state-aware schedule; the last is shorter and shared with nobody;
 //   - the others (one of exactly ChunkSize included) are packed into standalone chunks: for n from
 //     ceil(sum / ChunkSize) upward, longest to the least loaded of n bins, until the fullest bin fits.
 // Standalone chunks come first, ordered by the lowest document they hold and inside by document; the groups
@@ -21,23 +20,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/least_loaded.h"
 #include "policies/packing/packing.h"
 #include "policies/steps.h"
 
 namespace equipoise {
 namespace {
-
-// What goes to a lane as a whole.
-struct Unit {
-  std::vector<MicroBatch> chunks;
-  std::int64_t tokens = 0;
-};
 
 // Whether LPT fits a number of bins. Which of equally loaded bins takes a document does not matter for that,
 // so bins are counted by load; the least load never falls, so it is found by walking up. O(s + ChunkSize).
@@ -121,10 +116,12 @@ std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, 
   return bin_of;
 }
 
-std::vector<Unit> standalone_units(const std::vector<Slice>& slices, std::int64_t chunk_size) {
+}  // namespace
+
+std::vector<Unit> standalone_units(std::span<const Slice> slices, std::int64_t capacity) {
   const std::vector<std::int64_t> lengths = lengths_of(slices);
   std::size_t bins = 0;
-  const std::vector<std::uint32_t> bin_of = pack_short(lengths, chunk_size, bins);
+  const std::vector<std::uint32_t> bin_of = pack_short(lengths, capacity, bins);
   // Bins renumbered by their lowest document; slices are in document order already.
   std::vector<std::size_t> unit_of(bins, bins);
   std::vector<Unit> units;
@@ -135,35 +132,37 @@ std::vector<Unit> standalone_units(const std::vector<Slice>& slices, std::int64_
       units.emplace_back().chunks.emplace_back();
     }
     units[unit].chunks[0].slices.push_back(slices[i]);
-    units[unit].tokens += slices[i].tokens();
+    units[unit].weight += static_cast<double>(slices[i].tokens());
   }
   return units;
 }
 
-Unit dependent_unit(const Slice& slice, std::int64_t chunk_size) {
+Unit dependent_unit(const Slice& slice, std::span<const std::int64_t> ends) {
   Unit unit;
-  unit.tokens = slice.tokens();
-  const auto count = static_cast<int>((slice.tokens() + chunk_size - 1) / chunk_size);
-  unit.chunks.reserve(static_cast<std::size_t>(count));
+  unit.weight = static_cast<double>(slice.tokens());
+  const auto count = static_cast<int>(ends.size());
+  unit.chunks.reserve(ends.size());
+  std::int64_t begin = slice.begin;
   for (int i = 0; i < count; ++i) {
-    const std::int64_t begin = slice.begin + i * chunk_size;
+    const std::int64_t end = slice.begin + ends[at(i)];
     MicroBatch& chunk = unit.chunks.emplace_back();
-    chunk.slices.push_back({slice.document, begin, std::min(begin + chunk_size, slice.end)});
+    chunk.slices.push_back({slice.document, begin, end});
     chunk.chunk = {slice.document, i, count, slice.begin};
+    begin = end;
   }
   return unit;
 }
 
 Step step_of_units(std::vector<Unit>&& units, const PackOptions& options) {
   Step step = empty_step(options);
-  std::vector<std::int64_t> tokens;
-  tokens.reserve(units.size());
-  for (const Unit& unit : units) tokens.push_back(unit.tokens);
-  LeastLoaded<std::int64_t> load(step.lanes.size());
+  std::vector<double> weights;
+  weights.reserve(units.size());
+  for (const Unit& unit : units) weights.push_back(unit.weight);
+  LeastLoaded<double> load(step.lanes.size());
   std::vector<std::size_t> lane_of(units.size());
-  for (const std::uint32_t u : longest_first(tokens)) {
+  for (const std::uint32_t u : heaviest_first(weights)) {
     lane_of[u] = load.least();
-    load.add(lane_of[u], tokens[u]);
+    load.add(lane_of[u], weights[u]);
   }
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<MicroBatch>& lane = step.lanes[lane_of[u]].micro_batches;
@@ -171,8 +170,6 @@ Step step_of_units(std::vector<Unit>&& units, const PackOptions& options) {
   }
   return step;
 }
-
-}  // namespace
 
 std::int64_t chunk_tokens(const PackOptions& options) {
   return options.of<ChunkflowOptions>().chunk_size;
@@ -185,6 +182,7 @@ Plan plan_chunkflow(const PackingProblem& problem) {
   }
   Plan plan;
   plan.steps.reserve(problem.batches.size());
+  std::vector<std::int64_t> ends;  // of a document's chunks
   for (const GlobalBatch& batch : problem.batches) {
     std::vector<Slice> short_ones;
     std::vector<Slice> long_ones;
@@ -192,7 +190,12 @@ Plan plan_chunkflow(const PackingProblem& problem) {
       (slice.tokens() > chunk_size ? long_ones : short_ones).push_back(slice);
     }
     std::vector<Unit> units = standalone_units(short_ones, chunk_size);
-    for (const Slice& slice : long_ones) units.push_back(dependent_unit(slice, chunk_size));
+    for (const Slice& slice : long_ones) {
+      ends.clear();
+      for (std::int64_t end = chunk_size; end < slice.tokens(); end += chunk_size) ends.push_back(end);
+      ends.push_back(slice.tokens());
+      units.push_back(dependent_unit(slice, ends));
+    }
     plan.steps.push_back(step_of_units(std::move(units), problem.options));
   }
   return plan;

@@ -61,6 +61,39 @@ std::int64_t chunk_tokens(const PackOptions& options);  // chunk_size
 
 Plan plan_chunkflow(const PackingProblem& problem);
 
+// What goes to a lane as a whole: a standalone micro-batch, or the dependent chunks of one document.
+struct Unit {
+  std::vector<MicroBatch> chunks;
+  double weight = 0;  // tokens or work
+};
+
+// Documents of at most `capacity` tokens in the fewest micro-batches of so many that longest-to-least-loaded
+// fits (Algorithm 1), in the order of the lowest slice that each holds. They weigh their tokens.
+std::vector<Unit> standalone_units(std::span<const Slice> slices, std::int64_t capacity);
+
+// A document as chunks, each of which attends back to the first: chunk i ends at token ends[i] of the slice.
+Unit dependent_unit(const Slice& slice, std::span<const std::int64_t> ends);
+
+// Units go to lanes heaviest first, each to the least loaded; inside a lane they keep their order.
+Step step_of_units(std::vector<Unit>&& units, const PackOptions& options);
+
+// Sequence slices (Seq1F1B, SlimPipe, InfiniPipe): long documents cut into slices of equal work.
+
+enum class SliceBy { work, tokens };
+inline constexpr std::string_view kSliceByNames[] = {"work", "tokens"};
+struct SequenceSlicesOptions {
+  std::int64_t slices = 4;
+  SliceBy slice_by = SliceBy::work;
+};
+inline constexpr PackParameter kSequenceSlices[] = {
+    parameter::integer<&SequenceSlicesOptions::slices>(
+        "slices", 1, 1024, "slices of a step's longest document; shorter ones get as many of that size"),
+    parameter::choice<&SequenceSlicesOptions::slice_by>(
+        "slice_by", kSliceByNames,
+        "slices of equal work by `cost` (Seq1F1B), or of equal tokens (SlimPipe)")};
+
+Plan plan_sequence_slices(const PackingProblem& problem);
+
 // Karmarkar and Karp's largest differencing method: as a policy, and as a bare function.
 
 struct KarmarkarKarpOptions {

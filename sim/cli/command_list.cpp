@@ -62,7 +62,7 @@ std::vector<Row> policy_rows() {
   rows.push_back({std::string(from_file.name), "file", "equipoise.plan/1", std::string(from_file.summary),
                   options_of(from_file.parameters, PackOptions())});
   for (const Preset& p : presets())
-    rows.push_back({p.name, "preset", "WLB-LLM (arXiv 2503.17924)", p.summary});
+    rows.push_back({p.name, "preset", p.paper, p.summary});
   for (const ShardPolicy& p : sharding_policies())
     rows.push_back({std::string(p.name), "sharding", std::string(p.paper), std::string(p.summary),
                     options_of(p.parameters, default_sharding())});

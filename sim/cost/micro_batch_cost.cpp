@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -67,6 +68,8 @@ Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const Mi
   int recomputed = micro_batch.recompute_layers != kStudyRecompute
                        ? micro_batch.recompute_layers
                        : checkpointed_layers(costs_.layout(), model.layers);
+  if (const auto& by_stage = micro_batch.recompute_by_stage; !by_stage.empty())
+    recomputed = std::accumulate(by_stage.begin(), by_stage.end(), 0);
   std::vector<Picoseconds> clock = cost.embed_forward.total;
   const auto add = [&clock](const EndCost& end) {
     for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += end.total[r];

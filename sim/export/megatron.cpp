@@ -187,7 +187,7 @@ constexpr Gap kGaps[] = {
      "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)",
      "per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each other"},
     {"schedule",
-     [](Row r) { return std::string(r.schedule().ends_with("1f1b") && r.schedule() != "state-aware-1f1b" ? "" : r.schedule()); },
+     [](Row r) { return std::string(r.schedule() == "1f1b" || r.schedule() == "interleaved-1f1b" ? "" : r.schedule()); },
      "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
     {"parallel.virtual_pipeline",
      [](Row r) {
@@ -207,6 +207,7 @@ constexpr Gap kGaps[] = {
      "ranks are ordered tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp"},
     {"recompute",
      [](Row r) -> std::string {
+       if (r.row.run.recompute_by_stage) return "by stage and micro-batch";
        if (r.layout().recompute != Recompute::layers) return "";
        const std::vector<int> layers = r.recomputed_of_stages();
        if (std::equal(layers.begin() + 1, layers.end(), layers.begin())) return "";

@@ -252,6 +252,7 @@ constexpr Gap kVerlGaps[] = {
     {"recompute",
      [](Row r) {
        const Recompute mode = r.layout().recompute;
+       if (r.row.run.recompute_by_stage) return std::string("by stage and micro-batch");
        const bool all = mode == Recompute::none || mode == Recompute::full;
        return all || (mode == Recompute::layers && !uses_fsdp(r)) ? std::string() : recompute_of(r);
      },

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -101,6 +103,143 @@ int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, st
   while (free_bytes(needed) < 0) ++needed;
   while (free_bytes(needed - 1) >= 0) --needed;
   return needed;
+}
+
+namespace {
+
+// The numbers C of checkpoint_by_stage, kept in the micro-batches. On small lanes of two layers a stage they
+// recompute 13 % more than the best C (tests/sim/memory/test_derived_sizes.cpp).
+class Checkpoints {
+ public:
+  Checkpoints(const MemoryModel& memory, const Schedule& schedule, const LaneLoad& load,
+              std::span<MicroBatch> micro_batches)
+      : memory_(memory), schedule_(schedule), load_(load), micro_batches_(micro_batches) {
+    const int virtual_stages = schedule.stages * schedule.virtual_stages;
+    for (MicroBatch& m : micro_batches) m.recompute_by_stage.assign(at(virtual_stages), 0);
+    for (int s = 0; s < schedule.stages; ++s) {
+      int backwards = 0;
+      for (const ScheduleOp& op : schedule.ops[at(s)]) {
+        if (op.kind != OpKind::B) continue;
+        const auto number = at(backwards++ + schedule.stages - 1 - s);
+        if (number >= ops_.size()) ops_.resize(number + 1);
+        ops_[number].push_back({at(op.micro_batch), op.virtual_stage * schedule.stages + s});
+      }
+    }
+    layers_.assign(ops_.size(), 0);
+    for (int v = 0; v < virtual_stages; ++v) most_ = std::max(most_, memory.layers(v));
+  }
+
+  void choose() {
+    while (add_where_it_overflows()) {
+    }
+    std::vector<std::size_t> order(layers_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return tokens_of(a) < tokens_of(b); });
+    if (fits())
+      for (const std::size_t c : order) lower(c);
+    else
+      for (const std::size_t c : order) set(c, most_);
+  }
+
+ private:
+  struct Op {
+    std::size_t micro_batch = 0;
+    int virtual_stage = 0;
+  };
+
+  void set(std::size_t c, int layers) {
+    layers_[c] = layers;
+    for (const Op& op : ops_[c])
+      micro_batches_[op.micro_batch].recompute_by_stage[at(op.virtual_stage)] =
+          static_cast<std::int16_t>(std::min(layers, memory_.layers(op.virtual_stage)));
+  }
+
+  [[nodiscard]] std::int64_t tokens_of(std::size_t c) const {
+    std::int64_t tokens = 0;
+    for (const Op& op : ops_[c]) tokens += load_.rank_tokens[op.micro_batch];
+    return tokens;
+  }
+
+  [[nodiscard]] bool fits() const {
+    for (int s = 0; s < schedule_.stages; ++s)
+      if (memory_.stage_peak(schedule_, load_, s).parts.total() > memory_.capacity_bytes()) return false;
+    return true;
+  }
+
+  // False where all fits, or no more can be recomputed.
+  bool add_where_it_overflows() {
+    for (int s = 0; s < schedule_.stages; ++s) {
+      const MemoryPeak peak = memory_.stage_peak(schedule_, load_, s);
+      const double over = peak.parts.total() - memory_.capacity_bytes();
+      if (over <= 0) continue;
+      if (const std::size_t c = largest_in_flight(s, peak.op_index); c < layers_.size()) {
+        const double freed =
+            as_double(largest_) * (memory_.kept_per_token() - memory_.kept_per_token_recomputed());
+        const double wanted = freed > 0 ? std::ceil(over / freed) : 1;
+        set(c, static_cast<int>(std::min(as_double(most_), layers_[c] + std::max(1.0, wanted))));
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The number whose micro-batch has the most tokens of those that the stage holds at the op, and can
+  // recompute more; the number of numbers if there is none. Its tokens go to largest_.
+  std::size_t largest_in_flight(int stage, int op_index) {
+    const std::vector<ScheduleOp>& ops = schedule_.ops[at(stage)];
+    std::vector<char> held(micro_batches_.size() * at(schedule_.virtual_stages), 0);
+    std::size_t found = layers_.size();
+    largest_ = 0;
+    int backwards = 0;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      char& is_held = held[at(ops[i].micro_batch) * at(schedule_.virtual_stages) + at(ops[i].virtual_stage)];
+      if (ops[i].kind != OpKind::B) {
+        const bool keeps = ops[i].kind == OpKind::F || ops[i].kind == OpKind::R;
+        if (keeps && static_cast<int>(i) <= op_index) is_held = 1;
+        continue;
+      }
+      const auto c = at(backwards++ + schedule_.stages - 1 - stage);
+      const std::int64_t tokens = load_.rank_tokens[at(ops[i].micro_batch)];
+      if (static_cast<int>(i) < op_index || is_held == 0) continue;
+      if (layers_[c] >= memory_.layers(ops[i].virtual_stage * schedule_.stages + stage)) continue;
+      if (tokens <= largest_) continue;
+      largest_ = tokens;
+      found = c;
+    }
+    return found;
+  }
+
+  // To the fewest layers that fit.
+  void lower(std::size_t c) {
+    int enough = layers_[c], too_few = -1;
+    while (enough - too_few > 1) {
+      const int middle = too_few + (enough - too_few) / 2;
+      set(c, middle);
+      (fits() ? enough : too_few) = middle;
+    }
+    set(c, enough);
+  }
+
+  const MemoryModel& memory_;
+  const Schedule& schedule_;
+  LaneLoad load_;
+  std::span<MicroBatch> micro_batches_;
+  std::vector<std::vector<Op>> ops_;  // by number
+  std::vector<int> layers_;           // C
+  int most_ = 0;                      // layers of any virtual stage
+  std::int64_t largest_ = 0;
+};
+
+}  // namespace
+
+void checkpoint_by_stage(const MemoryModel& memory, const Schedule& schedule,
+                         std::span<const std::int64_t> rank_tokens, int context,
+                         std::span<MicroBatch> micro_batches) {
+  std::vector<std::int64_t> gathered;
+  for (const std::int64_t tokens : rank_tokens)
+    gathered.push_back(memory.gathered_tokens(context, tokens, tokens * context));
+  Checkpoints(memory, schedule, {micro_batches, rank_tokens, gathered, context}, micro_batches).choose();
 }
 
 }  // namespace equipoise

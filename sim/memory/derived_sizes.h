@@ -1,5 +1,5 @@
-// Sizes that follow from memory and that nobody types: WLB-LLM's L_max, Skrull's BucketSize, HBP's
-// checkpointed layers.
+// Sizes that follow from memory and that nobody types: WLB-LLM's L_max, Skrull's BucketSize, HBP's and
+// InfiniPipe's checkpointed layers.
 //
 // Each asks the peak of a schedule in which every micro-batch is equally large, op by op as for a real step
 // (MemoryModel::lane_peak). So what a schedule keeps in flight, interleaved ones included, is the schedule's
@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "sim/memory/memory_model.h"
 #include "sim/schedule/schedule.h"
@@ -44,5 +45,20 @@ int layers_between_probes(int c_min, double m1, int c_max, double m2, int layers
 // stages get their next layer early or late.
 int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
                          int context);
+
+// InfiniPipe's checkpointing by stage and slice (arXiv 2509.21275, section III-C3): layers that each
+// micro-batch of a lane recomputes on each virtual stage (MicroBatch::recompute_by_stage), so that every
+// stage fits and the least is recomputed. All layers where not even they suffice.
+//
+// A backward that recomputes is late, and other stages wait for it, unless theirs are late with it. So the
+// k-th backward of stage s has the number C[k + P-1-s] (Eq. 15): the backwards that run beside each other
+// recompute together, and C is all that is chosen. Of a stage that does not fit, at the op that holds the
+// most, the micro-batch in flight with the most tokens on a rank recomputes more: slices of equal work free
+// the more the more tokens they hold, at one price. Then each C, those that free least first, becomes the
+// least that fits. The paper solves an integer program for a C of the least sum; this is O(ops) a change of
+// C.
+void checkpoint_by_stage(const MemoryModel& memory, const Schedule& schedule,
+                         std::span<const std::int64_t> rank_tokens, int context,
+                         std::span<MicroBatch> micro_batches);
 
 }  // namespace equipoise

@@ -185,7 +185,7 @@ int MemoryModel::copies_of_heads(int context) const {
 Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index) const {
   const MicroBatch& micro_batch = load.micro_batches[index];
   const std::int64_t tokens = load.rank_tokens[index];
-  const int recomputed = recomputed_.of_stage(v, micro_batch.recompute_layers);
+  const int recomputed = recomputed_.of_stage(v, micro_batch);
   const bool makes_logits = layout_.stage_order().is_last(v);
   Footprint out =
       transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);

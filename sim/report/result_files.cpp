@@ -28,7 +28,7 @@ json slices_json(const std::vector<Slice>& slices) {
 
 // Checkpointed layers of the stage that has the most.
 int layers_of_stage(const MicroBatch& m, const RecomputedLayers* recomputed) {
-  if (recomputed != nullptr) return recomputed->of_fullest_stage(m.recompute_layers);
+  if (recomputed != nullptr) return recomputed->of_fullest_stage(m);
   return m.recompute_layers == kStudyRecompute ? 0 : m.recompute_layers;
 }
 
@@ -38,6 +38,7 @@ json micro_batch_json(const MicroBatch& m, const RecomputedLayers* recomputed) {
   node["tokens"] = m.tokens();
   node["recompute_layers"] = layers_of_stage(m, recomputed);
   if (m.recompute_layers != kStudyRecompute) node["recompute_layers_of_model"] = m.recompute_layers;
+  if (!m.recompute_by_stage.empty()) node["recompute_by_stage"] = m.recompute_by_stage;
   if (m.chunk.sequence >= 0)
     node["chunk"] = {{"sequence", m.chunk.sequence}, {"index", m.chunk.index}, {"count", m.chunk.count}};
   if (!m.placement.empty()) node["placement"] = m.placement;
@@ -133,7 +134,8 @@ json derived_json(const PolicyRun& run) {
   const std::int64_t most = run.pack.max_tokens;
   if (!run.says("bucket_size") && bucket > 0) node["bucket_size"] = bucket;
   if (!run.says("max_tokens") && most > 0) node["max_tokens"] = most;
-  if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups)
+  if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups &&
+      !run.recompute_by_stage)
     node["recompute_layers"] = run.recompute_layers;
   for (const GroupCandidate& c : run.pack.candidates)
     node["candidates"].push_back({{"length", c.length},

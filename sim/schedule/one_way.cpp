@@ -1,6 +1,7 @@
-// Orders of standalone micro-batches that go through the stages from the first to the last: GPipe, 1F1B, its
-// interleaved form and zero bubble.
+// Orders of micro-batches that go through the stages from the first to the last: GPipe, 1F1B, its interleaved
+// form, both on slices of sequences, and zero bubble.
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,13 @@ void make_1f1b(const ScheduleInput& input, Schedule& out) {
 
 namespace {
 
+void require_whole_rounds(const char* name, int micro_batches, int stages) {
+  if (micro_batches % stages == 0) return;
+  throw UserError("schedule " + std::string(name) +
+                  ": expected a number of micro-batches that is a multiple of the " + std::to_string(stages) +
+                  " stages, found " + std::to_string(micro_batches));
+}
+
 // Walks one rank's forwards (or backwards) in order without a division per op.
 class Round {
  public:
@@ -108,10 +116,7 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "interleaved-1f1b", {.virtual_stages = true}, out);
   const int stages = input.stages;
   const int chunks = input.virtual_stages;
-  if (count % stages != 0)
-    throw UserError(
-        "schedule interleaved-1f1b: expected a number of micro-batches that is a multiple of the " +
-        std::to_string(stages) + " stages, found " + std::to_string(count));
+  require_whole_rounds("interleaved-1f1b", count, stages);
   const int total = count * chunks;
   for (int s = 0; s < stages; ++s) {
     std::vector<ScheduleOp>& ops = out.ops[at(s)];
@@ -130,6 +135,125 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
       ops.push_back(backward.next());
     }
     out.kept_bound[at(s)] = std::min(total, warm_up + 1);
+  }
+}
+
+namespace {
+
+// Walks one rank's backwards where micro-batches are slices: groups ascending, inside a group descending, in
+// the rounds of `Round`.
+class SliceBackwards {
+ public:
+  explicit SliceBackwards(const ScheduleInput& input)
+      : sizes_(input.group_sizes),
+        stages_(input.stages),
+        chunks_(input.virtual_stages),
+        chunk_(input.virtual_stages - 1) {
+    find_longest();
+  }
+
+  ScheduleOp next() {
+    const int size = sizes_[here_.group];
+    const ScheduleOp op{OpKind::B, here_.first + size - 1 - here_.issued, chunk_};
+    if (++here_.issued == size) {
+      here_ = {here_.group + 1, here_.first + size, 0};
+      if (size == longest_) find_longest();
+    }
+    if (++offset_ < stages_) return op;
+    offset_ = 0;
+    chunk_ = (chunk_ > 0 ? chunk_ : chunks_) - 1;
+    if (chunk_ + 1 == chunks_)
+      round_ = here_;
+    else
+      here_ = round_;
+    return op;
+  }
+
+  // Slices of the longest group that has backwards left.
+  [[nodiscard]] int longest_left() const { return longest_; }
+
+ private:
+  struct Place {
+    std::size_t group = 0;
+    int first = 0;   // micro-batch that opens the group
+    int issued = 0;  // backwards of it
+  };
+
+  void find_longest() {
+    const int before = longest_;
+    longest_ = 0;
+    for (std::size_t g = here_.group; g < sizes_.size() && (before == 0 || longest_ < before); ++g)
+      longest_ = std::max(longest_, sizes_[g]);
+  }
+
+  std::span<const std::int32_t> sizes_;
+  int stages_;
+  int chunks_;
+  int chunk_;
+  int offset_ = 0;  // inside the round
+  int longest_ = 0;
+  Place here_, round_;
+};
+
+// The place of an op's forward in the order of all forwards of a rank.
+int forward_place(const ScheduleOp& op, const ScheduleInput& input) {
+  const int round = op.micro_batch / input.stages;
+  return (round * input.virtual_stages + op.virtual_stage) * input.stages + op.micro_batch % input.stages;
+}
+
+// How many forwards the last rank must be ahead, so that it never waits with a backward for a forward of its
+// own: the largest distance from a backward's place in its order to its forward's.
+int slices_ahead(const ScheduleInput& input, int ops) {
+  SliceBackwards backward(input);
+  int ahead = 0;
+  for (int i = 0; i < ops; ++i) ahead = std::max(ahead, forward_place(backward.next(), input) - i);
+  return ahead;
+}
+
+}  // namespace
+
+// Seq1F1B (Sun et al., arXiv 2406.03488): 1F1B whose unit is a slice of a sequence. The slices of a document
+// (a group of dependent chunks) go forwards in ascending order, each attending to the K and V of those
+// before; backwards they go in descending order, since a slice needs the KV gradients of all later ones: the
+// paper's partially ordered queue. Nothing is dropped. A standalone micro-batch is a group of one; if all
+// are, this is 1F1B (interleaved 1F1B), op for op.
+//
+// The first backward of k slices is that of the last one, so a stage runs k-1 forwards more as warm-up:
+// P-1-s + k-1 on stage s (P - rank + splits - 2 in the authors' code), then one forward and one backward in
+// turn. Where documents have unlike numbers of slices, k is that of the longest one left: when it is through,
+// backwards come alone until the stage is only as far ahead as the others need. Longest first, so, memory
+// falls as InfiniPipe's rule (arXiv 2509.21275) wants it. On one stage no one waits, and no forward is ahead.
+//
+// With equal slices, m documents of k each, T = (k m + P - 1)(f + b), of one slice: a bubble of (P - 1)/(k m
+// + P - 1), as if there were k m micro-batches. At most P-1-s + k slices are held.
+//
+// With V model chunks a rank (Seq1F1B-I; SlimPipe, arXiv 2504.14519) forwards and backwards go in the rounds
+// of interleaved 1F1B, and the warm-up is 2(P-1-s) + L: L is how far a forward must be ahead of its backward
+// on the last rank. Where k divides P, L = (V-1)P + k-1, which is Seq1F1B-I's rule. Where P divides k, L =
+// k V - 1: a document's slices through all chunks. Then k V + 2(P-1-s) are held, each 1/V of a rank's layers:
+// little more than one document, as SlimPipe wants it. T = (k m + (P - 1)/V)(f + b). O(P m V).
+void make_seq1f1b(const ScheduleInput& input, Schedule& out) {
+  const int count = begin_schedule(input, "seq1f1b", {.virtual_stages = true, .groups = true}, out);
+  const bool interleaved = input.virtual_stages > 1;
+  if (interleaved) require_whole_rounds("seq1f1b", count, input.stages);
+  const int total = count * input.virtual_stages;
+  const int most_ahead = slices_ahead(input, total);
+  for (int s = 0; s < input.stages; ++s) {
+    std::vector<ScheduleOp>& ops = out.ops[at(s)];
+    ops.reserve(2 * at(total));
+    const int behind = (interleaved ? 2 : 1) * (input.stages - 1 - s);
+    Round forward(input.stages, input.virtual_stages, false);
+    SliceBackwards backward(input);
+    for (int i = 0, issued = 0; i < total; ++i) {
+      const int ahead = interleaved ? most_ahead : backward.longest_left() - 1;
+      const ScheduleOp op = backward.next();
+      const std::int64_t wanted =
+          input.stages == 1 ? forward_place(op, input) + 1 : std::int64_t{i} + ahead + behind + 1;
+      for (; issued < std::min<std::int64_t>(total, wanted); ++issued) ops.push_back(forward.next());
+      ops.push_back(op);
+    }
+    out.kept_bound[at(s)] =
+        static_cast<int>(std::min<std::int64_t>(total, std::int64_t{most_ahead} + behind + 1));
   }
 }
 

@@ -14,6 +14,7 @@ namespace equipoise {
 void make_gpipe(const ScheduleInput&, Schedule& out);
 void make_1f1b(const ScheduleInput&, Schedule& out);
 void make_interleaved_1f1b(const ScheduleInput&, Schedule& out);
+void make_seq1f1b(const ScheduleInput&, Schedule& out);
 void make_state_aware_1f1b(const ScheduleInput&, Schedule& out);
 void make_zb_h1(const ScheduleInput&, Schedule& out);
 void make_dualpipe(const ScheduleInput&, Schedule& out);
@@ -41,6 +42,8 @@ constexpr std::array kSchedules = {
     row<make_interleaved_1f1b>("interleaved-1f1b", "arXiv 2104.04473",
                                "1F1B over V model chunks a rank, as in Megatron-LM: the bubble shrinks by V",
                                kPairs),
+    row<make_seq1f1b>("seq1f1b", "arXiv 2406.03488",
+                      "1F1B over slices of sequences, all kept; interleaved with virtual stages (SlimPipe)"),
     row<make_state_aware_1f1b>("state-aware-1f1b", "arXiv 2503.02356",
                                "ChunkFlow: 1F1B over dependent chunks, of which K keep activations"),
     row<make_zb_h1>("zb-h1", "arXiv 2401.10241",
@@ -86,7 +89,7 @@ int count_micro_batches(const ScheduleInput& input, std::string_view name, bool 
     if (size > 1 && !groups_allowed)
       throw UserError("schedule " + std::string(name) + ": found a group of " + std::to_string(size) +
                       " dependent chunks, whose backwards must run in descending order; expected standalone "
-                      "micro-batches (state-aware-1f1b and gpipe take groups)");
+                      "micro-batches (seq1f1b, state-aware-1f1b and gpipe take groups)");
     total += size;
   }
   // A stage lists up to four ops for a micro-batch (D, R, B or F, B, W): positions stay within int.
@@ -104,7 +107,7 @@ int begin_schedule(const ScheduleInput& input, std::string_view name, Takes take
   require_at_least_one("--keep", input.keep);
   if (input.virtual_stages > 1 && !takes.virtual_stages)
     throw UserError("--virtual-stages: schedule " + std::string(name) + " takes 1, found " +
-                    std::to_string(input.virtual_stages) + " (interleaved-1f1b takes more)");
+                    std::to_string(input.virtual_stages) + " (interleaved-1f1b and seq1f1b take more)");
   out.micro_batches = count_micro_batches(input, name, takes.groups);
   out.stages = input.stages;
   out.virtual_stages = input.virtual_stages;

@@ -71,7 +71,7 @@ constexpr bool same_work(const ScheduleOp& a, const ScheduleOp& b) {
 }
 
 struct SchedulePolicy {
-  std::string_view name;  // gpipe, 1f1b, interleaved-1f1b, state-aware-1f1b, zb-h1, dualpipe
+  std::string_view name;  // gpipe, 1f1b, interleaved-1f1b, seq1f1b, state-aware-1f1b ...
   std::string_view paper;
   std::string_view summary;
   Schedule (*make)(const ScheduleInput&);  // throws UserError where the input does not suit the schedule

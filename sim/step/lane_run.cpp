@@ -29,8 +29,9 @@ LaneEngine::LaneEngine(std::shared_ptr<const PartOrders> orders, const Layout& l
 
 // Lanes of a plan mostly run one schedule.
 void LaneEngine::read_schedule(const Run& run) {
+  constexpr int kByStage = -2;  // like no other's
   const auto same = [](const MicroBatch& micro_batch, int layers) {
-    return micro_batch.recompute_layers == layers;
+    return micro_batch.recompute_by_stage.empty() && micro_batch.recompute_layers == layers;
   };
   if (run.schedule_number != 0 && run.schedule_number == facts_.schedule_number &&
       std::equal(run.micro_batches.begin(), run.micro_batches.end(), facts_.recompute_layers.begin(),
@@ -39,7 +40,8 @@ void LaneEngine::read_schedule(const Run& run) {
   facts_.schedule_number = run.schedule_number;
   facts_.recompute_layers.clear();
   for (const MicroBatch& micro_batch : run.micro_batches)
-    facts_.recompute_layers.push_back(micro_batch.recompute_layers);
+    facts_.recompute_layers.push_back(micro_batch.recompute_by_stage.empty() ? micro_batch.recompute_layers
+                                                                             : kByStage);
   facts_.splits_backward = splits_backward(run.schedule);
   count_ops(run);
   facts_.last_gradient.assign(grad_ready_.size(), -1);

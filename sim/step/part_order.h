@@ -79,7 +79,7 @@ class PartOrders {
   }
   // Layers of a virtual stage that the micro-batch recomputes in full.
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const {
-    return recomputed_.of_stage(virtual_stage, micro_batch.recompute_layers);
+    return recomputed_.of_stage(virtual_stage, micro_batch);
   }
 
  private:

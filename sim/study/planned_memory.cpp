@@ -95,6 +95,11 @@ PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
                        : policy.hard_limit != nullptr && pack.oversize == Oversize::split ? capacity
                                                                                           : 0;
   if (limit > 0) size.slices = std::max(size.slices, totals.tokens / limit);
+  if (has_key(policy, "slices")) {  // at most: of documents of one length
+    size.slices = totals.documents * as_double(std::get<std::int64_t>(pack_parameter("slices")->get(pack)));
+    size.micro_batches = size.slices;
+    return size;
+  }
   // Policies with a given number of bins carry what does not fit; the others make as many as it takes.
   const bool bins = has_key(policy, "micro_batches");
   if (!bins) {

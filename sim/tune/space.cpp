@@ -204,6 +204,7 @@ void add_policies(const Study& study, Space& space) {
     if (window / parts >= kFewestChunkTokens) chunks.emplace_back(window / parts);
   if (!chunks.empty())
     space.policies.push_back({{"name", {"chunkflow"}}, {"chunk_size", chunks}, {"keep", {1, 2, 4, 8, 16}}});
+  space.policies.push_back({{"name", {"sequence-slices"}}, {"slices", {2, 4, 8, 16}}});
   space.policies.push_back({{"name", {"skrull"}}});
   space.policies.push_back({{"name", {"wlb"}}, {"search", {true}}, {"shard", {"adaptive"}}});
   space.policies.push_back({{"name", {"hbp"}}});

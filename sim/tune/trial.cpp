@@ -262,7 +262,7 @@ void PlanCache::make_room() {
 }
 
 std::string plan_key(const std::string& alike, const RunModels& models, const PolicyRun& row) {
-  if (row.policy().search.is_open_in(row.pack) || row.has_plan_file()) return "";
+  if (row.policy().search.is_open_in(row.pack) || row.has_plan_file() || row.recompute_by_stage) return "";
   const PackOptions& pack = row.pack;
   std::ostringstream key;
   key << alike << '|' << row.label;

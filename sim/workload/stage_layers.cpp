@@ -119,6 +119,7 @@ RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout
   const std::vector<int> layers = layers_of_stages(model, layout);
   order_ = RecomputeOrder({layers.begin(), layers.begin() + stages_.blocks});
   for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += layers[v];
+  layers_of_virtual_stage_ = layers;
 }
 
 int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
@@ -126,15 +127,27 @@ int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
                          of_model != kStudyRecompute ? of_model : of_layout_);
 }
 
-int RecomputedLayers::of_pipeline_stage(int stage, int of_model) const {
+int RecomputedLayers::of_stage(int virtual_stage, const MicroBatch& micro_batch) const {
+  if (micro_batch.recompute_by_stage.empty()) return of_stage(virtual_stage, micro_batch.recompute_layers);
+  return micro_batch.recompute_by_stage[at(virtual_stage)];
+}
+
+template <class What>
+int RecomputedLayers::of_pipeline_stage(int stage, const What& what) const {
   int sum = 0;
-  for (int v = stage; v < stages_.count(); v += stages_.pipeline) sum += of_stage(v, of_model);
+  for (int v = stage; v < stages_.count(); v += stages_.pipeline) sum += of_stage(v, what);
   return sum;
 }
 
 int RecomputedLayers::of_fullest_stage(int of_model) const {
   int most = 0;
   for (int s = 0; s < stages_.pipeline; ++s) most = std::max(most, of_pipeline_stage(s, of_model));
+  return most;
+}
+
+int RecomputedLayers::of_fullest_stage(const MicroBatch& micro_batch) const {
+  int most = 0;
+  for (int s = 0; s < stages_.pipeline; ++s) most = std::max(most, of_pipeline_stage(s, micro_batch));
   return most;
 }
 

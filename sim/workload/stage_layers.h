@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <vector>
 
+#include "policies/plan.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 
@@ -99,22 +101,28 @@ class RecomputedLayers {
   // `of_model`: how many of the model's layers a micro-batch recomputes (MicroBatch::recompute_layers), or
   // kStudyRecompute, for as many as the layout says.
   [[nodiscard]] int of_stage(int virtual_stage, int of_model) const;
+  // The same of a micro-batch, by its list of stages where it has one.
+  [[nodiscard]] int of_stage(int virtual_stage, const MicroBatch& micro_batch) const;
 
   // The most layers that any pipeline stage recomputes, all its virtual stages together: as plan files count.
   [[nodiscard]] int of_fullest_stage(int of_model) const;
+  [[nodiscard]] int of_fullest_stage(const MicroBatch& micro_batch) const;
   // The other way round: the fewest layers of the model with which every stage recomputes `of_stage` of its
   // layers, or all it has.
   [[nodiscard]] int of_model(int of_stage) const;
   [[nodiscard]] int layers() const { return layers_; }  // of the model
+  [[nodiscard]] std::span<const int> layers_of_virtual_stages() const { return layers_of_virtual_stage_; }
 
  private:
-  [[nodiscard]] int of_pipeline_stage(int stage, int of_model) const;
+  template <class What>  // of_model or a micro-batch
+  [[nodiscard]] int of_pipeline_stage(int stage, const What& what) const;
 
   RecomputeOrder order_;
   int of_layout_;
   int layers_;
   VirtualStages stages_;
   std::vector<int> layers_of_stage_;
+  std::vector<int> layers_of_virtual_stage_;
 };
 
 }  // namespace equipoise

@@ -16,7 +16,7 @@ constexpr int kStages = 16;
 
 std::vector<std::int32_t> groups_for(std::string_view name, int micro_batches) {
   std::vector<std::int32_t> groups;
-  const bool takes_groups = name == "state-aware-1f1b";
+  const bool takes_groups = name == "state-aware-1f1b" || name == "seq1f1b";
   for (int left = micro_batches; left > 0; left -= groups.back())
     groups.push_back(takes_groups && groups.size() % 8 == 7 && left >= 8 ? 8 : 1);
   return groups;

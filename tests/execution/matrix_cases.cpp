@@ -48,7 +48,7 @@ std::vector<std::int64_t> random_lengths(std::uint64_t seed, std::int64_t tokens
 }
 
 bool interleaves(const MatrixCase& c) {
-  return c.schedule == "interleaved-1f1b" && c.pipeline > 1;
+  return (c.schedule == "interleaved-1f1b" || (c.schedule == "seq1f1b" && c.interleave)) && c.pipeline > 1;
 }
 // Whole documents instead of windows, where the policy takes them.
 bool takes_documents(const MatrixCase& c) {
@@ -72,6 +72,9 @@ json policy_entry(const MatrixCase& c) {
   if (by_degree) entry["tokens_per_rank"] = 64;
   if (c.policy == "chunkflow")
     entry.update({{"chunk_size", kChunk}, {"keep", c.keep}, {"strict_keep", c.strict_keep}});
+  if (c.recompute == "by-stage") entry.update({{"recompute", "auto"}, {"recompute_by_stage", true}});
+  if (c.policy == "sequence-slices")
+    entry.update({{"slices", c.slices}, {"slice_by", c.seed % 3 == 0 ? "tokens" : "work"}});
   if (c.policy == "wlb" || c.policy == "varlen-solver")
     entry.update({{"queues", 2}, {"max_tokens", kWindow * 5 / 4}});
   if (c.policy == "fixed-solver" || c.policy == "varlen-solver") entry["node_limit"] = 20;
@@ -101,7 +104,8 @@ json MatrixCase::to_json() const {
     parallel["context_inner"] = inner;
     parallel["context_placement"] = seed % 2 == 0 ? "inner-first" : "outer-first";
   }
-  parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(recompute);
+  const bool by_stage = recompute == "by-stage";  // a row's own
+  parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(by_stage ? "none" : recompute);
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
   if (count_ends) parallel["count_embedding_and_head"] = true;
   const json batch = batch_of(*this);
@@ -110,6 +114,8 @@ json MatrixCase::to_json() const {
   json study = tiny_study(parallel, policy_entry(*this), batch,
                           random_lengths(seed, takes_documents(*this) ? 1 : tokens, documents));
   study["model"]["tied_embeddings"] = tied;
+  if (by_stage)  // the reserve and 0.3 to 1.2 MB: for all layers, some or none
+    study["cluster"]["memory_GB"] = 3.758097 + 0.0003 * static_cast<double>(1 + seed % 4);
   study["model"]["kv_heads"] = kv_heads;
   if (interleaves(*this) && pipeline == 4)
     study["model"]["layers"] = 8;
@@ -137,6 +143,10 @@ std::vector<std::string> MatrixCase::covers() const {
   if (context > 1) {
     seen.push_back("policy " + policy + " by " + form);
     seen.push_back("sharding " + shard + " by " + form);
+  }
+  if (policy == "sequence-slices") {
+    seen.push_back("slices " + number(slices) + (interleave ? ", interleaved," : "") + pp);
+    seen.push_back("slices " + number(slices) + cp + " by " + form);
   }
   if (policy == "chunkflow") {
     seen.push_back("keep " + number(keep) + pp);
@@ -191,7 +201,7 @@ void add_packing(Matrix& matrix) {
 
 void add_sharding(Matrix& matrix) {
   for (const ShardPolicy& shard : sharding_policies())
-    for (const char* policy : {"plain", "wlb", "padded", "chunkflow", "skrull", "hbp"})
+    for (const char* policy : {"plain", "wlb", "padded", "chunkflow", "sequence-slices", "skrull", "hbp"})
       for (const int context : {2, 4}) {
         MatrixCase c;
         c.group = "sharding";
@@ -245,6 +255,26 @@ void add_chunks(Matrix& matrix) {
             c.recompute = kRecompute[matrix.size() / 4 % 4];
             matrix.add_forms(c);
           }
+}
+
+// Fewer slices than stages, as many and more.
+void add_slices(Matrix& matrix) {
+  for (const int slices : {1, 2, 4, 7})
+    for (const int pipeline : {1, 2, 4})
+      for (const int context : kContexts)
+        for (const bool interleave : {false, true}) {
+          if (interleave && pipeline == 1) continue;
+          MatrixCase c;
+          c.group = "slices";
+          c.policy = "sequence-slices";
+          c.slices = slices;
+          c.interleave = interleave;
+          c.pipeline = pipeline;
+          c.context = context;
+          c.shard = matrix.size() % 2 == 0 ? "per-sequence" : "per-document";
+          c.recompute = matrix.size() % 3 == 0 ? "by-stage" : kRecompute[matrix.size() / 2 % 4];
+          matrix.add_forms(c);
+        }
 }
 
 void add_layouts(Matrix& matrix) {
@@ -350,6 +380,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_sharding(matrix);
   add_schedules(matrix);
   add_chunks(matrix);
+  add_slices(matrix);
   add_layouts(matrix);
   add_all_four(matrix);
   add_losses(matrix);

@@ -22,6 +22,8 @@ struct MatrixCase {
   int inner = 0;  // ranks of an all-to-all, of a nested form
   int zero = 1;
   int keep = 1;
+  int slices = 3;
+  bool interleave = false;  // seq1f1b with two model chunks a rank
   bool strict_keep = false;
   bool tied = false;
   bool count_ends = false;  // embedding and head count as layers where stages get theirs

@@ -1,11 +1,14 @@
-// padded, sorted, lpt, karmarkar-karp, chunkflow.
+// padded, sorted, lpt, karmarkar-karp, chunkflow, sequence-slices.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "policies/packing/packing.h"
 #include "policies/plan_metrics.h"
+#include "policies/steps.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
 
@@ -269,4 +272,106 @@ TEST_CASE("chunk groups keep their places when a lane is reordered") {
   const Plan plan = plan_of("chunkflow", document_batches({{3, 4, 5}}), options);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{1}, {0}, {2}, {2}});
   CHECK(plan.steps[0].lanes[0].micro_batches[2].chunk.index == 0);
+}
+
+namespace {
+
+// Of each micro-batch of a lane: "document [begin, end)", packed ones with +.
+std::vector<std::string> slices_of(const Lane& lane) {
+  std::vector<std::string> texts;
+  for (const MicroBatch& m : lane.micro_batches) {
+    std::string text;
+    for (const Slice& s : m.slices)
+      text += (text.empty() ? "" : " + ") + std::to_string(s.document) + " [" + std::to_string(s.begin) +
+              ", " + std::to_string(s.end) + ")";
+    texts.push_back(text);
+  }
+  return texts;
+}
+
+PackOptions in_slices(std::int64_t slices, SliceBy by = SliceBy::work) {
+  PackOptions options;
+  options.of<SequenceSlicesOptions>() = {slices, by};
+  options.verify = true;
+  return options;
+}
+
+double square(std::int64_t tokens) {
+  return static_cast<double>(tokens * tokens);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "sequence-slices cuts documents into slices of equal work and packs short ones to a slice's tokens") {
+  // W(t) = t^2, cuts at even tokens. The longest, 16 tokens in 4 slices: W reaches 64, 128 and 192 of 256 at
+  // tokens 8, 12 and 14. A slice takes T = 64 and holds at most 8 tokens. The document of 10 takes 100: two
+  // slices of 50, cut at 8. Those of 6 and 2 fill one micro-batch of 8 tokens.
+  const auto batches = document_batches({{6, 10, 16, 2}});
+  using Texts = std::vector<std::string>;
+  CHECK(slices_of(plan_of("sequence-slices", batches, in_slices(4)).steps[0].lanes[0]) ==
+        Texts{"2 [0, 8)", "2 [8, 12)", "2 [12, 14)", "2 [14, 16)", "1 [0, 8)", "1 [8, 10)",
+              "0 [0, 6) + 3 [0, 2)"});
+  // By tokens a slice holds 4: 6 tokens are two slices, 10 are three, cut at 4 and 8 (10/3 and 20/3, rounded
+  // up).
+  CHECK(slices_of(plan_of("sequence-slices", batches, in_slices(4, SliceBy::tokens)).steps[0].lanes[0]) ==
+        Texts{"2 [0, 4)", "2 [4, 8)", "2 [8, 12)", "2 [12, 16)", "1 [0, 4)", "1 [4, 8)", "1 [8, 10)",
+              "0 [0, 4)", "0 [4, 6)", "3 [0, 2)"});
+  // More slices than pairs of tokens: two each, T = 32. 100 of work are four slices, 36 two, 2 tokens are
+  // left.
+  CHECK(plan_of("sequence-slices", batches, in_slices(100)).steps[0].lanes[0].micro_batches.size() == 15);
+  // On two CP ranks cuts are at multiples of 4.
+  PackOptions ranks = in_slices(4);
+  ranks.context = 2;
+  CHECK(slices_of(plan_of("sequence-slices", batches, ranks).steps[0].lanes[0]).front() == "2 [0, 4)");
+  // Rounds of 4 in each of two lanes; 256 of work to the first, 100 + 40 to the second. The last ones are
+  // empty.
+  PackOptions rounds = in_slices(4);
+  rounds.lanes = 2;
+  rounds.lane_round = 4;
+  const Step step = plan_of("sequence-slices", batches, rounds).steps[0];
+  CHECK(slices_of(step.lanes[0]) == Texts{"2 [0, 8)", "2 [8, 12)", "2 [12, 14)", "2 [14, 16)"});
+  CHECK(slices_of(step.lanes[1]) == Texts{"1 [0, 8)", "1 [8, 10)", "0 [0, 6) + 3 [0, 2)", ""});
+}
+
+TEST_CASE("slices of a document differ by less than two tokens' work, and none is above the longest's") {
+  SplitMix64 random(5);
+  for (int round = 0; round < 1000; ++round) {
+    CAPTURE(round);
+    const auto slices = static_cast<std::int64_t>(1 + random.next() % 8);
+    const std::vector<std::int64_t> lengths = random_lengths(random, 15, 300);
+    const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    PackOptions options = in_slices(slices);
+    options.lanes = 1 + static_cast<int>(random.next() % 3);
+    const Plan plan = plan_of("sequence-slices", document_batches({lengths}), options);
+    const double pair = square(longest) - square(std::max<std::int64_t>(0, longest - 2));  // two of them
+    const double most = square(longest) / static_cast<double>(std::min(slices, (longest + 1) / 2));
+    bool cut = false;
+    for (const Lane& lane : plan.steps[0].lanes)
+      for (const MicroBatch& m : lane.micro_batches) {
+        double work = 0;
+        for (const Slice& s : m.slices) work += square(s.end) - square(s.begin);
+        CHECK(work < most + pair);
+        if (m.chunk.count == 1) continue;
+        cut = true;
+        const auto length = lengths[static_cast<std::size_t>(m.chunk.sequence)];
+        const double even = square(length) / m.chunk.count;
+        CHECK(work > even - pair);
+        CHECK(work < even + pair);
+      }
+    CHECK(cut == (slices > 1 && longest > 2));
+  }
+}
+
+TEST_CASE("one slice a document is the plain packer's plan, where documents fill windows") {
+  PackOptions options = in_slices(1);
+  options.lanes = 2;
+  options.context_window = 64;
+  options.sequences_per_step = 6;
+  const auto batches = document_batches({std::vector<std::int64_t>(6, 64), std::vector<std::int64_t>(6, 64)});
+  const Plan slices = plan_of("sequence-slices", batches, options),
+             plain = plan_of("plain", batches, options);
+  REQUIRE(slices.steps.size() == plain.steps.size());
+  for (std::size_t s = 0; s < plain.steps.size(); ++s)
+    CHECK(ids_of(slices.steps[s]) == ids_of(plain.steps[s]));
 }

@@ -51,6 +51,8 @@ const std::vector<Change>& changes() {
       {"thresholds", [](Case& c) { c.options.of<WlbOptions>().thresholds = {20}; }},
       {"max_tokens", [](Case& c) { c.options.max_tokens = 70; }},
       {"chunk_size", [](Case& c) { c.options.of<ChunkflowOptions>().chunk_size = 11; }},
+      {"slices", [](Case& c) { c.options.of<SequenceSlicesOptions>().slices = 6; }},
+      {"slice_by", [](Case& c) { c.options.of<SequenceSlicesOptions>().slice_by = SliceBy::tokens; }},
       {"groups",
        [](Case& c) {
          c.options.groups = {{16, 1, kStudyRecompute}, {64, 2, kStudyRecompute}};

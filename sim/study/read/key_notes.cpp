@@ -18,6 +18,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "tile") return false;  // the profile prices its kernels' own tiles
   // hbp chooses it with its groups (Algorithm 1).
   if (key == "recompute" && run.chooses_groups()) return false;
+  if (key == "recompute_by_stage") return !run.has_recompute || run.recompute == Recompute::automatic;
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
@@ -118,6 +119,7 @@ std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
 }
 
 std::string idle_key_note(const PolicyRun& run, const std::string& key) {
+  if (key == "recompute_by_stage") return no_effect(key, "with recompute auto");
   if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
     return no_effect(key, row->acts_when);
@@ -192,7 +194,7 @@ void note_offload(std::string_view, bool, const Study& study, std::vector<std::s
 }
 
 // Of the layout's key and of those of the rows.
-void note_selective(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+void note_recompute(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
   const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
     return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
   });
@@ -200,6 +202,9 @@ void note_selective(std::string_view, bool, const Study& study, std::vector<std:
     notes.emplace_back(
         "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
         "forward once more, as it does in Megatron-LM; take none, modules or layers");
+  for (const PolicyRun& run : study.policies)  // where the row itself says none, that is noted with its keys
+    if (run.recompute_by_stage && !run.has_recompute && study.layout.recompute != Recompute::automatic)
+      notes.push_back(run.label + ": " + no_effect("recompute_by_stage", "with recompute auto"));
 }
 
 void note_longer(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {

@@ -47,7 +47,7 @@ void note_count_embedding(std::string_view key, bool stated, const Study& study,
                           std::vector<std::string>& notes);
 void note_offload(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_zero(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_selective(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
+void note_recompute(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_longer(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_windows(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 

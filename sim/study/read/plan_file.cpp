@@ -151,7 +151,7 @@ class PlanReader {
     std::int64_t said = 0;
     if (tokens != nullptr && (!parse_size(*tokens, said) || said != m.tokens()))
       object.fail("tokens", std::to_string(m.tokens()) + ", the sum of its slices");
-    m.recompute_layers = read_recompute(object);
+    m.recompute_layers = read_recompute(object, m.recompute_by_stage);
     m.pad_each_to = object.integer("pad_each_to", 0, 0, kLongestSize);
     m.pack_length = object.integer("pack_length", 0, 0, kLongestSize);
     if (const json* placement = list_of(object, "placement", false))
@@ -191,10 +191,32 @@ class PlanReader {
       chunk.group_begin = m.slices.front().begin;
   }
 
-  int read_recompute(JsonObject& object) {
+  std::vector<std::int16_t> read_by_stage(const json& list, const JsonObject& object) const {
+    const std::span<const int> layers = recomputed_.layers_of_virtual_stages();
+    std::vector<std::int16_t> by_stage;
+    for (const json& node : list) {
+      std::int64_t value = -1;
+      const std::size_t v = by_stage.size();
+      if (v < layers.size() && node.is_number_integer() && parse_size(node, value) && value >= 0 &&
+          value <= layers[v])
+        by_stage.push_back(static_cast<std::int16_t>(value));
+      else
+        break;
+    }
+    if (by_stage.size() != layers.size() || list.size() != layers.size())
+      object.fail("recompute_by_stage", "a list of " + std::to_string(layers.size()) +
+                                            " numbers of layers, one a virtual stage, none above its own");
+    return by_stage;
+  }
+
+  int read_recompute(JsonObject& object, std::vector<std::int16_t>& by_stage) {
     const int most = recomputed_.layers();
     const auto own = static_cast<int>(object.integer("recompute_layers", -1, 0, most));
     const auto of_model = static_cast<int>(object.integer("recompute_layers_of_model", -1, 0, most));
+    if (const json* list = list_of(object, "recompute_by_stage", false)) {
+      by_stage = read_by_stage(*list, object);
+      return kStudyRecompute;
+    }
     if (of_model >= 0) {
       const int of_stage = recomputed_.of_fullest_stage(of_model);
       if (own >= 0 && own != of_stage && own != of_model)  // of the model: of a plan made for one stage
@@ -402,7 +424,8 @@ void note_idle_ranks(std::int64_t ranks, const Plan& plan, std::vector<std::stri
   if (steps > 0)
     notes.push_back("lanes use " + std::to_string(least) + " of the " + std::to_string(ranks) +
                     " ranks of data x context in " + std::to_string(steps) + " of " +
-                    std::to_string(plan.steps.size()) + " steps; the others idle: plan as many lanes as data x context has ranks");
+                    std::to_string(plan.steps.size()) +
+                    " steps; the others idle: plan as many lanes as data x context has ranks");
 }
 
 }  // namespace

@@ -20,13 +20,18 @@ using nlohmann::json;
 
 namespace {
 
+constexpr const char* kWlbLlm = "WLB-LLM (arXiv 2503.17924)";
 constexpr Preset kPresets[] = {
-    {"plain-4d", "plain", "per-sequence", nullptr, 0,
+    {"plain-4d", "plain", "per-sequence", nullptr, 0, kWlbLlm,
      "WLB-LLM's first baseline: windows as they are, per-sequence sharding"},
-    {"fixed-4d", "fixed-greedy", "static-best", nullptr, 0,
+    {"fixed-4d", "fixed-greedy", "static-best", nullptr, 0, kWlbLlm,
      "WLB-LLM's second baseline: fixed-length greedy packing, the better static sharding"},
-    {"wlb-llm", "wlb", "adaptive", "queues", 2,
+    {"wlb-llm", "wlb", "adaptive", "queues", 2, kWlbLlm,
      "WLB-LLM: variable-length packing, outlier delay with 2 queues, adaptive sharding"},
+    {"seq1f1b", "sequence-slices", "per-sequence", nullptr, 0, "Seq1F1B (arXiv 2406.03488)",
+     "Slices of equal work through a 1F1B pipeline"},
+    {"slimpipe", "sequence-slices", "per-sequence", "slice_by", 1 /* tokens */, "SlimPipe (arXiv 2504.14519)",
+     "Slices of equal tokens, without the paper's exchange of attention among stages"},
 };
 
 template <class Options>

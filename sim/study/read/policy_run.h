@@ -28,9 +28,10 @@ struct Preset {
   const char* shard;
   const char* key;  // of the policy, with its value; null: none
   std::int64_t value;
+  const char* paper;
   const char* summary;
 };
-// The papers' systems by name: plain-4d, fixed-4d, wlb-llm.
+// The papers' systems by name: plain-4d, fixed-4d, wlb-llm, seq1f1b, slimpipe.
 std::span<const Preset> presets();
 
 }  // namespace equipoise

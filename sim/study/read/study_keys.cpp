@@ -194,7 +194,8 @@ ordered_json recompute_schema() {
 }
 
 constexpr Key<Layout> kParallelKeys[] = {
-    integer<&Layout::tensor>("tensor", 1, kMostGpus, "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
+    integer<&Layout::tensor>("tensor", 1, kMostGpus,
+                             "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
     integer<&Layout::context>("context", 1, kMostGpus, "CP: GPUs that share the tokens of a micro-batch"),
     integer<&Layout::pipeline>("pipeline", 1, kMostGpus, "PP: stages that share the layers"),
     integer<&Layout::data>("data", 1, kMostGpus, "DP: replicas that share the global batch"),
@@ -225,7 +226,7 @@ constexpr Key<Layout> kParallelKeys[] = {
                            "FSDP; the framework preset's by default")
         .acting("with parallel.context or data above 1", acts::has_replicas)
         .noting(note_zero),
-    other<Layout>("recompute", recompute_schema, "").noting(note_selective),
+    other<Layout>("recompute", recompute_schema, "").noting(note_recompute),
     number<&Layout::optimizer_offload>(
         "optimizer_offload", 0, 1,
         "Share of the optimizer's states in the host's memory, updated there; 0 by default")
@@ -308,8 +309,8 @@ ordered_json published_schema() {
 
 constexpr Key<PolicyRun> kPolicyKeys[] = {
     other<PolicyRun>("name", text_schema,
-                     "A packing policy (`equipoise list policies`), a preset (plain-4d, fixed-4d, wlb-llm), "
-                     "or plan: a plan made elsewhere")
+                     "A packing policy (`equipoise list policies`), a preset (plain-4d, fixed-4d, wlb-llm, "
+                     "seq1f1b, slimpipe), or plan: a plan made elsewhere")
         .must_be("the name of a policy"),
     other<PolicyRun>("file", filled_text_schema,
                      "plan: its file (equipoise.plan/1 or equipoise.plans/1), relative to the study"),
@@ -320,6 +321,8 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
     text<&PolicyRun::schedule>("schedule", "Pipeline schedule of this policy; the study's by default"),
     choice<&PolicyRun::cost>("cost", kCostKindNames, "What a document weighs when packing"),
     other<PolicyRun>("recompute", recompute_schema, ""),
+    flag<&PolicyRun::recompute_by_stage>(
+        "recompute_by_stage", "Recompute auto chooses layers for each micro-batch and stage (InfiniPipe)"),
     other<PolicyRun>("published", published_schema,
                      "What a paper printed for this row, shown beside ours; one object, or one a source"),
 };
@@ -361,7 +364,8 @@ constexpr Key<Study> kStudyKeys[] = {
 };
 
 template <class Options>
-void add_parameters(std::span<const Parameter<Options>> rows, const Options& defaults, ordered_json& properties) {
+void add_parameters(std::span<const Parameter<Options>> rows, const Options& defaults,
+                    ordered_json& properties) {
   for (const Parameter<Options>& row : rows) {
     const std::string key(row.key);
     if (properties.contains(key)) continue;
@@ -378,7 +382,8 @@ void walk(const ordered_json& schema, const std::string& path, const ordered_jso
   constexpr std::string_view kPlace = "#/definitions/";
   if (schema.contains("$ref")) {
     const std::string name = schema["$ref"].get<std::string>().substr(kPlace.size());
-    if (name != "figure") walk(definitions[name], path, definitions, visit);  // COLUMNS.md says what those are
+    if (name != "figure")
+      walk(definitions[name], path, definitions, visit);  // COLUMNS.md says what those are
     return;
   }
   if (schema.contains("anyOf"))

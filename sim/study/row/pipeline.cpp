@@ -99,6 +99,10 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
   if (row.models->layout.recompute != Recompute::automatic) return;
   const int all = row.models->costs.model().layers;
   row.run.recompute_chosen = true;
+  if (row.run.recompute_by_stage) {  // once there is a plan
+    row.recompute_layers(0);
+    return;
+  }
   if (row.run.policy().derives == Derives::groups) {
     for (Group& group : row.run.pack.groups) {
       const int layers = layers_of_group(row, group.length, group.context);

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "policies/policy.h"
 #include "policies/steps.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/memory/derived_sizes.h"
+#include "sim/step/lockstep.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/policy_run.h"
 
@@ -85,6 +88,32 @@ void search_options(const PackingProblem& problem, const PlanPrices& prices, Pol
   if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
 }
 
+// Layers to recompute on each stage, where the row leaves that to memory.
+void choose_checkpoints(StudyRow& row, Plan& plan) {
+  if (!row.run.recompute_by_stage || !row.run.recompute_chosen) return;
+  const RunModels& models = *row.models;
+  double recomputed = 0, all = 0;
+  std::vector<std::int32_t> sizes;
+  std::vector<std::int64_t> tokens;
+  Schedule schedule;
+  StepOptions options = row.step_options();
+  options.pairs = models.costs.pairs_micro_batches();
+  for (Step& step : plan.steps)
+    for (Lane& lane : step.lanes) {
+      if (lane.micro_batches.empty()) continue;
+      row.schedule.make_into(schedule_input(lane.micro_batches, models.layout, options, sizes), schedule);
+      tokens.clear();
+      for (const MicroBatch& m : lane.micro_batches)
+        tokens.push_back(tokens_of_rank(m.tokens(), lane.context));
+      checkpoint_by_stage(models.memory, schedule, tokens, lane.context, lane.micro_batches);
+      for (const MicroBatch& m : lane.micro_batches)
+        for (const int layers : m.recompute_by_stage) recomputed += layers;
+      all += as_double(lane.micro_batches.size()) * models.costs.model().layers;
+    }
+  row.note("recompute auto, by stage and micro-batch, is " + fixed(100 * recomputed / std::max(1.0, all), 1) +
+           " % of all layers");
+}
+
 // The policy's plan, or the one that was made elsewhere, if it fits.
 Plan plan_of(const StudyRow& row, const PackingProblem& problem, std::vector<std::string>& notes) {
   const PolicyRun& run = row.run;
@@ -140,6 +169,7 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
   const PackingProblem problem{row.documents.batches, row.run.pack, *row.workload};
   search_options(problem, prices, row.run, planned.notes);
   planned.plan = plan_of(row, problem, planned.notes);
+  if (row.models != nullptr) choose_checkpoints(row, planned.plan);
   for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
   planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
   note_plan(row.documents, row.run, planned.plan, planned.notes);

@@ -2,7 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
+#include "policies/base/random.h"
 #include "sim/memory/derived_sizes.h"
 #include "tests/sim/models.h"
 
@@ -144,4 +147,110 @@ TEST_CASE("checkpointed layers follow from two memory probes") {
   CHECK(layers_between_probes(0, -20, 10, 10, 32) == 7);
   CHECK(layers_between_probes(0, 4, 10, 24, 32) == 0);       // fits without
   CHECK(layers_between_probes(0, -100, 10, -80, 32) == 32);  // does not fit at all: clipped
+}
+
+namespace {
+
+// A lane of dependent chunks: groups of so many, each of so many tokens.
+struct Slices {
+  std::vector<MicroBatch> micro_batches;
+  std::vector<std::int64_t> tokens, gathered;
+  std::vector<std::int32_t> groups;
+
+  void add(const std::vector<std::int64_t>& group) {
+    for (std::size_t i = 0; i < group.size(); ++i)
+      micro_batches.emplace_back().chunk = {static_cast<std::int64_t>(groups.size()), static_cast<int>(i),
+                                            static_cast<int>(group.size()), 0};
+    tokens.insert(tokens.end(), group.begin(), group.end());
+    gathered.assign(tokens.size(), 0);
+    groups.push_back(static_cast<std::int32_t>(group.size()));
+  }
+  // On every stage the k-th backward of the last stage, the k-1st of the one before ... recompute C[k].
+  void set(const Schedule& schedule, const std::vector<int>& layers) {
+    for (MicroBatch& m : micro_batches)
+      m.recompute_by_stage.assign(static_cast<std::size_t>(schedule.stages), 0);
+    for (int s = 0; s < schedule.stages; ++s) {
+      auto next = layers.begin() + schedule.stages - 1 - s;
+      for (const ScheduleOp& op : schedule.ops[static_cast<std::size_t>(s)])
+        if (op.kind == OpKind::B)
+          micro_batches[static_cast<std::size_t>(op.micro_batch)]
+              .recompute_by_stage[static_cast<std::size_t>(s)] = static_cast<std::int16_t>(*next++);
+    }
+  }
+  [[nodiscard]] double peak(const Models& models, const Schedule& schedule) const {
+    return models.memory.lane_peak(schedule, {micro_batches, tokens, gathered, 1}).parts.total();
+  }
+  // Layers of the stage that the lane recomputes.
+  [[nodiscard]] int recomputed(int stage) const {
+    int sum = 0;
+    for (const MicroBatch& m : micro_batches) sum += m.recompute_by_stage[static_cast<std::size_t>(stage)];
+    return sum;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Checkpoints by stage and slice fit with nearly the least that any numbers C recompute") {
+  // Two stages of two layers, documents of three and two slices: C has 5 + 1 numbers of 0 to 2, 729 choices.
+  Models models(model_of(4), split_in(1, 1, 2));
+  SplitMix64 random(3);
+  int chosen = 0, least = 0, partly = 0;
+  for (int round = 0; round < 60; ++round) {
+    Slices lane;
+    const auto pick = [&] { return static_cast<std::int64_t>(2000 + random.next() % 8000); };
+    lane.add({pick(), pick(), pick()});
+    lane.add({pick(), pick()});
+    const Schedule schedule = schedule_policy("seq1f1b").make({.stages = 2, .group_sizes = lane.groups});
+    lane.set(schedule, {0, 0, 0, 0, 0, 0});
+    const double none = lane.peak(models, schedule);
+    lane.set(schedule, {2, 2, 2, 2, 2, 2});
+    const double all = lane.peak(models, schedule);
+    models.memory.set_capacity(all + (none - all) * static_cast<double>(random.next() % 1000) / 1000);
+    int best = 100;
+    for (int choice = 0; choice < 729; ++choice) {
+      std::vector<int> layers;
+      for (int rest = choice; layers.size() < 6; rest /= 3) layers.push_back(rest % 3);
+      const int sum = std::accumulate(layers.begin(), layers.end(), 0);
+      if (sum >= best) continue;
+      lane.set(schedule, layers);
+      if (lane.peak(models, schedule) <= models.memory.capacity_bytes()) best = sum;
+    }
+    checkpoint_by_stage(models.memory, schedule, lane.tokens, 1, lane.micro_batches);
+    CAPTURE(round);
+    REQUIRE(lane.peak(models, schedule) <= models.memory.capacity_bytes());
+    // Each C once: five are stage 1's, and the last is of stage 0's last backward.
+    const ScheduleOp& last = schedule.ops[0].back();
+    const int sum = lane.recomputed(1) +
+                    lane.micro_batches[static_cast<std::size_t>(last.micro_batch)].recompute_by_stage[0];
+    CHECK(sum >= best);
+    CHECK(sum <= best + 3);
+    chosen += sum;
+    least += best;
+    partly += best > 0 && best < 12;
+  }
+  CHECK(partly > 40);
+  CHECK(chosen <= least * 1.15);  // 13 % above, where each number is one of three
+}
+
+TEST_CASE("With enough memory no stage recomputes, with none all do, and between the first recomputes most") {
+  Models models(model_of(8), split_in(1, 1, 4));
+  Slices lane;
+  for (int d = 0; d < 6; ++d) lane.add({5000, 3000, 2000, 1000});
+  const Schedule schedule = schedule_policy("seq1f1b").make({.stages = 4, .group_sizes = lane.groups});
+  const auto choose = [&] {
+    checkpoint_by_stage(models.memory, schedule, lane.tokens, 1, lane.micro_batches);
+  };
+  models.memory.set_capacity(1e15);
+  choose();
+  for (int s = 0; s < 4; ++s) CHECK(lane.recomputed(s) == 0);
+  const double none = lane.peak(models, schedule);
+  models.memory.set_capacity(1);
+  choose();
+  for (int s = 0; s < 4; ++s) CHECK(lane.recomputed(s) == 24 * 2);
+  const double all = lane.peak(models, schedule);
+  models.memory.set_capacity((none + all) / 2);
+  choose();
+  CHECK(lane.peak(models, schedule) <= models.memory.capacity_bytes());
+  CHECK(lane.recomputed(0) > 0);
+  CHECK(lane.recomputed(0) < 24 * 2);
 }

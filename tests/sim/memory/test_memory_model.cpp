@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/schedule/timing.h"
 #include "tests/sim/models.h"
@@ -250,6 +251,42 @@ TEST_CASE("Activations are held as long as the schedule says: until B, or W wher
         peak_kept(schedule_policy(name).make({4, 1, groups, 1}))[static_cast<std::size_t>(peak.stage)];
     CHECK(peak.parts.activations == kept * 1000 * (kKept + (peak.stage == 0 ? kInput : 0)));
   }
+}
+
+TEST_CASE("More slices of a document never keep more activations, cut by tokens or by work") {
+  // Six documents of 1,920 tokens, k slices each. Stage 0 of P holds P-1 + k slices. By tokens that is (P-1 +
+  // k) / k documents. By work (t^2) first slices hold the most tokens, so it is more, and less the more there
+  // are.
+  constexpr std::int64_t kTokens = 1920;
+  const auto cut = [](int i, int k, bool by_work) {
+    const double share = static_cast<double>(i) / k;
+    return std::llround(kTokens * (by_work ? std::sqrt(share) : share));
+  };
+  for (const int stages : {2, 4})
+    for (const bool by_work : {false, true}) {
+      const Models models(small_model(), layout_of(stages, 1, 0));
+      double before = 0;
+      for (const int k : {1, 2, 4, 8, 16, 32, 64}) {
+        CAPTURE(stages);
+        CAPTURE(by_work);
+        CAPTURE(k);
+        std::vector<MicroBatch> slices;
+        std::vector<std::int64_t> tokens;
+        for (int d = 0; d < 6; ++d)
+          for (int i = 0; i < k; ++i) {
+            slices.emplace_back().chunk = {d, i, k, 0};
+            tokens.push_back(cut(i + 1, k, by_work) - cut(i, k, by_work));
+          }
+        const std::vector<std::int32_t> groups(6, k);
+        const std::vector<std::int64_t> none(tokens.size(), 0);
+        const Schedule made = schedule_policy("seq1f1b").make({.stages = stages, .group_sizes = groups});
+        const double kept = models.memory.stage_peak(made, {slices, tokens, none, 1}, 0).parts.activations;
+        if (!by_work)
+          CHECK(kept == doctest::Approx((stages - 1.0 + k) / k * kTokens * (4 / stages * kKept + kInput)));
+        if (k > 1) CHECK(kept < before);
+        before = kept;
+      }
+    }
 }
 
 TEST_CASE("Recomputed layers keep their input, and one of them is whole while it is at work") {

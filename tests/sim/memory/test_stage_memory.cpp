@@ -41,11 +41,11 @@ Case random_case(std::uint64_t seed) {
   c.layout.pipeline = pick(1, 4);
   c.layout.context = pick(1, 2);
   c.layout.recompute = Recompute::none;
-  const char* names[] = {"gpipe", "1f1b", "zb-h1", "state-aware-1f1b", "state-aware-1f1b"};
-  c.schedule = names[pick(0, 4)];
-  const bool grouped = c.schedule == "state-aware-1f1b";
+  const char* names[] = {"gpipe", "1f1b", "zb-h1", "seq1f1b", "state-aware-1f1b", "state-aware-1f1b"};
+  c.schedule = names[pick(0, 5)];
+  const bool grouped = c.schedule == "state-aware-1f1b" || c.schedule == "seq1f1b";
   c.keep = pick(1, 3);
-  c.ahead = grouped && pick(0, 1) == 1;
+  c.ahead = c.schedule == "state-aware-1f1b" && pick(0, 1) == 1;
   c.layers = c.layout.pipeline * pick(1, 3);
   const int groups = pick(1, 5);
   for (int g = 0; g < groups; ++g) {

@@ -119,6 +119,26 @@ TEST_CASE("interleaved 1f1b runs Megatron's rounds") {
   CHECK(schedule.kept_bound == std::vector<int>{5, 3});
 }
 
+TEST_CASE("seq1f1b: the order of Seq1F1B, four stages, two documents of two slices") {
+  // P - rank + splits - 2 forwards as warm-up: 4, 3, 2, 1; backwards pop the first document's last slice.
+  const Lane lane{{3, 3, 3, 3}, {2, 2}};
+  CHECK(orders("seq1f1b", lane, {}) == Texts{"F1 F2 F3 F4 B2 B1 B4 B3", "F1 F2 F3 F4 B2 B1 B4 B3",
+                                             "F1 F2 F3 B2 F4 B1 B4 B3", "F1 F2 B2 F3 B1 F4 B4 B3"});
+  // (4 + 3) * 3 * 3, as four standalone micro-batches. state-aware-1f1b, all kept, is no substitute: stages 0
+  // and 3 hold back F4 and F3 until a backward comes back, and F4 then goes through the pipeline alone.
+  CHECK(run("seq1f1b", lane, {}).makespan == 63);
+  CHECK(run("state-aware-1f1b", lane, {.keep = 2}).makespan == 81);
+  // Two model chunks on two stages, one document of two slices: all four forwards of a rank come first on
+  // stage 0 (warm-up 2 + 2 + 1), and (V-1)P + k-1 = 3 and one more on stage 1.
+  const Lane two{{2, 2}, {2}};
+  const Schedule made = schedule_policy("seq1f1b").make(input_of(two, {.stages = 2, .virtual_stages = 2}));
+  for (const auto& ops : made.ops) {
+    CHECK(order(ops) == "F1 F2 F1 F2 B2 B1 B2 B1");
+    CHECK(ops[4].virtual_stage == 1);
+    CHECK(ops[7].virtual_stage == 0);
+  }
+}
+
 TEST_CASE("zb-h1 lets weight halves lag one micro-batch more on each later stage") {
   CHECK(orders("zb-h1", standalone({1, 1, 1}), {.stages = 3}) ==
         Texts{"F1 F2 F3 B1 W1 B2 W2 B3 W3", "F1 F2 B1 F3 B2 W1 B3 W2 W3", "F1 B1 F2 B2 F3 B3 W1 W2 W3"});
@@ -146,7 +166,8 @@ TEST_CASE("Input that a schedule cannot order is refused in one line") {
     CAPTURE(name);
     CHECK_THROWS_AS(schedule_policy(name).make(input_of(lane, setting)), UserError);
   };
-  refuses("interleaved-1f1b", three, {.stages = 2, .virtual_stages = 2});  // 3 is not a multiple of 2
+  for (const std::string_view name : {"interleaved-1f1b", "seq1f1b"})
+    refuses(name, three, {.stages = 2, .virtual_stages = 2});  // 3 is not a multiple of 2
   for (const std::string_view name : {"1f1b", "zb-h1", "interleaved-1f1b"})
     refuses(name, group, {.stages = 2});
   for (const std::string_view name : {"1f1b", "zb-h1", "gpipe", "state-aware-1f1b"})

@@ -145,6 +145,103 @@ TEST_CASE("Without dependent chunks state-aware-1f1b is 1f1b, op for op") {
         }
 }
 
+TEST_CASE("Without slices seq1f1b is 1f1b, and interleaved-1f1b with model chunks, op for op") {
+  for (int stages = 2; stages <= 6; ++stages)
+    for (int chunks = 1; chunks <= 3; ++chunks)
+      for (int count = 0; count <= 3 * stages; count += chunks == 1 ? 1 : stages) {
+        CAPTURE(stages);
+        CAPTURE(chunks);
+        CAPTURE(count);
+        const Lane lane = equal(count, 1);
+        const ScheduleInput input = input_of(lane, {.stages = stages, .virtual_stages = chunks});
+        const Schedule slices = schedule_policy("seq1f1b").make(input);
+        const Schedule plain = schedule_policy(chunks == 1 ? "1f1b" : "interleaved-1f1b").make(input);
+        CHECK(slices.ops == plain.ops);
+        CHECK(slices.kept_bound == plain.kept_bound);
+      }
+}
+
+TEST_CASE("m documents of k equal slices: seq1f1b takes (k m + (P - 1)/V)(f + b) of a slice") {
+  // The bubble is that of k m micro-batches: (P - 1)/(k m + P - 1) without model chunks. Stage s holds P-1-s
+  // + k slices; with model chunks, 2(P-1-s) + (V-1)P + k for the k <= P that divide P (Seq1F1B-I), and
+  // 2(P-1-s) + k V for multiples of P (SlimPipe).
+  for (int stages = 2; stages <= 6; ++stages)
+    for (int chunks = 1; chunks <= 3; ++chunks)
+      for (int slices = 1; slices <= 12; ++slices)
+        for (int documents = 1; documents <= 5; ++documents) {
+          const int count = slices * documents;
+          if (chunks > 1 && count % stages != 0) continue;
+          CAPTURE(stages);
+          CAPTURE(chunks);
+          CAPTURE(slices);
+          CAPTURE(documents);
+          const double length = 2.0 * chunks;
+          const Lane lane{std::vector<double>(static_cast<std::size_t>(count), length),
+                          std::vector<std::int32_t>(static_cast<std::size_t>(documents), slices)};
+          const TimedSchedule timed = run("seq1f1b", lane, {.stages = stages, .virtual_stages = chunks});
+          CHECK(timed.makespan == count * length * 3 + (stages - 1) * 2.0 * 3);
+          if (chunks == 1)
+            CHECK(bubble_ratio(timed) == doctest::Approx((stages - 1.0) / (count + stages - 1.0)));
+          const bool named = chunks == 1 || slices % stages == 0 || stages % slices == 0;
+          for (int s = 0; s < stages && named; ++s) {
+            const int behind = (chunks == 1 ? 1 : 2) * (stages - 1 - s);
+            const int held = slices % stages == 0 ? slices * chunks : (chunks - 1) * stages + slices;
+            CHECK(timed.peak_kept[static_cast<std::size_t>(s)] ==
+                  std::min(count * chunks, behind + (chunks == 1 ? slices : held)));
+          }
+        }
+}
+
+TEST_CASE("Documents of unlike numbers of equal slices leave seq1f1b no more bubble, whatever their order") {
+  SplitMix64 random(13);
+  for (int round = 0; round < 500; ++round) {
+    Lane lane;
+    for (std::uint64_t g = 1 + random.next() % 10; g > 0; --g)
+      lane.groups.push_back(static_cast<std::int32_t>(1 + random.next() % 8));
+    const int count = std::accumulate(lane.groups.begin(), lane.groups.end(), 0);
+    lane.forward.assign(static_cast<std::size_t>(count), 2);
+    const int stages = static_cast<int>(2 + random.next() % 7);
+    CAPTURE(round);
+    CHECK(run("seq1f1b", lane, {.stages = stages}).makespan == (count + stages - 1) * 6);
+    // All kept, state-aware-1f1b is never faster: it has no k - 1 forwards more before its first backward.
+    CHECK(run("state-aware-1f1b", lane, {.stages = stages, .keep = 8}).makespan >= (count + stages - 1) * 6);
+  }
+}
+
+TEST_CASE(
+    "Recompute in one slice of four is hidden where stages take turns, and not where all take the same "
+    "slice") {
+  // Four stages, four documents of four slices, f = 3, b = 6; a slice that is recomputed takes 9 back.
+  // Without, (16 + 3) * 9 = 171. A quarter of each slice's layers adds 19 * 3/4. All layers of the first
+  // slices, on all stages: one stage after the other is late, and those around it wait. At the k-th backward
+  // of the last stage, the k-1st of the one before and so on (InfiniPipe, Eq. 15), all are late together: 4
+  // * 3.
+  const Lane lane{std::vector<double>(16, 3.0), {4, 4, 4, 4}};
+  const Schedule schedule = schedule_policy("seq1f1b").make(input_of(lane, {}));
+  const auto takes = [&](const auto& recomputed) {  // share of the layers, by stage, slice and place of its B
+    OpDurations durations = op_durations(schedule, lane.forward, 2);
+    for (int s = 0; s < 4; ++s)
+      for (std::size_t i = 0, backward = 0; i < schedule.ops[at(s)].size(); ++i)
+        if (const ScheduleOp& op = schedule.ops[at(s)][i]; op.kind == OpKind::B)
+          durations[at(s)][i] += 3 * recomputed(s, op.micro_batch % 4, static_cast<int>(backward++));
+    return time_schedule(schedule, durations).makespan;
+  };
+  CHECK(takes([](int, int, int) { return 0.0; }) == 171);
+  CHECK(takes([](int, int, int) { return 0.25; }) == 171 + 19 * 0.75);
+  CHECK(takes([](int, int slice, int) { return slice == 0 ? 1.0 : 0.0; }) == 210);
+  CHECK(takes([](int s, int, int backward) { return (backward + 3 - s) % 4 == 3 ? 1.0 : 0.0; }) == 171 + 12);
+}
+
+TEST_CASE("Behind its longest documents seq1f1b holds what 1f1b does; on one stage, a document") {
+  // Slices 3, then four standalone: stage 0 of 2 is 3 ahead until document 1 is through, then 1.
+  const Lane lane{std::vector<double>(7, 1.0), {3, 1, 1, 1, 1}};
+  CHECK(orders("seq1f1b", lane, {.stages = 2}) ==
+        std::vector<std::string>{"F1 F2 F3 F4 B3 F5 B2 F6 B1 B4 B5 F7 B6 B7",
+                                 "F1 F2 F3 B3 F4 B2 F5 B1 B4 B5 F6 B6 F7 B7"});
+  CHECK(orders("seq1f1b", lane, {.stages = 1}) ==
+        std::vector<std::string>{"F1 F2 F3 B3 B2 B1 F4 B4 F5 B5 F6 B6 F7 B7"});
+}
+
 TEST_CASE("Every stage recomputes max(0, n - K) chunks of each group of n") {
   for (int keep = 1; keep <= 5; ++keep)
     for (int stages = 1; stages <= 4; ++stages) {

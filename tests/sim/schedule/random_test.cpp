@@ -15,7 +15,7 @@ int pick(SplitMix64& random, int least, int most) {
 }
 
 Lane random_lane(SplitMix64& random, const std::string_view name, const Setting& setting) {
-  const bool groups = name == "gpipe" || name == "state-aware-1f1b";
+  const bool groups = name == "gpipe" || name == "state-aware-1f1b" || name == "seq1f1b";
   Lane lane;
   int count = 0;
   const int wanted = name == "interleaved-1f1b" ? setting.stages * pick(random, 0, 4)
@@ -26,6 +26,7 @@ Lane random_lane(SplitMix64& random, const std::string_view name, const Setting&
     lane.groups.push_back(size);
     count += size;
   }
+  for (; setting.virtual_stages > 1 && count % setting.stages != 0; ++count) lane.groups.push_back(1);
   for (int i = 0; i < count; ++i) lane.forward.push_back(pick(random, 1, 100));
   return lane;
 }
@@ -49,7 +50,8 @@ TEST_CASE("10,000 random inputs a schedule: valid, no deadlock, bounds held, no 
     for (int round = 0; round < 10000; ++round) {
       Setting setting{
           .stages = pick(random, 1, 8), .keep = pick(random, 1, 6), .strict_keep = random.next() % 2 == 0};
-      if (policy.name == "interleaved-1f1b") setting.virtual_stages = pick(random, 1, 4);
+      if (policy.name == "interleaved-1f1b" || policy.name == "seq1f1b")
+        setting.virtual_stages = pick(random, 1, 4);
       if (policy.bidirectional) setting.stages += setting.stages % 2;
       setting.hops = {static_cast<double>(pick(random, 0, 20)), random.next() % 2 == 0};
       const Lane lane = random_lane(random, policy.name, setting);

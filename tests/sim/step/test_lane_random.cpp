@@ -29,9 +29,10 @@ Case random_case(SplitMix64& random, std::string_view schedule) {
   Case c;
   const bool both_ends = schedule == "dualpipe";
   c.stages = both_ends ? 2 * pick(random, 1, 3) : pick(random, 1, 6);
-  const bool interleaved = schedule == "interleaved-1f1b";
+  const bool slices = schedule == "seq1f1b";
+  const bool interleaved = schedule == "interleaved-1f1b" || slices;
   if (interleaved && c.stages > 1) c.virtual_stages = pick(random, 1, 3);
-  const bool groups = schedule == "state-aware-1f1b" || schedule == "gpipe";
+  const bool groups = schedule == "state-aware-1f1b" || schedule == "gpipe" || slices;
   const int wanted = both_ends     ? 2 * (c.stages + pick(random, 0, 4))
                      : interleaved ? c.stages * pick(random, 1, 3)
                                    : pick(random, 1, 12);
@@ -41,6 +42,7 @@ Case random_case(SplitMix64& random, std::string_view schedule) {
     c.groups.push_back(size);
     count += size;
   }
+  for (; interleaved && count % c.stages != 0; ++count) c.groups.push_back(1);
   for (int j = 0; j < count; ++j) c.forward.push_back(2.0 * c.virtual_stages * pick(random, 1, 50));
   c.options.keep = pick(random, 1, 4);
   c.options.strict_keep = random.next() % 2 == 0;

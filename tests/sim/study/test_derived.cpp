@@ -102,6 +102,27 @@ TEST_CASE("A plan within its derived sizes fits into memory") {
   }
 }
 
+TEST_CASE("recompute auto by stage fits, recomputes less than auto for all alike, and its plan says where") {
+  json file = small_study_of({{"name", "sequence-slices"}, {"slices", 4}},
+                             {{"trace", {{"distribution", nullptr}, {"seed", nullptr}, {"uniform", "32K"}}}});
+  const PolicyResult none = run(file).policies[0];
+  file["cluster"]["memory_GB"] = 0.9 * none.peak.parts.total() / 1e9;
+  file["policies"][0]["recompute"] = "auto";
+  const PolicyResult alike = run(file).policies[0];
+  file["policies"][0]["recompute_by_stage"] = true;
+  const PolicyResult by_stage = run(file).policies[0];
+  REQUIRE(alike.status == RowStatus::ok);
+  REQUIRE(by_stage.status == RowStatus::ok);
+  CHECK(by_stage.metrics.step_seconds < alike.metrics.step_seconds);
+  CHECK(by_stage.metrics.step_seconds > none.metrics.step_seconds);
+  CHECK(std::any_of(by_stage.notes.begin(), by_stage.notes.end(), [](const std::string& note) {
+    return note.find("recompute auto, by stage and micro-batch, is ") != std::string::npos;
+  }));
+  // Without auto it says nothing.
+  file["policies"][0]["recompute"] = "none";
+  CHECK(parse(file).policies[0].idle_keys == std::vector<std::string>{"recompute_by_stage"});
+}
+
 TEST_CASE("recompute auto is the fewest layers with which the row fits, row by row") {
   json file = small_study();
   file["policies"] = {"plain", "wlb", {{"name", "chunkflow"}, {"chunk_size", "4K"}}};

@@ -56,6 +56,7 @@ void check_same_plan(const Plan& a, const Plan& b) {
         CHECK(p.placement == q.placement);
         CHECK(p.chunk == q.chunk);
         CHECK(p.recompute_layers == q.recompute_layers);
+        CHECK(p.recompute_by_stage == q.recompute_by_stage);
         CHECK(p.pad_each_to == q.pad_each_to);
         CHECK(p.pack_length == q.pack_length);
       }
@@ -166,6 +167,12 @@ TEST_CASE("Recomputed layers, chunks kept, split and dropped documents survive t
   SUBCASE("chunkflow's K") {
     check_round_trip(small_with(lanes), {{{"name", "chunkflow"}, {"chunk_size", "4K"}, {"keep", 2}}});
   }
+  SUBCASE("slices, with layers of each stage") {
+    check_round_trip(small_with(lanes), {{{"name", "sequence-slices"},
+                                          {"slices", 3},
+                                          {"recompute", "auto"},
+                                          {"recompute_by_stage", true}}});
+  }
   SUBCASE("what is too long") {
     json policies = json::array();
     for (const char* way : {"drop", "truncate", "split"})
@@ -222,6 +229,13 @@ TEST_CASE("recompute_layers of a plan that says nothing else counts layers of th
   CHECK(made.row().plan.steps[0].lanes[0].micro_batches[0].recompute_layers == 5);
   made.micro_batch()["recompute_layers_of_model"] = 8;
   CHECK(holds(made.reason(), "recompute_layers: expected 4, what recompute_layers_of_model is on a stage"));
+  for (const json& list : {json{1}, json{1, layers}, json{1, -1}, json{1, 1, 1}, json{"1", 1}}) {
+    made.micro_batch()["recompute_by_stage"] = list;
+    CHECK(holds(made.reason(), "recompute_by_stage: expected a list of 2 numbers of layers"));
+  }
+  made.micro_batch()["recompute_by_stage"] = {2, 1};
+  const std::vector<std::int16_t> by_stage = {2, 1};
+  CHECK(made.row().plan.steps[0].lanes[0].micro_batches[0].recompute_by_stage == by_stage);
 }
 
 TEST_CASE("A plan that follows the study says one number of layers") {

@@ -81,7 +81,7 @@ Step step_for(const ProgramShape& shape, const OpProgram& program) {
     Lane& out = step.lanes.emplace_back();
     out.context = lane.context;
     for (int m = 0; m < shape.micro_batches; ++m)
-      out.micro_batches.push_back({{{m, 0, 10 + m}}, {}, {}, 0, 0, 0});
+      out.micro_batches.push_back({{{m, 0, 10 + m}}, {}, {}, 0, {}, 0, 0});
   }
   return step;
 }
@@ -152,7 +152,7 @@ TEST_CASE("a stage timeline has a track per lane and stage with the schedule's o
   result.pipeline = 9000;
   result.makespan = 10000;
   Step step;
-  step.lanes.emplace_back().micro_batches.push_back({{{0, 0, 5}}, {}, {}, 0, 0, 0});
+  step.lanes.emplace_back().micro_batches.push_back({{{0, 0, 5}}, {}, {}, 0, {}, 0, 0});
   const fs::path path = scratch("stages.pftrace");
   Timeline timeline(path.string());
   timeline.add(step, result);
@@ -182,7 +182,7 @@ TEST_CASE(
        {{{9000, 11000}, {8000, 9000}}, {{10000, 12000}, {9000, 10000}}}}};
   times.pipeline = times.makespan = 12000;
   Step step;
-  step.lanes.emplace_back().micro_batches.push_back({{{0, 0, 5}}, {}, {}, 0, 0, 0});
+  step.lanes.emplace_back().micro_batches.push_back({{{0, 0, 5}}, {}, {}, 0, {}, 0, 0});
   step.lanes.front().context = 2;
   const fs::path path = scratch("ranks.pftrace");
   Timeline timeline(path.string());

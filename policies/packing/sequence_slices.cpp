@@ -1,0 +1,194 @@
+// Sequence slices: a long document is cut into slices of equal work that pass the pipeline one after the
+// other, with K and V carried forward. The unit of the pipeline is a slice: its bubble and what it holds
+// shrink with the number of slices (schedule seq1f1b). From Seq1F1B (arXiv 2406.03488: computation-wise
+// partition), SlimPipe (arXiv 2504.14519: slices of equal tokens) and InfiniPipe (arXiv 2509.21275: documents
+// of many lengths, short ones packed).
+//
+// W(t) is the work of a document's first t tokens, so a slice [a, b) takes W(b) - W(a): its own linear part,
+// and attention to itself and to all before it. Per global batch:
+//   - The longest document, of L tokens, is cut into k = `slices` slices: a slice takes at most T = W(L) / k.
+//     The first holds the most tokens, C, since later tokens see more keys.
+//   - A document of more than C tokens is cut into n = ceil(W / T) slices of equal work. None of them takes
+//     more than T or holds more than C tokens.
+//   - The others are packed whole into the fewest micro-batches of C tokens (ChunkFlow's rule). Each takes at
+//     most T: together documents take less than one of the sum of their lengths.
+// Cuts are at multiples of 2 x CP tokens: every slice but the last is shared out over the CP ranks without
+// padding, which later slices would have to see past. Cut i of n is the first multiple at which W reaches i /
+// n of the document's, so that a slice is off by less than the work of so many tokens. `slice_by: tokens` is
+// the same with W(t) = t. Example, W(t) = t^2, L = 16, k = 4, CP 1: cuts at W = 64, 128, 192 of 256, so at 8,
+// 12, 14 tokens: slices of 8, 4, 2, 2 tokens that take 64, 80, 52, 60.
+//
+// Documents with the most slices come first, ties by document; packed ones follow. The pipeline is furthest
+// ahead of its backwards while it has the longest documents, and then holds less and less (InfiniPipe's
+// execution order). Lanes: units heaviest first, by W, to the least loaded lane. Where micro-batches come in
+// rounds (interleaved), a lane's last ones are empty.
+//
+// Departures. Seq1F1B gives every sequence k slices and packs nothing. InfiniPipe cuts all documents where
+// the longest is cut and fills the slice that is left of each with short documents; here a document's slices
+// are even, and none shares its micro-batch. InfiniPipe also runs several pipelines a step and chooses
+// recompute by stage and slice, SlimPipe lets stages exchange attention so that slices of equal tokens take
+// equal time: none of that is here.
+//
+// O(n log n) for n documents, and log2 L calls of the cost for all cuts of a batch together.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/packing/packing.h"
+#include "policies/steps.h"
+#include "policies/workload.h"
+
+namespace equipoise {
+namespace {
+
+class TokenCount final : public Workload {
+ public:
+  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override {
+    std::transform(tokens.begin(), tokens.end(), out.begin(), [](std::int64_t t) { return as_double(t); });
+  }
+};
+
+double work_of_tokens(std::int64_t tokens, const Workload& workload) {
+  double work = 0;
+  workload.of({&tokens, 1}, {&work, 1});
+  return work;
+}
+
+// A document that is cut: its tokens, its work, and into how many slices.
+struct Long {
+  Slice slice;
+  double work = 0;
+  std::int64_t count = 0;
+};
+
+std::int64_t steps_of(std::int64_t tokens, std::int64_t step) {
+  return (tokens + step - 1) / step;
+}
+
+// Ends of the slices of all documents, one after the other, in tokens from the document's begin: multiples of
+// `step`, or the document's end, and no slice is empty. All cuts are found at once, by bisection.
+std::vector<std::int64_t> equal_cuts(std::span<const Long> documents, const Workload& workload,
+                                     std::int64_t step) {
+  std::vector<double> targets;
+  std::vector<std::int64_t> below, reached, end;  // in steps, W(below) < target <= W(reached); in tokens
+  for (const Long& d : documents)
+    for (std::int64_t i = 1; i <= d.count; ++i) {
+      targets.push_back(d.work * as_double(i) / as_double(d.count));
+      end.push_back(d.slice.tokens());
+      reached.push_back(steps_of(end.back(), step));
+      below.push_back(i < d.count ? 0 : reached.back() - 1);
+    }
+  const auto tokens_at = [&](std::size_t c, std::int64_t steps) { return std::min(steps * step, end[c]); };
+  std::vector<std::int64_t> middle(targets.size()), tokens(targets.size());
+  std::vector<double> work(targets.size());
+  for (bool open = true; open;) {
+    for (std::size_t c = 0; c < targets.size(); ++c) {
+      middle[c] = below[c] + (reached[c] - below[c] + 1) / 2;
+      tokens[c] = tokens_at(c, middle[c]);
+    }
+    workload.of(tokens, work);
+    open = false;
+    for (std::size_t c = 0; c < targets.size(); ++c) {
+      if (reached[c] - below[c] <= 1) continue;
+      (work[c] < targets[c] ? below[c] : reached[c]) = middle[c];
+      open = open || reached[c] - below[c] > 1;
+    }
+  }
+  std::size_t c = 0;
+  for (const Long& d : documents) {
+    std::int64_t before = 0;
+    for (std::int64_t left = d.count - 1; left >= 0; --left, ++c) {
+      before = std::clamp(reached[c], before + 1, steps_of(end[c], step) - left);
+      tokens[c] = tokens_at(c, before);
+    }
+  }
+  return tokens;
+}
+
+class Slicer {
+ public:
+  Slicer(const GlobalBatch& batch, const Workload& workload, std::int64_t slices, std::int64_t step)
+      : workload_(workload), step_(step) {
+    std::int64_t longest = 0;
+    for (const Slice& slice : batch.slices) longest = std::max(longest, slice.tokens());
+    if (longest == 0) return;
+    const double work = work_of_tokens(longest, workload);
+    const std::int64_t most = std::min(slices, steps_of(longest, step));
+    const Long all{{0, 0, longest}, work, most};
+    const std::int64_t capacity = equal_cuts({&all, 1}, workload, step).front();
+    for (const Slice& slice : batch.slices) {
+      if (slice.tokens() <= capacity) {
+        short_.push_back(slice);
+        continue;
+      }
+      const double own = work_of_tokens(slice.tokens(), workload);
+      const auto count = static_cast<std::int64_t>(std::ceil(own / work * as_double(most) * (1 - kRounding)));
+      long_.push_back(
+          {slice, own, std::clamp<std::int64_t>(count, 2, std::min(most, steps_of(slice.tokens(), step)))});
+    }
+    std::stable_sort(long_.begin(), long_.end(),
+                     [](const Long& a, const Long& b) { return a.count > b.count; });
+    capacity_ = capacity;
+  }
+
+  // Weights are work.
+  [[nodiscard]] std::vector<Unit> units() const {
+    const std::vector<std::int64_t> ends = equal_cuts(long_, workload_, step_);
+    std::vector<Unit> units;
+    std::size_t cut = 0;
+    for (const Long& document : long_) {
+      units.push_back(dependent_unit(document.slice, std::span(ends).subspan(cut, at(document.count))));
+      units.back().weight = document.work;
+      cut += at(document.count);
+    }
+    for (Unit& unit : standalone_units(short_, capacity_)) {
+      const std::vector<double> work = work_of(unit.chunks.front().slices, workload_);
+      unit.weight = std::accumulate(work.begin(), work.end(), 0.0);
+      units.push_back(std::move(unit));
+    }
+    return units;
+  }
+
+ private:
+  static constexpr double kRounding = 1e-12;  // n T is n slices, not n + 1
+
+  const Workload& workload_;
+  std::int64_t step_;
+  std::int64_t capacity_ = 0;
+  std::vector<Long> long_;
+  std::vector<Slice> short_;
+};
+
+void fill_rounds(Step& step, int round) {
+  for (Lane& lane : step.lanes) {
+    const std::size_t whole = at(round), count = lane.micro_batches.size();
+    lane.micro_batches.resize((count + whole - 1) / whole * whole);
+  }
+}
+
+}  // namespace
+
+Plan plan_sequence_slices(const PackingProblem& problem) {
+  const auto& own = problem.options.of<SequenceSlicesOptions>();
+  if (own.slices < 1) throw UserError("slices: expected a number >= 1, found " + std::to_string(own.slices));
+  const TokenCount tokens;
+  const Workload& workload = own.slice_by == SliceBy::tokens ? tokens : problem.workload;
+  const std::int64_t step = 2 * std::int64_t{std::max(1, problem.options.context)};
+  Plan plan;
+  plan.steps.reserve(problem.batches.size());
+  for (const GlobalBatch& batch : problem.batches) {
+    plan.steps.push_back(step_of_units(Slicer(batch, workload, own.slices, step).units(), problem.options));
+    fill_rounds(plan.steps.back(), problem.options.lane_round);
+  }
+  return plan;
+}
+
+}  // namespace equipoise
