@@ -58,7 +58,7 @@ struct ExchangedTokens {
   std::int64_t earlier = 0;        // of earlier chunks, of which every rank holds its share
   std::int64_t fullest = 0;        // of the micro-batch, on the rank with the most
   std::int64_t fullest_inner = 0;  // on the inner group with the most
-  CastTokens cast;                 // where the layout's form is group-cast
+  CastTokens cast{};               // where the layout's form is group-cast
 };
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const Layout& layout);
