@@ -59,6 +59,7 @@ void MicroBatchCost::begin(int context, const LayerCounts& layers) {
   }
   recomputed.fill(0);
   kv_sent_tokens = kv_useful_tokens = 0;
+  cast_tokens = 0;
   use = {};
 }
 
@@ -155,14 +156,14 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
 void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window,
                                       MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
-  const int inner = costs_.layout().inner_ranks(context);
   const ContextCase of{costs_,
                        attention_,
                        micro_batch,
                        out.sharding,
-                       exchanged_tokens(micro_batch, out.sharding, window, inner),
+                       exchanged_tokens(micro_batch, out.sharding, window, costs_.layout()),
                        context,
                        window};
+  out.cast_tokens = std::max(out.cast_tokens, of.tokens.cast.held);
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   if (context > 1) form.exchange(costs_, of.tokens, context_group(costs_, context), exchanges_, out.use);

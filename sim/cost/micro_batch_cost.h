@@ -65,9 +65,10 @@ struct MicroBatchCost {
   std::array<std::vector<Picoseconds>, kMasks> attention_forward, attention_backward;
   std::array<Picoseconds, kLayerKinds> recomputed{};  // selective, slowest rank
   std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{},
-      exposed_backward{};       // mean of ranks
-  double kv_sent_tokens = 0;    // received by all ranks together, mean of layers
-  double kv_useful_tokens = 0;  // of those, attended to by a query of the receiver
+      exposed_backward{};        // mean of ranks
+  double kv_sent_tokens = 0;     // received by all ranks together, mean of layers
+  double kv_useful_tokens = 0;   // of those, attended to by a query of the receiver
+  std::int64_t cast_tokens = 0;  // group-cast: whose K and V a rank has of the slices that ranks share
   RangeUse use;
   friend bool operator==(const MicroBatchCost&, const MicroBatchCost&) = default;
 };

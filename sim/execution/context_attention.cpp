@@ -1,6 +1,7 @@
 #include "sim/execution/context_attention.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "policies/base/index.h"
@@ -95,6 +96,99 @@ std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int6
   return pieces;
 }
 
+// --- What forms share that go block by block
+
+std::int64_t BlockwiseAttention::rows_in_block(int rank) const {
+  std::int64_t sum = 0;
+  for (const AttentionRows* chunk : chain_) sum += chunk->rows.ranks[at(rank)].rows;
+  return sum;
+}
+
+// Keys of a slice lie together in the block, by position: those before a run of queries are its first ones. A
+// rank's own block ends with the queries themselves.
+std::vector<kernels::Piece> BlockwiseAttention::pieces_over_rows(int rank, int owner) const {
+  std::vector<kernels::Piece> pieces;
+  const RankRows& own = rows_.rows.ranks[at(rank)];
+  for (const auto* runs : {&own.local, &own.shared})
+    for (const RowRun& queries : *runs) {
+      std::int64_t first = -1, keys = 0;
+      for_runs(owner, [&](std::size_t j, const RowRun& run, std::int64_t row) {
+        if (!sees(queries.segment, j, run.segment)) return;
+        if (first < 0) first = row;
+        keys += run.count();
+      });
+      if (keys == 0) continue;
+      kernels::Piece piece{queries.row, queries.count(), first, keys};
+      piece.full = owner != rank;
+      pieces.push_back(piece);
+    }
+  return pieces;
+}
+
+Memory BlockwiseAttention::own_block(std::int64_t rows) const {
+  Memory block = rank_.elements(2 * rows * key_width_);
+  for_runs(rows_.rank, [&](std::size_t j, const RowRun& part, std::int64_t row) {
+    const Memory& from = keys_of(j);
+    const std::int64_t count = part.count() * key_width_;
+    rank_.copy(key_row(block, row), key_row(from, part.row), count);
+    rank_.copy(value_row(block, row, rows), value_row(from, part.row, chain_[j]->capacity), count);
+  });
+  return block;
+}
+
+void BlockwiseAttention::begin_output(Memory& out, Memory& log_sum) const {
+  out = rank_.elements(rows_.padded_rows * query_width_);
+  log_sum = empty_log_sums();
+  rank_.zero(out.data(), rows_.padded_rows * query_width_);
+}
+
+Memory BlockwiseAttention::empty_log_sums() const {
+  const std::int64_t count = rows_.padded_rows * shape_.query_heads;
+  Memory log_sums = rank_.floats(count);
+  const std::vector<float> none(at(count), -std::numeric_limits<float>::infinity());
+  rank_.backend.to_device(log_sums.data(), none.data(), none.size() * sizeof(float));
+  return log_sums;
+}
+
+void BlockwiseAttention::attend(AttentionCall& call, const Memory& block, std::int64_t rows,
+                                const Memory& out, const Memory& log_sum) const {
+  if (call.empty()) return;
+  const Memory part = rank_.elements(rows_.padded_rows * query_width_);
+  const Memory part_log_sum = empty_log_sums();
+  call.forward(run_->query.data(), block.data(), value_row(block, 0, rows), part.data(),
+               part_log_sum.floats());
+  rank_.backend.run(kernels::AttentionMerge{rows_.padded_rows, shape_.query_heads, shape_.head_dim,
+                                            out.data(), log_sum.floats(), part.data(),
+                                            part_log_sum.floats()});
+}
+
+Memory BlockwiseAttention::differentiate(AttentionCall& call, const Memory& block, std::int64_t rows) const {
+  Memory keys = zeroed_keys(rows);
+  if (call.empty()) return keys;
+  const Memory query = rank_.elements(rows_.padded_rows * query_width_);
+  call.backward(run_->query.data(), block.data(), value_row(block, 0, rows), run_->out.data(),
+                run_->log_sum.floats(), gradient_->out.data(),
+                {query.data(), keys.data(), value_row(keys, 0, rows)});
+  rank_.add(gradient_->query.data(), query.data(), call.query_rows() * query_width_);
+  return keys;
+}
+
+void BlockwiseAttention::add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count,
+                                       std::array<const void*, 2> found) {
+  const bool own = chunk + 1 == chain_.size();
+  Memory& to = own ? gradient_->keys : chunks_.state(rows_.earlier[chunk], layer_).gradients;
+  const std::int64_t capacity = chain_[chunk]->capacity;
+  if (!to) to = zeroed_keys(capacity);
+  rank_.add(key_row(to, row), found[0], count * key_width_);
+  rank_.add(value_row(to, row, capacity), found[1], count * key_width_);
+}
+
+void BlockwiseAttention::spread(const Memory& found, std::int64_t rows) {
+  for_runs(rows_.rank, [&](std::size_t j, const RowRun& run, std::int64_t row) {
+    add_gradients(j, run.row, run.count(), {key_row(found, row), value_row(found, row, rows)});
+  });
+}
+
 int head_shares(const Layout& layout, int context) {
   return context_form(layout).head_shares(layout, context);
 }
@@ -108,6 +202,7 @@ std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank
     // A ring goes round even where nothing is shared; the other forms have nothing to exchange then.
     if (!shares && (form == ContextComm::ring || form == ContextComm::ulysses_ring))
       return make_ring_attention(rank, rows, index, chunks);
+    if (form == ContextComm::group_cast) return make_group_cast_attention(rank, rows, index, chunks);
     if (shares && rows.rows.exchanges()) return make_ulysses_attention(rank, rows, index, chunks);
   }
   return make_gathered_attention(rank, rows, index, chunks);

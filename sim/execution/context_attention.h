@@ -7,6 +7,7 @@
 // keys begin with those of the chunks before it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -61,9 +62,9 @@ std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::sp
 std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row);
 
 // --- Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts
-// it: at the exchanges of K and V. One class a form: all-gather, ring, Ulysses, which is round one of the
-// others where it is nested. Where a lane has one rank, or
-// nothing to exchange, there is nothing but attention.
+// it: at the exchanges of K and V. One class a form: all-gather, ring, group-cast, and Ulysses, which is
+// round one of the first two where it is nested. Where a lane has one rank, or nothing to exchange, there is
+// nothing but attention.
 
 // What a chunk of a group leaves for the others, on one layer: its K and V, which later chunks attend to, and
 // what their backwards found for its gradients so far.
@@ -234,8 +235,54 @@ class AttentionForm : public ContextAttention {
   bool again_ = false;
 };
 
+// Attention that goes through the keys block by block and joins what it finds: a rank's own rows, and rows of
+// others. Each block is K rows, then V rows.
+class BlockwiseAttention : public AttentionForm {
+ protected:
+  using AttentionForm::AttentionForm;
+
+  // The rows of a rank, chunk after chunk, are a block: (chunk, run, row in the block).
+  template <class Visit>
+  void for_runs(int rank, const Visit& visit) const {
+    std::int64_t before = 0;
+    for (std::size_t j = 0; j < chain_.size(); ++j) {
+      const RankRows& held = chain_[j]->rows.ranks[at(rank)];
+      for (const auto* runs : {&held.local, &held.shared})
+        for (const RowRun& run : *runs) visit(j, run, before + run.row);
+      before += held.rows;
+    }
+  }
+  [[nodiscard]] std::int64_t rows_in_block(int rank) const;
+  // What a rank's queries see of the rows of `owner`.
+  [[nodiscard]] std::vector<kernels::Piece> pieces_over_rows(int rank, int owner) const;
+  // Whether queries see a row of a chunk of the chain, its begin at most.
+  [[nodiscard]] bool sees(const Segment& queries, std::size_t chunk, const Segment& keys) const {
+    const bool same = chunk + 1 < chain_.size() || keys.slice == queries.slice;
+    return same && keys.q_begin < queries.q_end;
+  }
+  // K and V of this rank's rows, in a block with room for `rows`.
+  [[nodiscard]] Memory own_block(std::int64_t rows) const;
+
+  void begin_output(Memory& out, Memory& log_sum) const;
+  // Log-sums of rows that have attended to nothing yet.
+  [[nodiscard]] Memory empty_log_sums() const;
+  // Joins what the queries find in a block of so many rows to `out`. Nothing where the call has no pieces.
+  void attend(AttentionCall& call, const Memory& block, std::int64_t rows, const Memory& out,
+              const Memory& log_sum) const;
+  // Adds to the queries' gradient; returns the block's.
+  [[nodiscard]] Memory differentiate(AttentionCall& call, const Memory& block, std::int64_t rows) const;
+  // Gradients of `count` rows of a chunk of the chain from row `row` on, which this rank holds: found[0] and
+  // found[1] are those of K and V.
+  void add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count,
+                     std::array<const void*, 2> found);
+  // Gradients of this rank's block to the chunks that its rows belong to.
+  void spread(const Memory& found, std::int64_t rows);
+};
+
 std::unique_ptr<ContextAttention> make_gathered_attention(const RankContext&, const AttentionRows&, int index,
                                                           ChunkStates&);
+std::unique_ptr<ContextAttention> make_group_cast_attention(const RankContext&, const AttentionRows&,
+                                                            int index, ChunkStates&);
 std::unique_ptr<ContextAttention> make_ring_attention(const RankContext&, const AttentionRows&, int index,
                                                       ChunkStates&);
 std::unique_ptr<ContextAttention> make_ulysses_attention(const RankContext&, const AttentionRows&, int index,

@@ -23,8 +23,8 @@ Value virtual_stages(Row r) {
   return pipeline_layout(r).is_null() ? above(1, r.layout().virtual_pipeline) : Value();
 }
 Value context_comm(Row r) {
-  // The last is the nearest: Megatron-LM has no all-gather across inner groups.
-  constexpr const char* kNames[] = {"all_gather", "p2p", "a2a", "a2a+p2p", "a2a+p2p"};
+  // The last two are the nearest: Megatron-LM has no all-gather across inner groups, and no group-cast.
+  constexpr const char* kNames[] = {"all_gather", "p2p", "a2a", "a2a+p2p", "a2a+p2p", "all_gather"};
   static_assert(std::size(kNames) == std::size(kContextCommNames));
   return where(r.layout().context > 1, kNames[at(r.layout().context_comm)]);
 }
@@ -200,6 +200,12 @@ constexpr Gap kGaps[] = {
        return std::string(gathers ? name_of(r.layout().context_comm) : "");
      },
      "inside an all-to-all K and V go round a ring", "ulysses-ring (a2a+p2p)"},
+    {"parallel.context_comm",
+     [](Row r) {
+       const bool casts = r.layout().context > 1 && r.layout().context_comm == ContextComm::group_cast;
+       return std::string(casts ? name_of(r.layout().context_comm) : "");
+     },
+     "a rank gets K and V of all tokens, needed or not", "all-gather (all_gather)"},
     {"parallel.order",
      [](Row r) {
        return r.layout().order == "tp-cp-ep-dp-pp" || r.layout().order == "tp-cp-ep-pp-dp" ? std::string() : r.layout().order;

@@ -316,9 +316,9 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   if (cost.ranks > 1)
-    context_form(costs_).exchange(
-        costs_, exchanged_tokens(micro_batch, cost.sharding, window, costs_.layout().inner_ranks(cost.ranks)),
-        context_group(costs_, cost.ranks), exchanges_, use_);
+    context_form(costs_).exchange(costs_,
+                                  exchanged_tokens(micro_batch, cost.sharding, window, costs_.layout()),
+                                  context_group(costs_, cost.ranks), exchanges_, use_);
   const double flops = attention_flops(cost, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
   const double backward_flops = (costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5) * flops;

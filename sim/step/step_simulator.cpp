@@ -204,10 +204,11 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
 void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result) {
   const Sharding& sharding = cost.sharding;
   const auto fullest = std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end());
-  const std::int64_t distributed = exchanged_tokens({}, sharding, 0).distributed;
+  const std::int64_t distributed = exchanged_tokens({}, sharding, 0, Layout{}).distributed;
   rank_tokens_.push_back(*fullest);
   fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
-  gathered_tokens_.push_back(memory_->gathered_tokens(sharding.ranks(), *fullest, distributed));
+  const std::int64_t needed = cost.cast_tokens > 0 ? cost.cast_tokens : distributed;
+  gathered_tokens_.push_back(memory_->gathered_tokens(sharding.ranks(), *fullest, needed));
   result.work.bucket_broken = result.work.bucket_broken || !sharding.fits;
 }
 

@@ -167,7 +167,7 @@ Passes passes_of(const RunModels& models, const PolicyRun& run) {
   OpList before, after;
   Passes passes;
   const double context = models.layout.context;
-  passes.syncs = context_form(models.costs).estimated_exchanges(models.layout.context);
+  passes.syncs = context_form(models.costs).estimated_exchanges(models.layout, models.layout.context);
   const auto ops = [&] { return static_cast<double>(before.ops().size() + after.ops().size()); };
   models.costs.forward_ops(kind, kTokens, before, after, use);
   passes.forward_ops = ops() + 1 + (context > 1 ? passes.syncs : 0);  // and attention

@@ -14,13 +14,20 @@
 
 namespace equipoise {
 
-// The last two: an all-to-all inside groups of `context_inner` ranks, a ring or an all-gather across them.
-enum class ContextComm { all_gather, ring, ulysses, ulysses_ring, ulysses_all_gather };
-inline constexpr std::string_view kContextCommNames[] = {"all-gather", "ring", "ulysses", "ulysses-ring",
-                                                         "ulysses-all-gather"};
+// The nested ones: an all-to-all inside groups of `context_inner` ranks, a ring or an all-gather across them.
+// group_cast: only the blocks of `block` tokens that a rank's queries see.
+enum class ContextComm { all_gather, ring, ulysses, ulysses_ring, ulysses_all_gather, group_cast };
+inline constexpr std::string_view kContextCommNames[] = {
+    "all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather", "group-cast"};
 constexpr bool is_nested(ContextComm form) {
   return form == ContextComm::ulysses_ring || form == ContextComm::ulysses_all_gather;
 }
+// Whether a rank brings the keys of others together before it attends to them, and so can keep them.
+constexpr bool gathers_keys(ContextComm form) {
+  return form == ContextComm::all_gather || form == ContextComm::ulysses_all_gather ||
+         form == ContextComm::group_cast;
+}
+inline constexpr int kMostCastStages = 8;
 // Which of a CP group's ranks lie next to each other: those of an inner group, or those of the ring or
 // gather.
 enum class ContextPlacement { inner_first, outer_first };
@@ -101,7 +108,9 @@ struct Layout {
   ContextComm context_comm = ContextComm::all_gather;
   int context_inner = 0;  // ranks of an all-to-all, of a nested form; 0: none given
   ContextPlacement context_placement = ContextPlacement::inner_first;
-  int zero = 1;  // 0: everything replicated .. 3: FSDP
+  std::int64_t block = 512;  // of group-cast: tokens of the packed sequence that are sent together
+  int cast_stages = 1;       // and in how many exchanges what a rank needs arrives
+  int zero = 1;              // 0: everything replicated .. 3: FSDP
   // ZeRO-2 reduces gradients with every micro-batch, as DeepSpeed and FSDP do because a rank keeps a shard of
   // them only; false: after the last backward of a layer. The memory model counts a shard in both cases. A
   // study says so under `framework`.

@@ -87,6 +87,10 @@ class Export(Case):
         self.assertIn("--hierarchical-context-parallel-sizes 2 2", text)
         nested["parallel"]["context_comm"] = "ulysses-all-gather"
         self.assertIn("parallel.context_comm ulysses-all-gather", self.export("megatron", nested))
+        nested["parallel"] = STUDY["parallel"] | {"context_comm": "group-cast", "block": 1024}
+        text = self.export("megatron", nested)
+        self.assertEqual(flags(text)["--cp-comm-type"], "all_gather")
+        self.assertIn("parallel.context_comm group-cast: a rank gets K and V of all tokens", text)
         study["parallel"].update(pipeline=3, virtual_pipeline=1, recompute="full")
         study["batch"]["sequences_per_step"] = 6
         found = flags(self.export("megatron", study))

@@ -104,8 +104,14 @@ json MatrixCase::to_json() const {
     parallel["context_inner"] = inner;
     parallel["context_placement"] = seed % 2 == 0 ? "inner-first" : "outer-first";
   }
+<<<<<<< HEAD
   const bool by_stage = recompute == "by-stage";  // a row's own
   parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(by_stage ? "none" : recompute);
+=======
+  if (block > 0) parallel["block"] = block;
+  if (block > 0) parallel["cast_stages"] = 1 + seed % 3;
+  parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(recompute);
+>>>>>>> n-cast
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
   if (count_ends) parallel["count_embedding_and_head"] = true;
   const json batch = batch_of(*this);
@@ -329,6 +335,29 @@ void add_nested(Matrix& matrix) {
         }
 }
 
+// Blocks of a token, of fewer tokens than a rank has, and of more than a micro-batch.
+void add_group_cast(Matrix& matrix) {
+  for (const int context : {2, 3, 4, 6, 8})
+    for (const int block : {1, 16, 512})
+      for (const char* policy : {"plain", "wlb", "padded", "chunkflow", "skrull", "hbp", "dynamic-cp"})
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          MatrixCase c;
+          c.group = "group-cast";
+          const std::string_view name = policy;
+          if (context % 3 == 0 && (name == "hbp" || name == "dynamic-cp")) continue;  // powers of two
+          c.policy = policy;
+          c.form = "group-cast";
+          c.context = context;
+          c.block = block;
+          c.kv_heads = 1 << matrix.size() % 3;
+          c.shard = sharding_policies()[matrix.size() % sharding_policies().size()].name;
+          c.recompute = kRecompute[matrix.size() / 3 % 4];
+          c.tensor = context <= 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
+          c.pipeline = context < 8 && c.tensor == 1 && matrix.size() % 3 == 0 ? 2 : 1;
+          matrix.add(c);
+        }
+}
+
 MatrixCase four_dimensions(const char* group) {
   MatrixCase c;
   c.group = group;
@@ -385,6 +414,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_all_four(matrix);
   add_losses(matrix);
   add_nested(matrix);
+  add_group_cast(matrix);
   return matrix.take();
 }
 

@@ -20,6 +20,7 @@ struct MatrixCase {
   std::string order = "tp-cp-ep-dp-pp";
   int tensor = 1, context = 1, pipeline = 1, data = 1;
   int inner = 0;  // ranks of an all-to-all, of a nested form
+  int block = 0;  // of group-cast
   int zero = 1;
   int keep = 1;
   int slices = 3;

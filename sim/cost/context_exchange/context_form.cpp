@@ -9,19 +9,15 @@
 namespace equipoise {
 namespace {
 
-// The packer's placements, or those that the sharding rule decided (dacp).
 const std::vector<int>& placement_of(const ContextCase& of) {
-  return of.sharding.placement.empty() ? of.micro_batch.placement : of.sharding.placement;
-}
-
-bool is_placed(const std::vector<int>& placement, const Segment& segment) {
-  return !placement.empty() && placement[at(segment.slice)] != kDistributed;
+  return placement_of(of.micro_batch, of.sharding);
 }
 
 }  // namespace
 
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 int inner) {
+                                 const Layout& layout) {
+  const int inner = layout.inner_ranks(sharding.ranks());
   ExchangedTokens tokens;
   std::int64_t of_inner = 0;
   tokens.earlier = earlier_tokens(micro_batch, window);
@@ -32,6 +28,8 @@ ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& 
     of_inner = (r % at(inner) == 0 ? 0 : of_inner) + sharding.rank_tokens[r];
     tokens.fullest_inner = std::max(tokens.fullest_inner, of_inner);
   }
+  if (layout.acting_form() == ContextComm::group_cast && sharding.ranks() > 1)
+    tokens.cast = cast_tokens(micro_batch, sharding, window, layout, tokens.earlier);
   return tokens;
 }
 
@@ -98,11 +96,12 @@ ReceivedTokens received_by_ranks(const ContextCase& of) {
   const auto& local_tokens = of.sharding.rank_local_tokens;
   // Tokens of earlier chunks that a rank does not hold.
   const double before = as_double(of.tokens.earlier) * (of.context - 1) / of.context;
+  const bool casts = &context_form(of.costs) == &kGroupCastForm;
   ReceivedTokens tokens;
   seen_keys.assign(of.micro_batch.slices.size(), {});
   for (int r = 0; r < of.context; ++r) {
     const std::int64_t own = rank_tokens[at(r)] - local_tokens[at(r)];
-    tokens.sent += as_double(of.tokens.distributed - own) + before;
+    if (!casts) tokens.sent += as_double(of.tokens.distributed - own) + before;
     // A rank holds several pieces of a slice, in document order. Each sees its own keys, and of those before
     // it the ones that no earlier piece has seen.
     std::int64_t others = 0;
@@ -117,9 +116,11 @@ ReceivedTokens received_by_ranks(const ContextCase& of) {
       seen = {r, s.q_end};
       any = true;
     }
+    if (casts && any) tokens.sent += before;
     tokens.useful += as_double(others);
     if (any && before > 0) tokens.useful -= before / (of.context - 1);  // its own share of them
   }
+  if (casts) tokens.sent += as_double(of.tokens.cast.received);
   return tokens;
 }
 

@@ -10,6 +10,8 @@
 //               share of the heads
 //   nested      the all-to-all of ulysses inside groups of ranks, and a ring or an all-gather of what a group
 //               then holds across them
+//   group-cast  only the blocks of K and V that some query of the receiver sees, beside the attention to the
+//               rank's own keys; their gradients go the way back
 //
 // Example, 4 ranks of 2,048 tokens each, forward: all-gather has one exchange of 8,192 tokens' K and V, and
 // then the attention; ring has three of 2,048 tokens', each beside the attention to the block before; Ulysses
@@ -17,6 +19,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <string_view>
@@ -39,6 +42,15 @@ inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t w
   return window > 0 ? std::min(all, window - 1) : all;
 }
 
+// Tokens whose K and V a group-cast sends in one layer; each goes to every rank that needs its block.
+struct CastTokens {
+  int stages = 0;  // exchanges, one after the other
+  // By stage: sent or received by the rank with the most. Those of earlier chunks are in the first.
+  std::array<std::int64_t, kMostCastStages> most{};
+  std::int64_t held = 0;      // of the micro-batch, on the rank with the most: its own and what it receives
+  std::int64_t received = 0;  // of the micro-batch, by all ranks together
+};
+
 // Tokens whose K and V the ranks of a group need of each other in one layer.
 struct ExchangedTokens {
   std::int64_t distributed = 0;    // of the micro-batch, but for those of slices that one rank holds whole
@@ -46,10 +58,10 @@ struct ExchangedTokens {
   std::int64_t earlier = 0;        // of earlier chunks, of which every rank holds its share
   std::int64_t fullest = 0;        // of the micro-batch, on the rank with the most
   std::int64_t fullest_inner = 0;  // on the inner group with the most
+  CastTokens cast{};               // where the layout's form is group-cast
 };
-// `inner`: ranks of an inner group of a nested form.
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 int inner = 1);
+                                 const Layout& layout);
 
 // Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
 struct ContextGroup {
@@ -119,10 +131,11 @@ struct ContextForm {
   bool counts_in_workload = false;
   // Ranks that share out the heads of the attention in a group of that degree; 1: each attends with all.
   int (*head_shares)(const Layout& layout, int degree);
-  // Exchanges of a pass, for estimates of what a simulation allocates; a ring's backward has one more.
-  int (*estimated_exchanges)(int context);
+  // Exchanges of a pass, for estimates of what a simulation allocates; a backward may have one more.
+  int (*estimated_exchanges)(const Layout& layout, int context);
   // Tokens whose K and V, of all heads, take what a rank holds of them at once. It has `rank_tokens` of its
   // group's `group_tokens`; an inner group of a nested form has `inner` ranks.
+  // What a group-cast receives depends on the sharding: the most that can be.
   std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens, int inner);
   // Writes the exchanges of a layer, with bytes and durations; none where nothing is exchanged.
   void (*exchange)(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
@@ -134,9 +147,10 @@ struct ContextForm {
 };
 
 // The forms, each in its file, and the table: in the order of ContextComm.
-extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm, kUlyssesRingForm, kUlyssesAllGatherForm;
-inline constexpr const ContextForm* kContextForms[] = {&kAllGatherForm, &kRingForm, &kUlyssesForm,
-                                                       &kUlyssesRingForm, &kUlyssesAllGatherForm};
+extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm, kUlyssesRingForm, kUlyssesAllGatherForm,
+    kGroupCastForm;
+inline constexpr const ContextForm* kContextForms[] = {
+    &kAllGatherForm, &kRingForm, &kUlyssesForm, &kUlyssesRingForm, &kUlyssesAllGatherForm, &kGroupCastForm};
 static_assert(std::size(kContextForms) == std::size(kContextCommNames));
 
 inline const ContextForm& context_form(const Layout& layout) {
@@ -157,6 +171,14 @@ Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, cons
 // ContextForm::least_seconds of the layout's form; 0 on one rank.
 double least_exchange_seconds(const LayerCosts& costs, int context);
 
+// The packer's placements, or those that the sharding rule decided (dacp).
+inline const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Sharding& sharding) {
+  return sharding.placement.empty() ? micro_batch.placement : sharding.placement;
+}
+inline bool is_placed(const std::vector<int>& placement, const Segment& segment) {
+  return !placement.empty() && placement[at(segment.slice)] != kDistributed;
+}
+
 // The attention of a rank to its own queries with all heads: of the slices that it holds whole, which wait
 // for no exchange, and of the others.
 struct RankAttention {
@@ -172,6 +194,64 @@ struct ReceivedTokens {
   double sent = 0, useful = 0;
 };
 ReceivedTokens received_tokens(const ContextCase& of);
+
+// A piece of a slice that one rank receives of another.
+struct CastPiece {
+  int from = 0;
+  std::int32_t slice = 0;
+  std::int64_t begin = 0, end = 0;  // in document coordinates
+  int stage = 0;
+  std::int64_t place = 0;  // among all tokens that the receiver gets
+
+  [[nodiscard]] std::int64_t tokens() const { return end - begin; }
+};
+
+// Which tokens of a sharded micro-batch a rank receives by group-cast.
+//
+// The packed sequence of the slices that no rank holds whole is cut into blocks of `block` tokens. A rank
+// needs a block of which some query of it sees a token that another rank holds; it receives all tokens of the
+// block that others hold, an equal part of them in each stage. Blocks of one token are the tokens that are
+// seen, no others. O(ranks x segments).
+class CastBlocks {
+ public:
+  void prepare(const Sharding& sharding, const std::vector<int>& placement, std::int64_t window,
+               std::int64_t block, int stages);
+  // In the order of the packed sequence; good until the next call.
+  const std::vector<CastPiece>& received_by(int rank);
+  // Of the tokens that the last call found: the places of a stage, and the first place at or behind a token.
+  struct Range {
+    std::int64_t begin = 0, end = 0;
+  };
+  [[nodiscard]] Range places_of(int stage) const {
+    return {std::min(stage * part_, all_), std::min((stage + 1) * part_, all_)};
+  }
+  [[nodiscard]] std::int64_t place_of(std::int32_t slice, std::int64_t token) const;
+
+ private:
+  struct Held {  // a segment in the packed sequence
+    std::int64_t begin = 0, end = 0;
+    std::int64_t seen_from = 0;  // the first key of the micro-batch that its queries see
+    int rank = 0;
+    std::int32_t slice = 0;
+  };
+  struct SliceRange {
+    std::int64_t begin = 0, end = 0;  // in document coordinates
+    std::int64_t packed = 0;          // where it begins in the packed sequence
+  };
+  void find_needed_blocks(int rank);
+  void cut_into_stages();
+
+  std::int64_t block_ = 1;
+  int stages_ = 1;
+  std::vector<Held> held_;  // by place in the packed sequence
+  std::vector<SliceRange> slices_;
+  std::vector<Range> seen_, needed_;  // of one rank
+  std::vector<CastPiece> whole_, received_;
+  std::int64_t all_ = 0, part_ = 0;  // tokens received, and in a stage at most
+};
+// `earlier`: tokens of the chunks before a dependent one.
+CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+                       const Layout& layout, std::int64_t earlier);
 
 // Where each of `inner` ranks that share out the heads has the tokens of all of them: their sharding, an
 // inner group as one rank with the segments of its ranks, one after the other.

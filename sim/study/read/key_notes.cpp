@@ -91,11 +91,13 @@ bool draws_experts(const Study& s) {
   return s.model.moe && s.framework.in_training.expert_skew > 0;
 }
 bool gathers_keys(const Study& s) {
-  const ContextComm form = s.layout.acting_form();
-  return s.layout.context > 1 && (form == ContextComm::all_gather || form == ContextComm::ulysses_all_gather);
+  return s.layout.context > 1 && equipoise::gathers_keys(s.layout.acting_form());
 }
 bool nests(const Study& s) {
   return is_nested(s.layout.context_comm);
+}
+bool casts(const Study& s) {
+  return s.layout.context_comm == ContextComm::group_cast;
 }
 bool gathers_parameters(const Study& s) {
   return s.layout.zero == 1 || s.layout.zero == 2;

@@ -221,6 +221,14 @@ constexpr Key<Layout> kParallelKeys[] = {
         "context_placement", kContextPlacementNames,
         "Which CP ranks are neighbours: those of an all-to-all, or those of the ring or gather")
         .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
+    integer<&Layout::block>(
+        "block", 1, kLongestSize,
+        "Tokens of the packed sequence whose K and V are sent to all ranks with a query that sees one of them")
+        .acting("with parallel.context_comm group-cast", acts::casts),
+    integer<&Layout::cast_stages>(
+        "cast_stages", 1, kMostCastStages,
+        "Exchanges in which a rank's blocks arrive, each beside the attention to those before")
+        .acting("with parallel.context_comm group-cast", acts::casts),
     integer<&Layout::zero>("zero", 0, 3,
                            "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
                            "FSDP; the framework preset's by default")

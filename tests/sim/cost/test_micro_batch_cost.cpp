@@ -123,7 +123,7 @@ TEST_CASE("Every CP form has the exchanges that it says, at most, and a run of a
       layout.context_inner = context % 2 == 0 ? 2 : 3;
       const Models models(builtin_model("wlb-550m"), layout);  // 12 heads
       const MicroBatchCost cost = cost_of(models, documents({9000, 2500, 788}), "per-document");
-      const int most = kContextForms[f]->estimated_exchanges(context) + 1;  // a ring's way home
+      const int most = kContextForms[f]->estimated_exchanges(layout, context) + 1;  // a ring's way home
       for (const LayerTimeline* pass : {&cost.forward[0], &cost.backward[0]}) {
         CHECK(pass->syncs() > 0);
         CHECK(static_cast<int>(pass->syncs()) <= most);

@@ -46,8 +46,9 @@ ModelShape with_experts(int dense_layers) {
 TEST_CASE("A reused result equals a fresh one, whatever micro-batch was there before") {
   const FlopsWorkload workload(1024, 1024);
   MicroBatchCost again;  // of every rule, form and model in turn
-  for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses,
-                                 ContextComm::ulysses_ring, ContextComm::ulysses_all_gather})
+  for (const ContextComm form :
+       {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses, ContextComm::ulysses_ring,
+        ContextComm::ulysses_all_gather, ContextComm::group_cast})
     for (const bool experts : {false, true}) {
       Layout layout;
       layout.context = 4;

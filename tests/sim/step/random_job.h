@@ -75,6 +75,14 @@ inline void nest(std::uint64_t seed, Job& job) {
   if (seed % 4 == 0) layout.context_placement = ContextPlacement::outer_first;
 }
 
+// And some ranks of others send only what is needed, in blocks from 16 to 2,048 tokens.
+inline void cast(std::uint64_t seed, Job& job) {
+  if (job.layout.context_comm != ContextComm::all_gather || seed % 3 != 0) return;
+  job.layout.context_comm = ContextComm::group_cast;
+  job.layout.block = 16LL << (seed % 8);
+  job.layout.cast_stages = 1 + static_cast<int>(seed / 3 % 4);
+}
+
 inline Job random_job(std::uint64_t seed) {
   SplitMix64 random(seed);
   Job job;
@@ -90,6 +98,7 @@ inline Job random_job(std::uint64_t seed) {
   job.layout.recompute_layers = static_cast<int>(below(random, static_cast<std::uint64_t>(job.model.layers)));
   job.layout.context_comm = moe ? ContextComm::all_gather : static_cast<ContextComm>(below(random, 3));
   nest(seed, job);
+  cast(seed, job);
   job.framework.tp_overlap_forward = below(random, 2) == 0;
   static const char* const kSchedules[] = {"gpipe", "1f1b", "interleaved-1f1b", "state-aware-1f1b", "zb-h1"};
   const std::string schedule = kSchedules[below(random, 5)];

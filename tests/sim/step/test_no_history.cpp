@@ -128,8 +128,8 @@ void check_no_history(const Fresh& fresh, const Setting& setting, std::uint64_t 
 TEST_CASE("A step equals the same step from a fresh simulator, whatever ran before, at both fidelities") {
   const FlopsWorkload workload(1024, 1024);
   for (const Setting& setting : kSettings)
-    for (const ContextComm form :
-         {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses, ContextComm::ulysses_ring}) {
+    for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses,
+                                   ContextComm::ulysses_ring, ContextComm::group_cast}) {
       const Models models(model_for(setting), layout_of(setting, form));
       for (const ShardPolicy& policy : sharding_policies()) {
         // Every rule where lanes run on their own; the other settings differ in what comes behind it.
@@ -140,7 +140,7 @@ TEST_CASE("A step equals the same step from a fresh simulator, whatever ran befo
         CAPTURE(policy.name);
         const ShardRule rule = rule_of(policy, workload);
         const StepOptions options = options_of(setting);
-        const bool places = form == ContextComm::all_gather;
+        const bool places = form == ContextComm::all_gather || form == ContextComm::group_cast;
         check_no_history([&] { return StepSimulator(models.costs, rule, options, &models.memory); }, setting,
                          7, places);
         check_no_history([&] { return OpStepSimulator(models.costs, rule, options, {}, &models.memory); },

@@ -27,7 +27,8 @@ json random_space() {
           {"parallel.context", {1, 2, 4}},
           {"parallel.pipeline", {1, 2, 4}},
           {"parallel.virtual_pipeline", {1, 2}},
-          {"parallel.context_comm", {"all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather"}},
+          {"parallel.context_comm",
+           {"all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather", "group-cast"}},
           {"parallel.context_inner", {2, 4}},
           {"parallel.recompute", {"none", "selective", {{"layers", 3}}, "full"}},
           {"policies", kRows}};

@@ -243,9 +243,10 @@ TEST_CASE("A ring of context-parallel ranks is refused for a model with sliding 
   layout.context = 2;
   CHECK(refusal(model, layout) == "");
   layout.context_comm = ContextComm::ring;
-  CHECK(refusal(model, layout) ==
-        "study.json: parallel.context_comm: expected all-gather or ulysses or ulysses-all-gather for a model "
-        "with sliding windows, found ring");
+  CHECK(
+      refusal(model, layout) ==
+      "study.json: parallel.context_comm: expected all-gather or ulysses or ulysses-all-gather or group-cast "
+      "for a model with sliding windows, found ring");
 }
 
 TEST_CASE(

@@ -1,0 +1,334 @@
+// Group-cast and group-reduce (MagiAttention, described with MAGI-1, arXiv 2505.13211).
+//
+// A rank is sent the K and V of those blocks of the packed sequence that its queries see and others hold, by
+// all-to-alls with messages of any size, an equal part of them in each of `cast_stages`. Beside each exchange
+// it attends to what it has: first to its own keys, then to those of the stage before. Attention to the last
+// stage is exposed, and in the backward, which casts again unless framework.keep_gathered_kv, the way of the
+// last stage's gradients to their owners; those of the others go home two exchanges later.
+//
+// Blocks are of the packed sequence, as MagiAttention aligns what it requests; with an alignment of one token
+// it requests ranges to the token.
+//
+// The time is that of the profile's all-to-all in which every rank moves as much as the rank here that sends
+// or receives most, spread evenly over its peers: the slowest rank's bytes are ours, their places are not.
+// A layer whose queries see a window attends to everything behind one exchange, in one call.
+//
+// Example, 8 tokens in one document on 2 ranks, zig-zag: rank 0 has tokens 0, 1, 6, 7, which see 2 to 5 of
+// rank 1; rank 1 has 2 to 5, which see 0 and 1. Blocks of one token: 4 and 2 tokens travel, most 4; blocks of
+// four (0 to 3, 4 to 7): the same; one block of eight: 4 and 4, as all-gather sends.
+#include <limits>
+#include <tuple>
+
+#include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
+
+namespace equipoise {
+
+void CastBlocks::prepare(const Sharding& sharding, const std::vector<int>& placement, std::int64_t window,
+                         std::int64_t block, int stages) {
+  block_ = block;
+  stages_ = stages;
+  held_.clear();
+  slices_.clear();
+  for (int r = 0; r < sharding.ranks(); ++r)
+    for (const Segment& s : sharding.of_rank(r)) {
+      if (is_placed(placement, s)) continue;
+      const std::int64_t from = window > 0 ? std::max(s.kv_begin, s.q_begin - window + 1) : s.kv_begin;
+      held_.push_back({s.q_begin, s.q_end, from, r, s.slice});
+      if (slices_.size() <= at(s.slice)) slices_.resize(at(s.slice) + 1);
+      SliceRange& slice = slices_[at(s.slice)];
+      slice.begin = slice.begin == slice.end ? s.q_begin : std::min(slice.begin, s.q_begin);
+      slice.end = std::max(slice.end, s.q_end);
+    }
+  std::int64_t packed = 0;
+  for (SliceRange& slice : slices_) {
+    slice.packed = packed;
+    packed += slice.end - slice.begin;
+  }
+  for (Held& held : held_) {
+    const SliceRange& slice = slices_[at(held.slice)];
+    const std::int64_t move = slice.packed - slice.begin;
+    held.begin += move;
+    held.end += move;
+    held.seen_from = std::max(held.seen_from, slice.begin) + move;
+  }
+  std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) { return a.begin < b.begin; });
+}
+
+// Ranges of `needed_` are whole blocks in order, and do not touch.
+void CastBlocks::find_needed_blocks(int rank) {
+  const auto add = [](std::vector<Range>& ranges, std::int64_t begin, std::int64_t end) {
+    if (!ranges.empty() && begin <= ranges.back().end)
+      ranges.back().end = std::max(ranges.back().end, end);
+    else
+      ranges.push_back({begin, end});
+  };
+  seen_.clear();
+  needed_.clear();
+  for (const Held& held : held_)
+    if (held.rank == rank) add(seen_, held.seen_from, held.end);
+  auto other = held_.begin();
+  for (const Range& seen : seen_) {
+    while (other != held_.end() && other->end <= seen.begin) ++other;
+    for (auto h = other; h != held_.end() && h->begin < seen.end; ++h) {
+      if (h->rank == rank) continue;
+      const std::int64_t first = std::max(h->begin, seen.begin) / block_;
+      const std::int64_t last = (std::min(h->end, seen.end) - 1) / block_;
+      add(needed_, first * block_, (last + 1) * block_);
+    }
+  }
+}
+
+const std::vector<CastPiece>& CastBlocks::received_by(int rank) {
+  find_needed_blocks(rank);
+  whole_.clear();
+  all_ = 0;
+  auto other = held_.begin();
+  for (const Range& needed : needed_) {
+    while (other != held_.end() && other->end <= needed.begin) ++other;
+    for (auto h = other; h != held_.end() && h->begin < needed.end; ++h) {
+      if (h->rank == rank) continue;
+      const SliceRange& slice = slices_[at(h->slice)];
+      const std::int64_t move = slice.begin - slice.packed;
+      whole_.push_back({h->rank, h->slice, std::max(h->begin, needed.begin) + move,
+                        std::min(h->end, needed.end) + move, 0, all_});
+      all_ += whole_.back().tokens();
+    }
+  }
+  cut_into_stages();
+  return received_;
+}
+
+void CastBlocks::cut_into_stages() {
+  part_ = std::max<std::int64_t>(1, (all_ + stages_ - 1) / stages_);
+  received_.clear();
+  for (CastPiece left : whole_)
+    while (left.begin < left.end) {
+      CastPiece piece = left;
+      piece.stage = static_cast<int>(left.place / part_);
+      piece.end = std::min(left.end, left.begin + places_of(piece.stage).end - left.place);
+      received_.push_back(piece);
+      left.place += piece.tokens();
+      left.begin = piece.end;
+    }
+}
+
+std::int64_t CastBlocks::place_of(std::int32_t slice, std::int64_t token) const {
+  const auto next = std::lower_bound(
+      received_.begin(), received_.end(), std::tie(slice, token),
+      [](const CastPiece& piece, const auto& wanted) { return std::tie(piece.slice, piece.begin) < wanted; });
+  return next == received_.end() ? all_ : next->place;
+}
+
+// Every query of a dependent chunk sees all tokens of the chunks before it, of which each rank has its share.
+CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+                       const Layout& layout, std::int64_t earlier) {
+  thread_local CastBlocks blocks;
+  thread_local std::vector<std::int64_t> sent, received;  // stage by stage, by rank
+  const auto ranks = at(sharding.ranks());
+  CastTokens tokens;
+  tokens.stages = window > 0 ? 1 : layout.cast_stages;
+  blocks.prepare(sharding, placement_of(micro_batch, sharding), window, layout.block, tokens.stages);
+  sent.assign(ranks * at(tokens.stages), 0);
+  received.assign(ranks * at(tokens.stages), 0);
+  std::int64_t readers = 0;  // ranks that need the earlier chunks
+  const auto own = [&](std::size_t r) { return sharding.rank_tokens[r] - sharding.rank_local_tokens[r]; };
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::int64_t of_rank = 0;
+    for (const CastPiece& piece : blocks.received_by(static_cast<int>(r))) {
+      sent[at(piece.stage) * ranks + at(piece.from)] += piece.tokens();
+      received[at(piece.stage) * ranks + r] += piece.tokens();
+      of_rank += piece.tokens();
+    }
+    tokens.received += of_rank;
+    tokens.held = std::max(tokens.held, own(r) + of_rank);
+    if (own(r) == 0) continue;
+    ++readers;
+    received[r] += earlier - earlier / sharding.ranks();
+  }
+  const std::int64_t share = (earlier + sharding.ranks() - 1) / sharding.ranks();
+  for (std::size_t r = 0; r < ranks; ++r) sent[r] += share * (readers - (own(r) > 0 ? 1 : 0));
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    std::int64_t& most = tokens.most[i / ranks];
+    most = std::max({most, sent[i], received[i]});
+  }
+  return tokens;
+}
+
+namespace {
+
+// An all-to-all whose ranks each move so many tokens. Its bytes are a whole send buffer, of which a rank
+// keeps its own part.
+Op all_to_all(const LayerCosts& costs, std::int64_t tokens, const ContextGroup& group, RangeUse& use) {
+  const double moved = as_double(tokens) * group.kv_bytes_per_token;
+  Op op{OpName::cp_all_to_all, Stream::cp};
+  op.bytes = moved * group.ranks / (group.ranks - 1);
+  op.duration =
+      to_picoseconds(costs.collectives().seconds(Collective::all_to_all, op.bytes, group.shape, use));
+  // Our own ranks put rows into messages and out of them.
+  if (costs.framework().own_kernels)
+    op.duration += costs.moves(op.name, Elementwise::copy, 4 * moved, use).duration;
+  return op;
+}
+
+// Beside the attention to a stage the next one arrives and the gradients of the one before go home.
+void cast_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
+                 ContextExchanges& out, RangeUse& use) {
+  out.forward.clear();
+  out.backward.clear();
+  const CastTokens& cast = tokens.cast;
+  const auto stages = at(cast.stages);
+  if (*std::max_element(cast.most.begin(), cast.most.end()) == 0) return;
+  for (std::size_t s = 0; s < stages; ++s) out.forward.push_back(all_to_all(costs, cast.most[s], group, use));
+  if (costs.framework().keep_gathered_kv) {
+    out.backward = out.forward;  // of the gradients, the other way
+    return;
+  }
+  const std::size_t delay = stages == 1 ? 1 : 2;  // from a stage's arrival to the way of its gradients
+  for (std::size_t e = 0; e < stages + delay; ++e) {
+    const std::int64_t arrives = e < stages ? cast.most[e] : 0;
+    const std::int64_t leaves = e >= delay ? cast.most[e - delay] : 0;
+    out.backward.push_back(all_to_all(costs, arrives + leaves, group, use));
+  }
+}
+
+// The kernel calls of a rank: to what it has, and to what arrives in each stage.
+class CastCalls {
+ public:
+  void begin(const ContextCase& of) {
+    of_ = &of;
+    stages_ = of.tokens.cast.stages;
+    earlier_ = of.tokens.earlier / of.context;
+    if (stages_ > 1)
+      blocks_.prepare(of.sharding, placement_of(of.micro_batch, of.sharding), 0, of.costs.layout().block,
+                      stages_);
+  }
+  void find(int rank) {
+    const std::vector<int>& placement = placement_of(of_->micro_batch, of_->sharding);
+    own.clear();
+    for (auto& calls : arrived) calls.clear();
+    seen_.assign(of_->micro_batch.slices.size(), 0);
+    if (stages_ > 1) blocks_.received_by(rank);
+    Part part;
+    for (const Segment& s : of_->sharding.of_rank(rank)) {
+      if (is_placed(placement, s)) {
+        own.push_back({s.queries(), s.keys()});
+        continue;
+      }
+      // Single tokens of a slice are one call (Sharding::strided).
+      if (!of_->sharding.strided || part.slice != s.slice) finish(part);
+      part.slice = s.slice;
+      add(s, part);
+    }
+    finish(part);
+  }
+
+  std::vector<QueryKeys> own;
+  std::array<std::vector<QueryKeys>, kMostCastStages> arrived;
+
+ private:
+  struct Part {
+    std::int32_t slice = -1;
+    std::int64_t queries = 0, own_keys = 0;
+    std::array<std::int64_t, kMostCastStages> pairs{};  // with what arrives, by stage
+  };
+
+  // A rank's pieces of a slice come in document order.
+  void add(const Segment& s, Part& part) {
+    part.queries += s.queries();
+    part.own_keys = earlier_ + (seen_[at(s.slice)] += s.queries());
+    if (stages_ == 1) {
+      part.pairs[0] += s.queries() * (s.keys() - part.own_keys);
+      return;
+    }
+    part.pairs[0] += s.queries() * (of_->tokens.earlier - earlier_);
+    const std::int64_t first = blocks_.place_of(s.slice, std::numeric_limits<std::int64_t>::min());
+    const std::int64_t last = blocks_.place_of(s.slice, s.q_begin);
+    for (int stage = 0; stage < stages_; ++stage) {
+      const CastBlocks::Range places = blocks_.places_of(stage);
+      const std::int64_t keys = std::min(last, places.end) - std::max(first, places.begin);
+      part.pairs[at(stage)] += s.queries() * std::max<std::int64_t>(0, keys);
+    }
+  }
+  void finish(Part& part) {
+    if (part.queries > 0) own.push_back({part.queries, part.own_keys});
+    for (std::size_t stage = 0; stage < part.pairs.size(); ++stage)
+      if (const std::int64_t pairs = part.pairs[stage]; pairs > 0)
+        add_rectangle(part.queries, (pairs + part.queries - 1) / part.queries, arrived[stage]);
+    part = {};
+  }
+  // Queries that all see the same keys, as causal calls of as many pairs, up to half a pair a query more; a
+  // kernel computes a tile of keys at least. A causal call has no fewer keys than queries, so that many
+  // queries are several calls.
+  static void add_rectangle(std::int64_t queries, std::int64_t keys, std::vector<QueryKeys>& calls) {
+    constexpr std::int64_t kTile = 128;
+    const std::int64_t most = 2 * std::max(keys, kTile);
+    for (std::int64_t left = queries; left > 0; left -= most) {
+      const std::int64_t count = std::min(left, most);
+      calls.push_back({count, std::max(keys + count / 2, count)});
+    }
+  }
+
+  const ContextCase* of_ = nullptr;
+  int stages_ = 1;
+  std::int64_t earlier_ = 0;  // the rank's share of the chunks before
+  CastBlocks blocks_;
+  std::vector<std::int64_t> seen_;  // own keys, by slice
+};
+
+// Where the backward finds all keys, it begins with what came from others, so that their gradients go home
+// beside the rest.
+void attend_beside_cast(const ContextCase& of, ContextPasses& out, RangeUse& use) {
+  const auto stages = at(of.tokens.cast.stages);
+  const bool kept = of.costs.framework().keep_gathered_kv;
+  out.forward.reset(of.context, stages);
+  out.backward.reset(of.context, kept ? stages : stages == 1 ? 2 : stages + 2);
+  const auto add_own = [&](std::size_t r, LayerCosts::AttentionTimes times) {
+    out.forward.add_under(0, r, times.forward);
+    out.backward.add_under(kept ? stages - 1 : 0, r, of.backward(times));
+  };
+  const auto add_stage = [&](std::size_t stage, std::size_t r, LayerCosts::AttentionTimes times) {
+    const bool last = stage + 1 == stages;
+    if (last)
+      out.forward.add_run(stages, r, times.forward);
+    else
+      out.forward.add_under(stage + 1, r, times.forward);
+    if (kept && stage > 0)
+      out.backward.add_under(stage - 1, r, of.backward(times));
+    else if (kept || stages == 1)
+      out.backward.add_run(kept ? 0 : 1, r, of.backward(times));
+    else
+      out.backward.add_under(stage + 1, r, of.backward(times));
+  };
+  const auto time_of = [&](const std::vector<QueryKeys>& pieces) {
+    if (pieces.empty()) return LayerCosts::AttentionTimes{};
+    return of.costs.attention_times(pieces, use, 0, of.head_shares);
+  };
+  thread_local CastCalls calls;
+  calls.begin(of);
+  for (std::size_t r = 0; r < at(of.context); ++r) {
+    if (of.window > 0) {
+      const RankAttention all = rank_attention(of, static_cast<int>(r), use);
+      add_own(r, all.placed);
+      add_stage(0, r, all.distributed);
+      continue;
+    }
+    calls.find(static_cast<int>(r));
+    add_own(r, time_of(calls.own));
+    for (std::size_t stage = 0; stage < stages; ++stage) add_stage(stage, r, time_of(calls.arrived[stage]));
+  }
+}
+
+}  // namespace
+
+constinit const ContextForm kGroupCastForm = {
+    .title = "Group-cast",
+    .head_shares = [](const Layout&, int) { return 1; },
+    .estimated_exchanges = [](const Layout& layout, int) { return layout.cast_stages + 1; },
+    .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
+    .exchange = cast_blocks,
+    .attend = attend_beside_cast,
+    .least_seconds = [](const LayerCosts&, const ContextGroup&) { return 0.0; },  // nothing need travel
+};
+
+}  // namespace equipoise

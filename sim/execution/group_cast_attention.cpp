@@ -1,0 +1,282 @@
+// Group-cast: every rank is sent the K and V of the blocks that its queries see and others hold (the
+// simulator's CastBlocks) in stages, attends to its own rows and to each stage's, and joins what it finds.
+// The gradients of what it was sent go the way back, where their owners add them up.
+//
+// A stage's rows lie by chunk, slice and position, so that the keys of a slice that a run of queries sees are
+// its first ones there. Messages hold K rows, then V rows; who has nothing for the other sends none.
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
+#include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
+#include "sim/execution/context_attention.h"
+
+namespace equipoise::execution {
+namespace {
+
+// Rows of one chunk of the chain that one rank sends another.
+struct CastRows {
+  int from = 0;
+  std::size_t chunk = 0;
+  int stage = 0;
+  Segment keys;
+  std::int64_t row = 0;    // of the sender's chunk
+  std::int64_t place = 0;  // among all rows that the receiver gets in the stage
+
+  [[nodiscard]] std::int64_t count() const { return keys.queries(); }
+};
+
+class GroupCastAttention final : public BlockwiseAttention {
+ public:
+  GroupCastAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
+      : BlockwiseAttention(rank, rows, index, chunks, {rank.model.head_dim, rank.heads.query, rank.heads.kv}),
+        own_rows_(rows_in_block(rows.rank)),
+        own_(rank.backend, shape_, pieces_over_rows(rows.rank, rows.rank)),
+        stages_(at(rank.layout.cast_stages)) {
+    find_casts();
+  }
+
+  void begin_forward(AttentionRun& run, int layer) override {
+    begin(run, layer);
+    begin_output(run.out, run.log_sum);
+    keep_keys();
+  }
+  void forward_sync(int sync) override { cast(stages_[at(sync)]); }
+  void forward_attend(int call) override { attend_call(call, run_->out, run_->log_sum); }
+
+  void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) override {
+    begin(run, layer);
+    gradient_ = &gradient;
+    again_ = again;
+    gradient.query = rank_.elements(rows_.padded_rows * query_width_);
+    rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
+    gradient.keys = zeroed_keys(rows_.capacity);
+    if (again) begin_output(again_out_, again_log_sum_);
+  }
+  // Beside the attention to a stage the next one arrives and the gradients of the one before go home.
+  void backward_sync(int sync) override {
+    const std::size_t number = at(sync), delay = stages_.size() == 1 ? 1 : 2;
+    if (number < stages_.size()) cast(stages_[number]);
+    if (number >= delay) reduce(stages_[number - delay]);
+  }
+  void backward_attend(int call) override {
+    if (again_) attend_call(call, again_out_, again_log_sum_);
+    if (call == 0) {
+      spread(differentiate(own_, block_, own_rows_), own_rows_);
+      return;
+    }
+    Stage& stage = *attended_[at(call - 1)];
+    stage.gradients = differentiate(*stage.call, stage.arrived, stage.rows);
+  }
+  void end_backward() override {
+    for (Stage& stage : stages_) stage.arrived.reset();
+    for (Memory* memory : {&block_, &again_out_, &again_log_sum_}) memory->reset();
+    add_later_chunks();
+  }
+
+ private:
+  struct Stage {
+    std::vector<CastRows> received;           // by place
+    std::vector<std::vector<CastRows>> sent;  // by receiver
+    std::int64_t rows = 0;                    // received
+    std::unique_ptr<AttentionCall> call;
+    Memory arrived, gradients;
+  };
+
+  // What every rank is sent, and attention to what this one is sent.
+  void find_casts() {
+    const MicroBatchRows& all = rows_.rows;
+    Sharding shared;
+    shared.rank_begin = {0};
+    for (const RankRows& held : all.ranks) {
+      for (const RowRun& run : held.shared) shared.segments.push_back(run.segment);
+      shared.rank_begin.push_back(static_cast<std::uint32_t>(shared.segments.size()));
+      shared.rank_tokens.push_back(held.shared_rows());
+    }
+    CastBlocks blocks;
+    blocks.prepare(shared, {}, 0, rank_.layout.block, rank_.layout.cast_stages);
+    for (Stage& stage : stages_) stage.sent.resize(all.ranks.size());
+    std::vector<bool> attends(stages_.size(), false);  // any rank: then the program has the call for all
+    for (std::size_t to = 0; to < all.ranks.size(); ++to) {
+      const auto rank = static_cast<int>(to);
+      const std::vector<CastRows> casts = casts_to(rank, blocks);
+      for (const CastRows& rows : casts) {
+        Stage& stage = stages_[at(rows.stage)];
+        if (rows.from == rows_.rank) stage.sent[to].push_back(rows);
+        if (rank == rows_.rank) stage.received.push_back(rows);
+        if (rank == rows_.rank) stage.rows += rows.count();
+      }
+      for (std::size_t s = 0; s < stages_.size(); ++s) {
+        std::vector<kernels::Piece> pieces = pieces_over_stage(rank, static_cast<int>(s), casts);
+        // The program counts a share of the chunks before on every rank, also where it holds none of them.
+        const bool reads = s == 0 && all.earlier > 0 && all.ranks[to].shared_rows() > 0;
+        attends[s] = attends[s] || reads || !pieces.empty();
+        if (rank == rows_.rank)
+          stages_[s].call = std::make_unique<AttentionCall>(rank_.backend, shape_, std::move(pieces));
+      }
+    }
+    for (std::size_t s = 0; s < stages_.size(); ++s)
+      if (attends[s]) attended_.push_back(&stages_[s]);
+  }
+
+  [[nodiscard]] std::vector<kernels::Piece> pieces_over_stage(int rank, int stage,
+                                                              const std::vector<CastRows>& casts) const {
+    std::vector<kernels::Piece> pieces;
+    for (const RowRun& queries : rows_.rows.ranks[at(rank)].shared) {
+      kernels::Piece piece{queries.row, queries.count(), 0, 0, true};
+      for (const CastRows& rows : casts) {
+        if (rows.stage != stage || !sees(queries.segment, rows.chunk, rows.keys)) continue;
+        if (piece.keys == 0) piece.key_begin = rows.place;
+        piece.keys += rows.count();
+      }
+      if (piece.keys > 0) pieces.push_back(piece);
+    }
+    return pieces;
+  }
+
+  // By chunk, slice and position; the chunks before come in the first stage.
+  [[nodiscard]] std::vector<CastRows> casts_to(int rank, CastBlocks& blocks) const {
+    std::vector<CastRows> casts;
+    const bool reads = rows_.rows.ranks[at(rank)].shared_rows() > 0;
+    for (std::size_t j = 0; reads && j + 1 < chain_.size(); ++j)
+      for (std::size_t from = 0; from < rows_.rows.ranks.size(); ++from)
+        if (from != at(rank))
+          for (const RowRun& run : chain_[j]->rows.ranks[from].shared)
+            casts.push_back({static_cast<int>(from), j, 0, run.segment, run.row, 0});
+    for (const CastPiece& piece : blocks.received_by(rank)) {
+      const auto& held = rows_.rows.ranks[at(piece.from)].shared;
+      const auto run = std::find_if(held.begin(), held.end(), [&](const RowRun& r) {
+        return r.segment.slice == piece.slice && r.segment.q_begin <= piece.begin &&
+               piece.end <= r.segment.q_end;
+      });
+      casts.push_back({piece.from,
+                       chain_.size() - 1,
+                       piece.stage,
+                       {piece.slice, piece.begin, piece.end, 0},
+                       run->row + piece.begin - run->segment.q_begin,
+                       0});
+    }
+    std::sort(casts.begin(), casts.end(), [](const CastRows& a, const CastRows& b) {
+      return std::tie(a.chunk, a.keys.slice, a.keys.q_begin) <
+             std::tie(b.chunk, b.keys.slice, b.keys.q_begin);
+    });
+    std::array<std::int64_t, kMostCastStages> rows{};
+    for (CastRows& cast : casts) {
+      cast.place = rows[at(cast.stage)];
+      rows[at(cast.stage)] += cast.count();
+    }
+    return casts;
+  }
+
+  void begin(AttentionRun& run, int layer) {
+    run_ = &run;
+    layer_ = layer;
+    block_ = own_block(own_rows_);
+  }
+  // First to the rank's own rows, then stage by stage.
+  void attend_call(int call, const Memory& out, const Memory& log_sum) {
+    if (call == 0) {
+      attend(own_, block_, own_rows_, out, log_sum);
+      return;
+    }
+    const Stage& stage = *attended_[at(call - 1)];
+    attend(*stage.call, stage.arrived, stage.rows, out, log_sum);
+  }
+
+  static std::vector<CastRows> received_from(int rank, const Stage& stage) {
+    std::vector<CastRows> rows;
+    for (const CastRows& of : stage.received)
+      if (of.from == rank) rows.push_back(of);
+    return rows;
+  }
+  static std::int64_t count_of(const std::vector<CastRows>& rows) {
+    std::int64_t sum = 0;
+    for (const CastRows& of : rows) sum += of.count();
+    return sum;
+  }
+
+  // Sends every rank a message of the rows outgoing(rank), which pack(rows, K, V) fills, and takes those of
+  // incoming(rank) apart with unpack. In each round every rank has one partner, so that also where a rank's
+  // messages go one after the other (NCCL) nobody waits in a circle.
+  template <class Outgoing, class Incoming, class Pack, class Unpack>
+  void exchange(const Outgoing& outgoing, const Incoming& incoming, const Pack& pack, const Unpack& unpack) {
+    kernels::Communicator& group = *rows_.group.elements;
+    const auto for_rows = [&](const std::vector<CastRows>& rows, const Memory& message, const auto& visit) {
+      const std::int64_t count = count_of(rows);
+      std::int64_t row = 0;
+      for (const CastRows& of : rows) {
+        visit(of, key_row(message, row), value_row(message, row, count));
+        row += of.count();
+      }
+    };
+    const auto elements_of = [&](const std::vector<CastRows>& rows) {
+      return 2 * count_of(rows) * key_width_;
+    };
+    std::vector<Memory> messages;
+    std::vector<std::unique_ptr<kernels::Pending>> pending;
+    const auto ranks = static_cast<unsigned>(group.size());
+    for (unsigned round = 1; round < std::bit_ceil(ranks); ++round) {
+      const unsigned partner = static_cast<unsigned>(group.rank()) ^ round;
+      if (partner >= ranks) continue;
+      const auto peer = static_cast<int>(partner);
+      if (const std::vector<CastRows> rows = outgoing(peer); !rows.empty()) {
+        messages.push_back(rank_.elements(elements_of(rows)));
+        for_rows(rows, messages.back(), pack);
+        pending.push_back(group.start_send(messages.back().data(), elements_of(rows), peer));
+      }
+      if (const std::vector<CastRows> rows = incoming(peer); !rows.empty()) {
+        const Memory message = rank_.elements(elements_of(rows));
+        group.receive(message.data(), elements_of(rows), peer);
+        for_rows(rows, message, unpack);
+      }
+    }
+    for (const auto& message : pending) message->wait();
+  }
+
+  void cast(Stage& stage) {
+    stage.arrived = rank_.elements(2 * stage.rows * key_width_);
+    exchange([&](int to) { return stage.sent[at(to)]; }, [&](int from) { return received_from(from, stage); },
+             [&](const CastRows& rows, void* key, void* value) {
+               const Memory& keys = keys_of(rows.chunk);
+               rank_.copy(key, key_row(keys, rows.row), rows.count() * key_width_);
+               rank_.copy(value, value_row(keys, rows.row, chain_[rows.chunk]->capacity),
+                          rows.count() * key_width_);
+             },
+             [&](const CastRows& rows, void* key, void* value) {
+               rank_.copy(key_row(stage.arrived, rows.place), key, rows.count() * key_width_);
+               rank_.copy(value_row(stage.arrived, rows.place, stage.rows), value, rows.count() * key_width_);
+             });
+  }
+  // Of blocks that came without a key that is seen the gradients are zero.
+  void reduce(Stage& stage) {
+    if (!stage.gradients) stage.gradients = zeroed_keys(stage.rows);
+    exchange([&](int to) { return received_from(to, stage); }, [&](int from) { return stage.sent[at(from)]; },
+             [&](const CastRows& rows, void* key, void* value) {
+               rank_.copy(key, key_row(stage.gradients, rows.place), rows.count() * key_width_);
+               rank_.copy(value, value_row(stage.gradients, rows.place, stage.rows),
+                          rows.count() * key_width_);
+             },
+             [&](const CastRows& rows, void* key, void* value) {
+               add_gradients(rows.chunk, rows.row, rows.count(), {key, value});
+             });
+    stage.gradients.reset();
+  }
+
+  std::int64_t own_rows_ = 0;
+  AttentionCall own_;
+  std::vector<Stage> stages_;
+  std::vector<Stage*> attended_;  // of which some rank sees a key, in order
+  Memory block_;
+  Memory again_out_, again_log_sum_;
+};
+
+}  // namespace
+
+std::unique_ptr<ContextAttention> make_group_cast_attention(const RankContext& rank,
+                                                            const AttentionRows& rows, int index,
+                                                            ChunkStates& chunks) {
+  return std::make_unique<GroupCastAttention>(rank, rows, index, chunks);
+}
+
+}  // namespace equipoise::execution
