@@ -57,6 +57,7 @@ POLICIES = (
     ("fixed-greedy", [{"name": "fixed-greedy", "pack_window": w} for w in (1, 8)]),
     ("wlb", [{"name": "wlb", "queues": q} for q in (0, 1, 2)]),
     ("chunkflow", [{"name": "chunkflow", "chunk_size": c, "keep": k} for c in ("8K", "32K") for k in (1, 4)]),
+    ("sequence-slices", [{"name": "sequence-slices", "slices": s} for s in (2, 8)]),
     ("random", [{"name": "random"}]),
     ("longalign-packing", [{"name": "longalign-packing"}]),
     ("sorted", [{"name": "sorted", "tokens_per_micro_batch": "128K"}, {"name": "sorted"}]),

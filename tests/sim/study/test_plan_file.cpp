@@ -168,10 +168,9 @@ TEST_CASE("Recomputed layers, chunks kept, split and dropped documents survive t
     check_round_trip(small_with(lanes), {{{"name", "chunkflow"}, {"chunk_size", "4K"}, {"keep", 2}}});
   }
   SUBCASE("slices, with layers of each stage") {
-    check_round_trip(small_with(lanes), {{{"name", "sequence-slices"},
-                                          {"slices", 3},
-                                          {"recompute", "auto"},
-                                          {"recompute_by_stage", true}}});
+    check_round_trip(
+        small_with(lanes),
+        {{{"name", "sequence-slices"}, {"slices", 3}, {"recompute", "auto"}, {"recompute_by_stage", true}}});
   }
   SUBCASE("what is too long") {
     json policies = json::array();
@@ -358,7 +357,8 @@ TEST_CASE("Lanes that leave ranks idle are told") {
   const PolicyResult row = made.row();
   REQUIRE(row.notes.size() == 1);
   CHECK(row.notes[0] ==
-        "plan: lanes use 2 of the 4 ranks of data x context in 1 of 1 steps; the others idle: plan as many lanes as "
+        "plan: lanes use 2 of the 4 ranks of data x context in 1 of 1 steps; the others idle: plan as many "
+        "lanes as "
         "data x context has ranks");
 }
 
