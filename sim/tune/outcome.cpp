@@ -147,6 +147,9 @@ std::string layout_text(const Layout& layout) {
   if (layout.context > 1 && is_nested(layout.context_comm))
     text += " " + std::to_string(layout.context_inner) + " x " +
             std::to_string(layout.context / layout.context_inner);
+  if (layout.context > 1 && layout.context_comm == ContextComm::group_cast)
+    text +=
+        " (block " + std::to_string(layout.block) + ", stages " + std::to_string(layout.cast_stages) + ")";
   text += ", PP " + std::to_string(layout.pipeline);
   if (layout.virtual_pipeline > 1) text += " x " + std::to_string(layout.virtual_pipeline);
   text += ", DP " + std::to_string(layout.data);

@@ -84,6 +84,22 @@ TEST_CASE("an inner degree is a choice of nested forms alone, and its ends are p
         "TP 1, CP 4 ring, PP 1, DP 2; TP 1, CP 4 ulysses, PP 1, DP 2; TP 1, CP 4 ulysses-ring 2 x 2, PP 1, DP 2; ");
 }
 
+TEST_CASE("blocks and stages of a group-cast are choices, and say so") {
+  const json space = {{"parallel.tensor", {2}},
+                      {"parallel.pipeline", {2}},
+                      {"parallel.context_comm", {"group-cast"}},
+                      {"parallel.block", {64, 512}},
+                      {"parallel.cast_stages", {1, 4}}};
+  const TuneCase c(small_study(), space, 8);
+  std::string found;
+  for (const LayoutChoice& layout : c.candidates.layouts) found += layout_text(layout.layout) + "; ";
+  CHECK(found ==
+        "TP 2, CP 2 group-cast (block 64, stages 1), PP 2, DP 1; "
+        "TP 2, CP 2 group-cast (block 64, stages 4), PP 2, DP 1; "
+        "TP 2, CP 2 group-cast (block 512, stages 1), PP 2, DP 1; "
+        "TP 2, CP 2 group-cast (block 512, stages 4), PP 2, DP 1; ");
+}
+
 TEST_CASE("no layout with so many GPUs is an error that names them") {
   CHECK_THROWS_WITH_AS(TuneCase(small_study(), {{"parallel.tensor", {2, 4}}}, 7),
                        doctest::Contains("a layout of 7 GPUs"), UserError);
