@@ -104,14 +104,12 @@ json MatrixCase::to_json() const {
     parallel["context_inner"] = inner;
     parallel["context_placement"] = seed % 2 == 0 ? "inner-first" : "outer-first";
   }
-<<<<<<< HEAD
+  if (block > 0) {
+    parallel["block"] = block;
+    parallel["cast_stages"] = 1 + seed % 3;
+  }
   const bool by_stage = recompute == "by-stage";  // a row's own
   parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(by_stage ? "none" : recompute);
-=======
-  if (block > 0) parallel["block"] = block;
-  if (block > 0) parallel["cast_stages"] = 1 + seed % 3;
-  parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(recompute);
->>>>>>> n-cast
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
   if (count_ends) parallel["count_embedding_and_head"] = true;
   const json batch = batch_of(*this);
