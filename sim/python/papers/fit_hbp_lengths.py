@@ -32,7 +32,7 @@ class Shape:
 
 
 START = Shape(0.42, 0.0001, 0, 16, 0)  # nearly `tulu3-longcite`
-FITTED = Shape(0.6075, 0.0021, 0.5, 16, 0)  # what this program ended with
+FITTED = Shape(0.6075, 0.0021, 0, 16, 0)  # what this program ended with
 STEPS_OF = (0.15, 0.002, 0.5, 4.0, 0.3)
 LOWEST = (0.2, 0.0, 0.0, 4.0, -2.0)
 

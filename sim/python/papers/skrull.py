@@ -419,8 +419,8 @@ def case_minima(run):
         "Case study: the emptiest GPU's peak memory, least and most of four iterations",
         "In the paper the baseline's GPUs are equal, 35 to 46 GB, and a placement's are far apart: 10 to 49 GB in one iteration of "
         "round-robin. In ours a placement fills all buckets alike: 64 documents of this set have some 780K tokens, four "
-        "micro-batches and 24K of 26K tokens a rank in each, and each of them holds logits of 26K tokens. A GPU that "
-        "never holds more than 10 GB in an iteration has had next to none of these tokens. So the paper's iterations have "
+        "micro-batches and 24K tokens a rank in each, and with each of them a rank holds their logits. A GPU that "
+        "never holds more than 10 GB in an iteration has had at most 2K tokens at a time. So the paper's iterations have "
         "fewer tokens than ours, or its figures are no peaks; it does not say which.",
     )
     drawn = run.lengths("chatqa2-long-sft", 4 * 64)
