@@ -268,8 +268,8 @@ def joint_optimum(run):
         "cost (`cost: profiled`, communication included). By the program: how much longer the rules' plans take by the equations, "
         "than the best plans that 500 nodes found; these are at most the gap above the optimum. Simulated: how much longer their "
         "steps take, with all that the equations leave out. Documents of a long-tailed set that would fit a bucket lie whole on a "
-        "rank by DACP, and the longest of them decides; the program distributes it. The shares are of small batches: with 64 "
-        "documents a replica there is more to balance with.",
+        "rank by DACP, and the longest of them decides; the program distributes it. 0.5B's steps wait for launches, which the "
+        "equations do not know. The shares are of small batches: with 64 documents a replica there is more to balance with.",
     )
     for model, data_set, bucket in (
         ("qwen2.5-0.5b", "wikipedia", 2 * K),
