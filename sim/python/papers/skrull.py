@@ -266,7 +266,7 @@ def joint_optimum(run):
         ["", "bucket", "by the program, %", "largest gap left, %", f"proven, of {steps}", "simulated step, %"],
         note="`skrull-solver` decides lanes, micro-batches and placements together; `skrull` by its two rules, with the same "
         "cost (`cost: profiled`, communication included). By the program: how much longer the rules' plans take by the equations, "
-        "than the best plans that 500 nodes found; these are at most the gap above the optimum. Simulated: how much longer their "
+        "than the best plans that 200 nodes found; these are at most the gap above the optimum. Simulated: how much longer their "
         "steps take, with all that the equations leave out. Documents of a long-tailed set that would fit a bucket lie whole on a "
         "rank by DACP, and the longest of them decides; the program distributes it. 0.5B's steps wait for launches, which the "
         "equations do not know. The shares are of small batches: with 64 documents a replica there is more to balance with.",
@@ -284,7 +284,7 @@ def joint_optimum(run):
         options = {"bucket_size": bucket, "cost": "profiled"}
         summary = run.summary(
             "skrull-7b",
-            [{"name": "skrull", **options}, {"name": "skrull-solver", "node_limit": 500, **options}],
+            [{"name": "skrull", **options}, {"name": "skrull-solver", "node_limit": 200, **options}],
             model=model,
             trace=run.trace_of([min(n, most) for n in run.lengths(data_set, count * steps)]),
             batch__steps=steps,
