@@ -59,6 +59,8 @@ constexpr auto kPackerKeys = join(kLength, kOrdered, kDrawn);
 constexpr auto kIsfKeys = join(kLength, kOrdered, kDrawn, kIsf);
 constexpr auto kHbpKeys = join(kLength, kDrawn, kIsf, kHbp);
 constexpr auto kSkrullKeys = join(kSkrull, kOnlyOversize);
+constexpr PackParameter kBucket[] = {kBucketSize};
+constexpr auto kSkrullSolverKeys = join(kBucket, kOnlyOversize, kSolver);
 constexpr auto kRoundRobinKeys = join(kSkrull, kOnlyOversize, kRoundRobin);
 constexpr auto kPlainKeys = join(kBins, kArrivalBudget);
 constexpr auto kBudgetKeys = join(kBins, kTokenBudget);
@@ -142,6 +144,13 @@ constexpr Policy placing(Policy policy) {
 }
 constexpr Policy costing_flops(Policy policy) {
   policy.cost = CostKind::flops;
+  return policy;
+}
+
+// Its bucket is the one that the rules of thumb do best with.
+constexpr Policy skrull_solved(Policy policy) {
+  policy.plan = plan_skrull_solver;
+  policy.hard_limit = skrull_solver_hard_limit;
   return policy;
 }
 
@@ -233,6 +242,9 @@ constexpr Policy kPolicies[] = {
     costing_flops(
         placing(skrull<plan_skrull>("skrull", "Skrull Alg. 1 + 2",
                                     "gds, with short documents whole on one CP rank (DACP)", kSkrullKeys))),
+    skrull_solved(placing(skrull<plan_skrull>(
+        "skrull-solver", "Skrull Eq. 9-16",
+        "What gds and DACP decide as one integer program: the fastest slowest lane", kSkrullSolverKeys))),
     placing(skrull<plan_round_robin>("round-robin", "Skrull Alg. 4",
                                      "gds, with documents dealt to the CP rank with the most room",
                                      kRoundRobinKeys)),

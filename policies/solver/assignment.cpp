@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <string>
 
-#include "policies/base/error.h"
-#include "policies/base/module.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -224,64 +223,150 @@ void improve_steps_by_swaps(const AssignmentProblem& problem, BinOf& bin_of) {
   }
 }
 
+// --- The assignment program as columns and rows.
+
 namespace {
 
-struct CbcModule {
-  cbc::Search search = nullptr;
-  std::string reason;
-};
-
-const CbcModule& cbc_module() {
-  static const CbcModule opened = [] {
-    CbcModule made;
-    made.search = reinterpret_cast<cbc::Search>(module_symbol(
-        cbc::kFile, cbc::kSearch,
-        "this program was built without CBC; install the CBC development files (Debian: coinor-libcbc-dev) "
-        "and configure again, or HiGHS, or use fixed-greedy or wlb",
-        made.reason));
-    return made;
-  }();
-  return opened;
-}
+constexpr double kMeanBin = 1000;
+constexpr double kRounding = 1 + 1e-9;
 
 }  // namespace
 
-bool cbc_available() {
-  return cbc_module().search != nullptr;
+AssignmentProgram::AssignmentProgram(const AssignmentProblem& problem)
+    : problem_(problem), order_(problem.weight.size()) {
+  scale = kMeanBin * static_cast<double>(problem.bins) /
+          std::accumulate(problem.weight.begin(), problem.weight.end(), 0.0);
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](std::size_t a, std::size_t b) { return problem.weight[a] > problem.weight[b]; });
+  add_columns();
+  add_rows();
 }
 
-void search_with_cbc(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
-  if (!cbc_available()) throw UserError("solver: " + cbc_module().reason);
-  const AssignmentProgram program(problem);
-  cbc::Ended ended;
-  cbc_module().search(program, limits, program.columns_of(result.bin_of), result.objective * program.scale,
-                      ended);
-  bool legal = true;
-  if (!ended.columns.empty())
-    legal = take_found(problem, program.assignment_of(ended.columns.data()), result);
-  // A completed search proves the incumbent; one that was cut short proves its best open node.
-  take_bound(legal && ended.proven ? result.objective : ended.best_possible / program.scale, result);
+void AssignmentProgram::add_columns() {
+  const std::size_t steps = problem_.steps();
+  continuous = static_cast<int>(steps);
+  first_column_.assign(1, continuous);
+  for (std::size_t k = 0; k < order_.size(); ++k) {
+    for (std::uint32_t bin = 0; bin < problem_.bins; ++bin)
+      if (bin / problem_.step_bins() + bin % problem_.step_bins() <= k) bins_of_.push_back(bin);
+    first_column_.push_back(static_cast<int>(steps + bins_of_.size()));
+  }
+  const auto count = static_cast<std::size_t>(first_column_.back());
+  column_lower.assign(count, 0);
+  column_upper.assign(count, 1);
+  column_cost.assign(count, 0);
+  for (std::size_t s = 0; s < steps; ++s) {
+    column_cost[s] = 1;
+    column_upper[s] = problem_.heaviest_allowed * scale * kRounding;
+  }
+  // The heaviest document stands in the first step; a single step carries the whole bound.
+  column_lower[0] = (steps == 1       ? lower_bound(problem_)
+                     : order_.empty() ? 0
+                                      : problem_.weight[order_[0]]) *
+                    scale;
+}
+
+int AssignmentProgram::column_of(std::size_t k, std::uint32_t bin) const {
+  const int base = first_column_.front();
+  const auto first = bins_of_.begin() + (first_column_[k] - base);
+  const auto end = bins_of_.begin() + (first_column_[k + 1] - base);
+  const auto found = std::lower_bound(first, end, bin);
+  return found != end && *found == bin ? base + static_cast<int>(found - bins_of_.begin()) : -1;
+}
+
+void AssignmentProgram::add_rows() {
+  for (std::size_t k = 0; k < order_.size(); ++k) {
+    for (int c = first_column_[k]; c < first_column_[k + 1]; ++c) add(c, 1);
+    close_row(1, 1);
+  }
+  for (std::uint32_t bin = 0; bin < problem_.bins; ++bin) {
+    const auto add_documents = [&](const auto& value_of) {
+      for (std::size_t k = 0; k < order_.size(); ++k)
+        if (const int c = column_of(k, bin); c >= 0) add(c, value_of(order_[k]));
+    };
+    add(static_cast<int>(bin / problem_.step_bins()), -1);
+    add_documents([&](std::size_t i) { return problem_.weight[i] * scale; });
+    close_row(-kInfinity, 0);
+    add_documents([&](std::size_t i) { return static_cast<double>(problem_.tokens[i]); });
+    close_row(-kInfinity, static_cast<double>(problem_.capacity));
+  }
+  if (continuous == 1) return;
+  for (int s = 0; s < continuous; ++s) add(s, 1);
+  close_row(lower_bound(problem_) * scale, kInfinity);
+}
+
+std::vector<double> AssignmentProgram::columns_of(const BinOf& bin_of) const {
+  const std::size_t n = problem_.step_bins();
+  const std::vector<double> weights = bin_weights(problem_, bin_of);
+  std::vector<std::size_t> heaviest_first(problem_.bins);
+  std::iota(heaviest_first.begin(), heaviest_first.end(), std::size_t{0});
+  std::stable_sort(heaviest_first.begin(), heaviest_first.end(),
+                   [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  std::vector<std::size_t> step_of(problem_.bins);
+  for (std::size_t p = 0; p < heaviest_first.size(); ++p) step_of[heaviest_first[p]] = p / n;
+
+  constexpr std::size_t kUnnamed = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> step_name(problem_.steps(), kUnnamed);
+  std::vector<std::size_t> bin_name(problem_.bins, kUnnamed);  // inside its step
+  std::vector<std::size_t> bins_named(problem_.steps(), 0);
+  std::size_t steps_named = 0;
+  std::vector<double> values(static_cast<std::size_t>(columns()), 0);
+  for (std::size_t k = 0; k < order_.size(); ++k) {
+    const std::uint32_t bin = bin_of[order_[k]];
+    const std::size_t step = step_of[bin];
+    if (step_name[step] == kUnnamed) step_name[step] = steps_named++;
+    if (bin_name[bin] == kUnnamed) bin_name[bin] = bins_named[step]++;
+    const auto renamed = static_cast<std::uint32_t>(step_name[step] * n + bin_name[bin]);
+    values[at(column_of(k, renamed))] = 1;
+    double& z = values[step_name[step]];
+    z = std::max(z, weights[bin] * scale);
+  }
+  return values;
+}
+
+BinOf AssignmentProgram::assignment_of(const double* values) const {
+  BinOf bin_of(order_.size(), 0);
+  for (std::size_t k = 0; k < order_.size(); ++k) {
+    const double* const first = values + first_column_[k];
+    const double* const end = values + first_column_[k + 1];
+    const auto chosen = std::max_element(first, end) - values - first_column_.front();
+    bin_of[order_[k]] = bins_of_[at(chosen)];
+  }
+  return bin_of;
 }
 
 namespace {
 
 constexpr double kOptimalGap = 1e-9;
 
+// Takes what a solver found, if it is better. False if it breaks a limit by more than rounding: then a
+// solver's claim of optimality is not about this problem.
+bool take_found(const AssignmentProblem& problem, const BinOf& found, AssignmentResult& result) {
+  constexpr double kExact = 1 + 1e-12;
+  if (!within_capacity(problem, found)) return false;
+  if (heaviest_bin(problem, found) > problem.heaviest_allowed * kExact) return false;
+  const double objective = sum_over_steps(problem, found);
+  if (objective >= result.objective) return true;
+  result.bin_of = found;
+  result.objective = objective;
+  return true;
+}
+
+// Improves the incumbent and the bound. The incumbent is priced again from the assignment, not read from the
+// solver.
 void search(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
-  const bool choose_highs = limits.solver == MilpSolver::highs ||
-                            (limits.solver == MilpSolver::automatic && !cbc_available() && highs_available());
-  if (!choose_highs) return search_with_cbc(problem, limits, result);
-  if (!highs_available()) throw UserError(highs_fault());
-  search_with_highs(problem, limits, result);
+  const AssignmentProgram program(problem);
+  const SearchEnd end =
+      search_program(program, limits, program.columns_of(result.bin_of), result.objective * program.scale);
+  const bool legal =
+      end.columns.empty() || take_found(problem, program.assignment_of(end.columns.data()), result);
+  // A completed search proves the incumbent; one that was cut short proves its best open node.
+  const double bound = legal && end.proven ? result.objective : end.best_possible / program.scale;
+  if (std::isfinite(bound)) result.bound = std::max(result.bound, std::min(bound, result.objective));
 }
 
 }  // namespace
-
-bool solver_available(MilpSolver solver) {
-  if (solver == MilpSolver::cbc) return cbc_available();
-  if (solver == MilpSolver::highs) return highs_available();
-  return cbc_available() || highs_available();
-}
 
 AssignmentResult solve_assignment(const AssignmentProblem& problem, const BinOf& start,
                                   const SolverLimits& limits) {

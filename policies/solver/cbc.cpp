@@ -1,4 +1,4 @@
-// Solves the assignment program with CBC (COIN-OR branch and cut), called as a library: all of the module.
+// Solves a mixed integer program with CBC (COIN-OR branch and cut), called as a library: all of the module.
 #include <CbcEventHandler.hpp>
 #include <CbcHeuristicLocal.hpp>
 #include <CbcModel.hpp>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "policies/solver/assignment.h"
+#include "policies/solver/mixed_program.h"
 
 namespace equipoise {
 namespace {
@@ -28,7 +28,7 @@ class StopOnRequest : public CbcEventHandler {
   const std::atomic<bool>* cancel_;
 };
 
-void load(const AssignmentProgram& program, OsiClpSolverInterface& solver) {
+void load(const MixedProgram& program, OsiClpSolverInterface& solver) {
   CoinPackedMatrix matrix(false, 0, 0);
   matrix.setDimensions(0, program.columns());
   for (std::size_t row = 0; row + 1 < program.row_begin.size(); ++row) {
@@ -39,17 +39,17 @@ void load(const AssignmentProgram& program, OsiClpSolverInterface& solver) {
   solver.messageHandler()->setLogLevel(0);
   solver.loadProblem(matrix, program.column_lower.data(), program.column_upper.data(),
                      program.column_cost.data(), program.row_lower.data(), program.row_upper.data());
-  for (int c = program.steps(); c < program.columns(); ++c) solver.setInteger(c);
+  for (int c = program.continuous; c < program.columns(); ++c) solver.setInteger(c);
 }
 
 }  // namespace
 
 }  // namespace equipoise
 
-extern "C" void equipoise_search_with_cbc(const equipoise::AssignmentProgram& program,
+extern "C" void equipoise_search_with_cbc(const equipoise::MixedProgram& program,
                                           const equipoise::SolverLimits& limits,
                                           const std::vector<double>& start, double objective,
-                                          equipoise::cbc::Ended& ended) {
+                                          equipoise::SearchEnd& end) {
   using namespace equipoise;
   OsiClpSolverInterface solver;
   load(program, solver);
@@ -82,7 +82,7 @@ extern "C" void equipoise_search_with_cbc(const equipoise::AssignmentProgram& pr
   model.setBestSolution(start.data(), static_cast<int>(start.size()), objective, true);
   model.branchAndBound(0);
 
-  if (const double* const best = model.bestSolution()) ended.columns.assign(best, best + program.columns());
-  ended.proven = model.isProvenOptimal();
-  ended.best_possible = model.getBestPossibleObjValue();
+  if (const double* const best = model.bestSolution()) end.columns.assign(best, best + program.columns());
+  end.proven = model.isProvenOptimal();
+  end.best_possible = model.getBestPossibleObjValue();
 }

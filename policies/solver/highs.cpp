@@ -1,4 +1,4 @@
-// Solves the assignment program with HiGHS, if its library is there when the program runs. Distributions
+// Solves a mixed integer program with HiGHS, if its library is there when the program runs. Distributions
 // often lack HiGHS, and its Python package (highspy) carries the library but no headers, so it is loaded at
 // run time and called over its C interface, whose names and types below have not changed since version 1.6.
 // Searched: the system's libhighs, then the one of the highspy that the build found; where EQUIPOISE_HIGHS
@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
-#include "policies/solver/assignment.h"
+#include "policies/solver/mixed_program.h"
 
 namespace equipoise {
 namespace {
@@ -118,9 +119,9 @@ class Model {
   void* model_;
 };
 
-void pass(const AssignmentProgram& program, void* model) {
+void pass(const MixedProgram& program, void* model) {
   std::vector<int> integrality(program.column_cost.size(), kInteger);
-  std::fill_n(integrality.begin(), program.steps(), kContinuous);
+  std::fill_n(integrality.begin(), program.continuous, kContinuous);
   highs().pass_mip(model, program.columns(), program.rows(), static_cast<int>(program.value.size()), kRowWise,
                    kMinimise, 0, program.column_cost.data(), program.column_lower.data(),
                    program.column_upper.data(), program.row_lower.data(), program.row_upper.data(),
@@ -137,10 +138,9 @@ const std::string& highs_fault() {
   return highs().fault;
 }
 
-void search_with_highs(const AssignmentProblem& problem, const SolverLimits& limits,
-                       AssignmentResult& result) {
+SearchEnd search_with_highs(const MixedProgram& program, const SolverLimits& limits,
+                            std::vector<double> start) {
   const Highs& h = highs();
-  const AssignmentProgram program(problem);
   const Model model;
   h.set_bool(model.get(), "output_flag", 0);
   if (limits.nodes > 0)
@@ -155,24 +155,22 @@ void search_with_highs(const AssignmentProblem& problem, const SolverLimits& lim
     h.set_callback(model.get(), stop_on_request, const_cast<std::atomic<bool>*>(limits.cancel));
     for (const int type : {kMipInterrupt, kSimplexInterrupt}) h.start_callback(model.get(), type);
   }
-  std::vector<double> columns = program.columns_of(result.bin_of);
-  h.set_solution(model.get(), columns.data(), nullptr, nullptr, nullptr);
+  h.set_solution(model.get(), start.data(), nullptr, nullptr, nullptr);
   h.run(model.get());
 
-  bool legal = true;
+  SearchEnd end;
   int feasible = 0;
   h.get_int(model.get(), "primal_solution_status", &feasible);
   if (feasible == kFeasible) {
     std::vector<double> rows(static_cast<std::size_t>(program.rows()));
-    std::vector<double> column_dual(columns.size()), row_dual(rows.size());
-    h.solution(model.get(), columns.data(), column_dual.data(), rows.data(), row_dual.data());
-    legal = take_found(problem, program.assignment_of(columns.data()), result);
+    std::vector<double> column_dual(start.size()), row_dual(rows.size());
+    h.solution(model.get(), start.data(), column_dual.data(), rows.data(), row_dual.data());
+    end.columns = std::move(start);
   }
+  end.proven = h.status(model.get()) == kOptimal;
   double bound = 0;
-  if (legal && h.status(model.get()) == kOptimal)
-    take_bound(result.objective, result);
-  else if (h.get_double(model.get(), "mip_dual_bound", &bound) == 0)
-    take_bound(bound / program.scale, result);
+  if (h.get_double(model.get(), "mip_dual_bound", &bound) == 0) end.best_possible = bound;
+  return end;
 }
 
 }  // namespace equipoise

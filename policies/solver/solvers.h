@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -12,8 +13,8 @@
 
 namespace equipoise {
 
-// What the two solver policies share: the integer programs for one set of bins, and their reports in the
-// plan.
+// What the solver policies share: their options, the integer programs for one set of bins, and their reports
+// in the plan.
 
 struct SolverOptions {
   double time_limit_seconds = 10;  // a step
@@ -52,5 +53,10 @@ void note_programs(Plan& plan);
 
 Plan plan_fixed_solver(const PackingProblem& problem);
 Plan plan_varlen_solver(const PackingProblem& problem);
+
+// Skrull's joint program (skrull_solver.cpp). Throws UserError where a step is too large for it.
+Plan plan_skrull_solver(const PackingProblem& problem);
+// A micro-batch holds fewer than C*N tokens, so a document does too.
+std::int64_t skrull_solver_hard_limit(const PackOptions& options);
 
 }  // namespace equipoise

@@ -466,7 +466,7 @@ std::vector<Finding> findings(std::string_view version) {
     all.push_back(looked_at("device " + std::string(kind.name), kind.gpu ? Finding::absent : Finding::bad,
                             [&] { return device_text(kind); }));
   all.push_back(looked_at("solver", Finding::absent, []() -> std::string {
-    if (!solver_available()) throw UserError("no MILP solver: fixed-solver and varlen-solver refuse to run");
+    if (!solver_available()) throw UserError("no MILP solver: fixed-solver, varlen-solver and skrull-solver refuse to run");
     return solver_available(MilpSolver::cbc) ? "CBC" : "HiGHS";
   }));
   all.push_back(looked_at("a run", Finding::bad, run_small_study));

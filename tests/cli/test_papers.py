@@ -10,12 +10,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
-from papers.__main__ import README, RESULTS, stale_files, with_block  # noqa: E402
+from papers.__main__ import README, RESULTS, stale_files, with_counts  # noqa: E402
 from papers.figure import Experiment, Figure, Table, markdown, mean_of  # noqa: E402
+from papers.hbp_setting import iterations_of_packs, whole_documents  # noqa: E402
+from papers.perfetto import peaks  # noqa: E402
 from papers.plot import svg  # noqa: E402
 from papers.runner import Runner  # noqa: E402
 from papers.seeds import median_or_none, merged, tables_of  # noqa: E402
-from papers.summary import BEGIN, END, block_of, figures_of, summary_of  # noqa: E402
+from papers.summary import BEGIN, END, block_of, figures_of, row_of, summary_of  # noqa: E402
 
 
 class Figures(unittest.TestCase):
@@ -154,14 +156,66 @@ class Seeds(unittest.TestCase):
 
 class Readme(unittest.TestCase):
     def test_a_number_that_differs_from_the_results_is_found(self):
-        block = block_of(RESULTS.read_text())
+        results = RESULTS.read_text()
         text = README.read_text()
-        self.assertEqual(stale_files({README: with_block(text, block, README)}), [])
-        self.assertEqual(len(stale_files({README: with_block(text, block.replace("1", "2", 1), README)})), 1)
+        self.assertEqual(stale_files({README: with_counts(text, results, README)}), [])
+        block = block_of(results)
+        changed = results.replace(block, block.replace("Of ", "Of 1", 1))
+        self.assertEqual(len(stale_files({README: with_counts(text, changed, README)})), 1)
 
-    def test_a_file_without_marks_ends_with_one_line(self):
-        with self.assertRaises(SystemExit):
-            with_block(f"{END} and {BEGIN}", "x", "README.md")
+    def test_the_row_of_what_is_validated_comes_from_the_counts(self):
+        block = "| all | 82 | 38 | 8 | 9 | 35 |\n"
+        self.assertIn("| papers | 82 printed ratios", row_of(block))
+        self.assertTrue(row_of(block).endswith("| 38 agree by share of gain, 8 of a null model's |\n"))
+        results = f"{BEGIN}{block}{END}"
+        text = f"| papers | 81 printed ratios | 1 agree |\n{BEGIN}{END}"
+        self.assertEqual(with_counts(text, results, "README.md"), f"{row_of(block)}{BEGIN}{block}{END}")
+
+    def test_a_file_without_marks_or_row_ends_with_one_line(self):
+        results = f"{BEGIN}| all | 82 | 38 | 8 | 9 | 35 |\n{END}"
+        for text in (f"| papers |\n{END} and {BEGIN}", f"{BEGIN}{END}"):
+            with self.assertRaises(SystemExit):
+                with_counts(text, results, "README.md")
+
+
+class Inputs(unittest.TestCase):
+    def test_iterations_hold_their_tokens_on_the_mean(self):
+        # 10 + 20 + 30 + 40 are the first 100 tokens: four documents, two an iteration of 50.
+        self.assertEqual(whole_documents([10, 20, 30, 40, 50], 2, 50), 2)
+        # 101 need a fifth, so that an iteration has three.
+        self.assertEqual(whole_documents([10, 20, 30, 40, 50, 60], 2, 50.5), 3)
+        with self.assertRaises(ValueError):
+            whole_documents([10, 20], 2, 50)
+
+    def test_long_packs_hold_whole_documents_and_short_ones_come_in_windows(self):
+        drawn = [1024] * 3000
+        self.assertEqual(iterations_of_packs(drawn, 32 * 1024, 8, 2)["documents_per_step"], 512)
+        self.assertNotIn("documents_per_step", iterations_of_packs(drawn, 4 * 1024, 32, 2))
+        self.assertEqual(iterations_of_packs(drawn, 32 * 1024, 32, 2)["sequences_per_step"], 32)  # a pack a lane at least
+
+    def test_the_peak_of_a_counter_is_read_from_a_timeline(self):
+        def message(*parts):
+            data = b""
+            for number, value in parts:
+                key = number << 3 | (0 if isinstance(value, int) else 2)
+                data += varint(key) + (varint(value) if isinstance(value, int) else varint(len(value)) + value)
+            return data
+
+        def varint(value):
+            low, rest = value & 0x7F, value >> 7
+            return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
+
+        def track(uuid, name, parent):
+            return (1, message((60, message((1, uuid), (2, name), (5, parent)))))
+
+        def count(uuid, value):
+            return (1, message((8, 77), (11, message((9, 4), (11, uuid), (30, value)))))
+
+        data = message(
+            track(1, b"cp 0", 9), track(2, b"memory", 1), track(3, b"memory: logits", 1), track(4, b"cp 1", 9), track(5, b"memory", 4),
+            count(2, 300), count(2, 1 << 35), count(3, 1 << 40), count(5, 7), count(2, 5),
+        )
+        self.assertEqual(peaks(data, "memory"), {"cp 0": 1 << 35, "cp 1": 7})
 
 
 if __name__ == "__main__":

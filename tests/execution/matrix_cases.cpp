@@ -77,7 +77,7 @@ json policy_entry(const MatrixCase& c) {
     entry.update({{"slices", c.slices}, {"slice_by", c.seed % 3 == 0 ? "tokens" : "work"}});
   if (c.policy == "wlb" || c.policy == "varlen-solver")
     entry.update({{"queues", 2}, {"max_tokens", kWindow * 5 / 4}});
-  if (c.policy == "fixed-solver" || c.policy == "varlen-solver") entry["node_limit"] = 20;
+  if (c.policy.ends_with("-solver")) entry["node_limit"] = 20;
   if (c.policy == "isf") entry["threshold"] = kWindow - 16;
   if (c.policy == "hbp") {
     entry["threshold"] = 16;

@@ -5,10 +5,15 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "policies/packing/skrull.h"
+#include "policies/solver/mixed_program.h"
+#include "policies/solver/solvers.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -66,9 +71,11 @@ double best_placement(const std::vector<std::int64_t>& tokens, int ranks, std::i
   }
 }
 
-// Least total time of one lane over all ways to split its documents into micro-batches of fewer than C*N
-// tokens, each placed optimally: every subset once, then a partition by dynamic programming.
-double best_lane(const std::vector<std::int64_t>& documents, int ranks, std::int64_t bucket, double comm) {
+// Least total time of a lane with each subset of the documents (bit i: document i), over all ways to split it
+// into at most `most` micro-batches of fewer than C*N tokens, each placed optimally: every subset once, then
+// partitions by dynamic programming.
+std::vector<double> best_lanes(const std::vector<std::int64_t>& documents, int ranks, std::int64_t bucket,
+                               double comm, std::size_t most) {
   const std::size_t subsets = std::size_t{1} << documents.size();
   std::vector<double> alone(subsets, std::numeric_limits<double>::infinity());
   for (std::size_t set = 1; set < subsets; ++set) {
@@ -78,12 +85,49 @@ double best_lane(const std::vector<std::int64_t>& documents, int ranks, std::int
       if ((set >> i & 1) != 0) chosen.push_back(documents[i]), tokens += documents[i];
     if (tokens < bucket * ranks) alone[set] = best_placement(chosen, ranks, bucket, comm);
   }
-  std::vector<double> best(subsets, std::numeric_limits<double>::infinity());
-  best[0] = 0;
-  for (std::size_t set = 1; set < subsets; ++set)
-    for (std::size_t part = set; part > 0; part = (part - 1) & set)
-      best[set] = std::min(best[set], best[set ^ part] + alone[part]);
-  return best.back();
+  alone[0] = 0;
+  std::vector<double> best = alone;
+  for (std::size_t parts = 1; parts < most; ++parts) {
+    std::vector<double> fewer = best;
+    for (std::size_t set = 1; set < subsets; ++set)
+      for (std::size_t part = set; part > 0; part = (part - 1) & set)
+        best[set] = std::min(best[set], fewer[set ^ part] + alone[part]);
+  }
+  return best;
+}
+
+double seconds_of(const Lane& lane, double comm) {
+  double sum = 0;
+  for (const MicroBatch& batch : lane.micro_batches)
+    sum += seconds(lengths_of(batch.slices), batch.placement, lane.context, comm);
+  return sum;
+}
+
+// length^2, shared evenly, and `comm` a token for the exchange of a group.
+class CommunicatingWorkload final : public Workload {
+ public:
+  explicit CommunicatingWorkload(double comm) : comm_(comm) {}
+  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override {
+    QuadraticWorkload().of(tokens, out);
+  }
+  void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const override {
+    Workload::on_group(tokens, degree, out);
+    for (std::size_t i = 0; degree > 1 && i < tokens.size(); ++i)
+      out[i] += comm_ * static_cast<double>(tokens[i]);
+  }
+
+ private:
+  double comm_;
+};
+
+PackOptions joint_options(int lanes, int ranks, std::int64_t bucket) {
+  PackOptions options;
+  options.lanes = lanes;
+  options.context = ranks;
+  options.bucket_size = bucket;
+  options.of<SolverOptions>().time_limit_seconds = 60;
+  options.verify = true;
+  return options;
 }
 
 }  // namespace
@@ -183,13 +227,9 @@ TEST_CASE("GDS + DACP is never better than the optimum, and not far from it") {
                         below(random, std::min<std::int64_t>(20, options.bucket_size * options.context - 1)));
     const double comm = 4;
     const Plan plan = plan_of("skrull", document_batches({lengths}), options);
-    double ours = 0;
-    for (const MicroBatch& batch : plan.steps.at(0).lanes.at(0).micro_batches) {
-      std::vector<std::int64_t> tokens;
-      for (const Slice& slice : batch.slices) tokens.push_back(slice.tokens());
-      ours += seconds(tokens, batch.placement, options.context, comm);
-    }
-    const double optimum = best_lane(lengths, options.context, options.bucket_size, comm);
+    const double ours = seconds_of(plan.steps.at(0).lanes.at(0), comm);
+    const double optimum =
+        best_lanes(lengths, options.context, options.bucket_size, comm, lengths.size()).back();
     CHECK(ours >= optimum * (1 - 1e-12));
     const double gap = ours / optimum - 1;
     sum += gap;
@@ -199,4 +239,85 @@ TEST_CASE("GDS + DACP is never better than the optimum, and not far from it") {
   std::printf("skrull over the optimum of %d small cases: mean %.1f %%, worst %.1f %%\n", cases,
               100 * sum / cases, 100 * worst);
   CHECK(cases == 120);
+}
+
+TEST_CASE("skrull-solver distributes the long document beside the short ones where DACP keeps all whole") {
+  if (!solver_available()) return;
+  // Lengths 4, 2, 2 on two ranks with room, cost length^2. DACP: 2 and 2 on a rank each, 4 on the first of
+  // them: 4 + 16 = 20. Better: 4 on one and both 2 on the other, 16. Or 4 distributed, which takes 8 on each
+  // rank after the slower of its exchange and one 2: with 1 a token that is max(4, 4) + 8 = 12, with 2 a
+  // token max(8, 4) + 8 = 16, with 3 it is 20 and no better.
+  const std::vector<GlobalBatch> batches = document_batches({{4, 2, 2}});
+  const PackOptions options = joint_options(1, 2, 100);
+  const auto solved = [&](double comm) {
+    const CommunicatingWorkload workload(comm);
+    return make_plan(packing_policy("skrull-solver"), {batches, options, workload});
+  };
+  const Plan cheap = solved(1);
+  CHECK(cheap.solver.at(0).incumbent == 12);
+  CHECK(cheap.solver.at(0).optimal);
+  CHECK(cheap.notes == std::vector<std::string>{"integer programs proven optimal: 1 of 1, largest gap 0.00%",
+                                                "GDS with DACP takes 66.67% longer by this cost"});
+  const MicroBatch& batch = cheap.steps.at(0).lanes.at(0).micro_batches.at(0);
+  CHECK(lengths_of(batch.slices) == std::vector<std::int64_t>{2, 2, 4});
+  CHECK(batch.placement == std::vector<int>{0, 1, kDistributed});
+  CHECK(solved(3).solver.at(0).incumbent == 16);
+}
+
+TEST_CASE("skrull-solver finds the brute-force optimum of lanes, micro-batches and placements") {
+  if (!solver_available()) return;
+  SplitMix64 random(4);
+  int split = 0, beaten = 0;
+  for (int i = 0; i < 24; ++i) {
+    PackOptions options =
+        joint_options(1 + i % 2, 2 + static_cast<int>(below(random, 2)), 8 + below(random, 20));
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t k = 4 + below(random, 3); k > 0; --k)
+      lengths.push_back(1 +
+                        below(random, std::min<std::int64_t>(20, options.bucket_size * options.context - 1)));
+    const auto comm = static_cast<double>(1 + below(random, 6));
+    const CommunicatingWorkload workload(comm);
+    const std::vector<GlobalBatch> batches = document_batches({lengths});
+    const auto plan_by = [&](const char* name) {
+      return make_plan(packing_policy(name), {batches, options, workload});
+    };
+    const Plan rules = plan_by("skrull");
+    std::size_t most = 0;
+    double by_rules = 0;
+    for (const Lane& lane : rules.steps.at(0).lanes) {
+      most = std::max(most, lane.micro_batches.size());
+      by_rules = std::max(by_rules, seconds_of(lane, comm));
+    }
+    const std::vector<double> lane = best_lanes(lengths, options.context, options.bucket_size, comm, most);
+    double optimum = lane.back();
+    for (std::size_t set = 0; options.lanes == 2 && set < lane.size(); ++set)
+      optimum = std::min(optimum, std::max(lane[set], lane[lane.size() - 1 - set]));
+    split += most > 1 ? 1 : 0;
+    beaten += by_rules > optimum * 1.001 ? 1 : 0;
+    CAPTURE(i);
+    for (const MilpSolver solver : {MilpSolver::cbc, MilpSolver::highs}) {
+      if (!solver_available(solver)) continue;
+      options.of<SolverOptions>().solver = solver;
+      const Plan solved = plan_by("skrull-solver");
+      double found = 0;
+      for (const Lane& own : solved.steps.at(0).lanes) found = std::max(found, seconds_of(own, comm));
+      CHECK(found == doctest::Approx(optimum).epsilon(1e-7));
+      CHECK(solved.solver.at(0).incumbent == doctest::Approx(found).epsilon(1e-12));
+      CHECK(solved.solver.at(0).bound <= optimum * (1 + 1e-7));
+      CHECK(solved.solver.at(0).optimal);
+      CHECK(found <= by_rules * (1 + 1e-12));
+    }
+  }
+  CHECK(split > 5);    // more than one micro-batch
+  CHECK(beaten > 12);  // not all of them were optimal from the start
+}
+
+TEST_CASE("skrull-solver says which step is too large for it") {
+  if (!solver_available()) return;
+  const CommunicatingWorkload workload(1);
+  const std::vector<GlobalBatch> batches = document_batches({{3}, std::vector<std::int64_t>(6000, 2)});
+  const PackOptions options = joint_options(2, 16, 1000);
+  CHECK_THROWS_WITH_AS(make_plan(packing_policy("skrull-solver"), {batches, options, workload}),
+                       doctest::Contains("step 1: 6000 documents in 2 micro-batches of 16 CP ranks"),
+                       UserError);
 }

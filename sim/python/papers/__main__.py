@@ -1,7 +1,7 @@
 """Prints every table and figure that we repeat, paper beside ours, with the deviation and its cause.
 
   python3 -m papers [--program build/release/bin/equipoise] [--paper wlb_llm] [--out FILE.md]
-  python3 -m papers --write                 # RESULTS.md, its plot, and the README's table from it
+  python3 -m papers --write                 # RESULTS.md, its plot, and the README's table and row from it
   python3 -m papers --check                 # exit 1 unless these are what comes out today
   python3 -m papers --check-readme          # only README against RESULTS.md: no simulation
 
@@ -17,20 +17,25 @@ from .figure import markdown
 from .plot import svg
 from .runner import ROOT, Runner
 from .seeds import SEEDS, tables_of
-from .summary import BEGIN, END, block_of, figures_of, left_out, summary_of
+from .summary import BEGIN, END, block_of, figures_of, left_out, row_of, summary_of
 
 PAPERS = {"wlb_llm": wlb_llm, "chunkflow": chunkflow, "hbp": hbp, "skrull": skrull}
 HERE = Path(__file__).resolve().parent
 RESULTS, PLOT, README = HERE / "RESULTS.md", HERE / "results.svg", ROOT / "README.md"
 
 
-def with_block(text, block, path):
-    """The text with what stands between the marks replaced."""
+def with_counts(text, results, path):
+    """The README's text with what RESULTS.md counts: the table between the marks, and the row of what was validated."""
+    block = block_of(results)
     before, found, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
-    if not found or not end:
-        sys.exit(f"{path}: expected the marks {BEGIN} and {END}")
-    return before + BEGIN + block + END + after
+    row = row_of(block)
+    lines = before.splitlines(keepends=True)
+    places = [i for i, line in enumerate(lines) if line.startswith(row[: row.index("|", 1)])]
+    if not found or not end or len(places) != 1:
+        sys.exit(f"{path}: expected the marks {BEGIN} and {END} and above them one row of the papers")
+    lines[places[0]] = row
+    return "".join(lines) + BEGIN + block + END + after
 
 
 def stale_files(wanted):
@@ -52,13 +57,13 @@ def main():
     parser.add_argument("--keep", help="folder for what was run: a later call of the same program takes it from there")
     parser.add_argument("--out", help="also write it to this file")
     parser.add_argument(
-        "--write", action="store_true", help="write RESULTS.md, its plot and the README's table"
+        "--write", action="store_true", help="write RESULTS.md, its plot and the README's table and row"
     )
     parser.add_argument("--check", action="store_true", help="compare them instead")
     parser.add_argument("--check-readme", action="store_true", help="compare only the README with RESULTS.md")
     args = parser.parse_args()
     if args.check_readme:
-        stale = stale_files({README: with_block(README.read_text(), block_of(RESULTS.read_text()), README)})
+        stale = stale_files({README: with_counts(README.read_text(), RESULTS.read_text(), README)})
         print("\n".join(stale), file=sys.stderr)
         return 1 if stale else 0
     if (args.paper or args.seeds != SEEDS) and (args.write or args.check):
@@ -89,7 +94,7 @@ def main():
         wanted = {
             RESULTS: text,
             PLOT: svg(figures),
-            README: with_block(README.read_text(), block_of(text), README),
+            README: with_counts(README.read_text(), text, README),
         }
         if args.write:
             for path, content in wanted.items():

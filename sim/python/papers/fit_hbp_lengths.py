@@ -14,9 +14,9 @@ import random
 from dataclasses import astuple, dataclass, replace
 from statistics import NormalDist
 
+from .hbp_setting import K, iterations_of_packs
 from .runner import ROOT, Runner
 
-K = 1024
 LONGCITE = 2 / 940  # of the documents
 STEPS = 60
 DOCUMENTS = 60000
@@ -32,7 +32,7 @@ class Shape:
 
 
 START = Shape(0.42, 0.0001, 0, 16, 0)  # nearly `tulu3-longcite`
-FITTED = Shape(0.6075, 0.0021, 0.5, 16, 0)  # what this program ended with
+FITTED = Shape(0.6075, 0.0021, 0, 16, 0)  # what this program ended with
 STEPS_OF = (0.15, 0.002, 0.5, 4.0, 0.3)
 LOWEST = (0.2, 0.0, 0.0, 4.0, -2.0)
 
@@ -101,14 +101,13 @@ def ratios(run, drawn):
     plans = {}
 
     def plan(pack, lanes, degree, policy):
-        path = run.trace_of([n for n in drawn if n <= pack * K])["file"]
-        batch = (
-            ("--documents-per-step", str(lanes))
-            if policy[0] == "padded"
-            else ("--sequences-per-step", str(max(512 // pack, lanes)))
-        )
-        shape_of_step = ("--lanes", str(lanes), "--context", str(degree), "--context-window", f"{pack}K", "--steps")
-        return run.pack(path, *shape_of_step, str(STEPS), *batch, "--policy", *policy)
+        own = [n for n in drawn if n <= pack * K]
+        batch = iterations_of_packs(own, pack * K, lanes, STEPS)
+        if policy[0] == "padded":
+            batch["documents_per_step"] = lanes
+        shape = {"lanes": lanes, "context": degree, **batch}
+        options = (text for key, value in shape.items() for text in (f"--{key.replace('_', '-')}", str(value)))
+        return run.pack(run.trace_of(own)["file"], *options, "--policy", *policy)
 
     found = []
     for pack, lanes, degree, policy, name, _, _ in RATIOS:

@@ -3,7 +3,7 @@
 from .figure import Experiment
 from .fit_hbp_lengths import DOCUMENTS, FITTED, RATIOS, ratios
 from .fit_hbp_lengths import lengths as joint_lengths
-from .hbp_setting import PAPER
+from .hbp_setting import PAPER, K, iterations, iterations_of_packs
 from .runner import metric
 
 POLICIES = {"padded": "none", "isf": "ISF", "hbp": "HBP, 16K and 128K"}
@@ -35,11 +35,12 @@ def gain_with_joint_fit(run):
         ["", "+ hierarchical", "+ balance", "groups selected"],
         note="The paper: 1.16, 1.40, 1.40.",
     )
+    joint = joint_lengths(FITTED, run.seed)
     for what, keys in (
-        ("`tulu3-longcite`", {}),
-        ("lengths of the joint fit", {"trace": run.trace_of(joint_lengths(FITTED, run.seed))}),
+        ("`tulu3-longcite`", {"batch": iterations(run, 24)}),
+        ("lengths of the joint fit", {"trace": run.trace_of(joint), "batch": iterations_of_packs(joint, 128 * K, 4, 24)}),
     ):
-        summary = run.summary("hbp-8b", batch__steps=24, **keys)
+        summary = run.summary("hbp-8b", **keys)
         labels = ("+ hierarchical", "+ balance (hbp, groups as printed)", "hbp, groups selected")
         table.rows.append([what, *(metric(summary, label, "speedup") for label in labels)])
     return table

@@ -1,6 +1,7 @@
 """Runs studies with the program and hands out their figures; a study that was run once is not run again."""
 
 import copy
+import csv
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
+
+from .perfetto import peaks
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDIES = ROOT / "traces/studies"
@@ -75,12 +78,13 @@ class Runner:
         self.once(str(path), lambda: path.write_text(text))
         return {"file": str(path)}
 
-    def table_of(self, header, rows):
-        """A file of rows for `equipoise predict`."""
+    def predicted(self, header, rows):
+        """Milliseconds of kernels by the profile, a row each."""
         text = "".join(",".join(map(str, row)) + "\n" for row in (header, *rows))
         path = Path(self.folder.name) / f"{digest(text.encode())}.csv"
         self.once(str(path), lambda: path.write_text(text))
-        return str(path)
+        answer = self.call("predict", "--profile", "h100-sxm", "--rows", str(path))
+        return [float(row["predicted_ms"]) for row in csv.DictReader(answer.splitlines())]
 
     def pack(self, *arguments):
         """The metrics of a plan."""
@@ -118,7 +122,26 @@ class Runner:
         name = json.dumps([study, policies, assignments, self.ignore_memory], sort_keys=True)
         return self.once(name, lambda: self.kept(name, lambda: self._run(study, policies, assignments)))
 
-    def _run(self, study, policies, assignments):
+    def peaks_of_ranks(self, study, policies, ranks, **keys):
+        """Most memory of each CP rank of the first lane and stage in the first step, in bytes, by label."""
+        assignments = {key.replace("__", "."): value for key, value in keys.items()}
+        name = json.dumps(["peaks", study, policies, ranks, assignments], sort_keys=True)
+        return self.once(name, lambda: self.kept(name, lambda: self._peaks(study, policies, ranks, assignments)))
+
+    def _peaks(self, study, policies, ranks, assignments):
+        with tempfile.TemporaryDirectory(dir=self.folder.name) as out:
+            options = {"out": out, "timeline-steps": 1, "timeline-counters": "memory"}
+            options["timeline-ranks"] = ",".join(map(str, range(ranks)))
+            command = self._command(study, policies, assignments)
+            self.call(*command, *(text for key, value in options.items() for text in (f"--{key}", str(value))))
+            found = {}
+            for policy in policies:
+                timeline = Path(out) / "timeline" / f"{label_of(policy)}.pftrace"
+                found[label_of(policy)] = list(peaks(timeline.read_bytes(), "memory").values())
+        return found
+
+    def _command(self, study, policies, assignments):
+        """`equipoise study` with these rows and keys."""
         path = STUDIES / f"{study}.json"
         if policies is not None:
             content = json.loads(path.read_text())
@@ -133,6 +156,10 @@ class Runner:
         command += ["--ignore-memory"] if self.ignore_memory else []
         for key, value in assignments.items():
             command += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+        return command
+
+    def _run(self, study, policies, assignments):
+        command = self._command(study, policies, assignments)
         began = time.monotonic()
         summary = json.loads(self.call(*command))
         keys = " ".join(f"{k}={v}" for k, v in assignments.items())
@@ -140,6 +167,20 @@ class Runner:
         for line in reasons(summary):
             print(f"    {line}", file=self.log)
         return summary
+
+
+# `equipoise predict` of attention and of matrix products.
+ATTENTION, PRODUCTS = ("head_dim", "mask", "seq_q", "seq_kv", "pass", "batch", "n_q_heads", "n_kv_heads"), ("M", "N", "K")
+
+
+def attention_row(queries, keys, heads, kv_heads):
+    """Forward of the last `queries` tokens of a document against its `keys`, heads 128 wide."""
+    return (128, "causal", queries, keys, "fwd", 1, heads, kv_heads)
+
+
+def attention_flops(queries, keys, heads):
+    """Of that call: each query sees the keys up to itself."""
+    return 4 * heads * 128 * (queries * (keys - queries) + queries * (queries + 1) / 2)
 
 
 def digest(content):

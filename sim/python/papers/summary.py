@@ -93,6 +93,15 @@ def block_of(text):
     return text.partition(BEGIN)[2].partition(END)[0]
 
 
+def row_of(block):
+    """The README's row of what is validated by what, from the counts of the ratios."""
+    count, agree, null = next(line for line in block.splitlines() if line.startswith("| all |")).split("|")[2:5]
+    return (
+        f"| papers |{count}printed ratios of four, most with lengths or slowdowns fitted to them |{agree}agree by share of gain,"
+        f"{null}of a null model's |\n"
+    )
+
+
 def left_out(missing):
     lines = ["## Not here, and why", "", "| paper | | why |", "| --- | --- | --- |"]
     return "\n".join(lines + [f"| {paper} | {what} | {why} |" for paper, what, why in missing]) + "\n"

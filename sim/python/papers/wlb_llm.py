@@ -1,9 +1,7 @@
 """WLB-LLM (arXiv 2503.17924)."""
 
-import csv
-
 from .figure import Experiment, Table, mean_of
-from .runner import metric, speedup
+from .runner import ATTENTION, PRODUCTS, attention_flops, attention_row, metric, speedup
 
 PAPER = "WLB-LLM"
 K = 1024
@@ -25,8 +23,8 @@ LEFT_OUT = [
 CHUNKS = (1, 2, 4)  # model chunks a stage: not printed; 2 is inferred from the paper's results
 USED = 2
 CHUNK_NOTE = (
-    "Model chunks a stage are not printed; 2 was chosen with these results in view, so all speed-ups here "
-    "are fitted in that one number. What is open: 1, 2 and 4 chunks."
+    "Model chunks a stage are not printed; 2 was chosen with these results in view, and the lengths of `wlb-128k` were fitted "
+    "to the paper's Table 2: all speed-ups here are fitted in these two. What is open: 1, 2 and 4 chunks."
 )
 LENGTH_NOTE = "The lengths of `wlb-128k` were fitted to Table 2."
 # Section 6: model, window in K, TP, CP, PP, DP; the global batch is PP * DP sequences.
@@ -191,19 +189,6 @@ def figure_4(run):
     return table
 
 
-def predicted(run, header, rows):
-    """Milliseconds of kernels by the profile."""
-    answer = run.call("predict", "--profile", "h100-sxm", "--rows", run.table_of(header, rows))
-    return [float(row["predicted_ms"]) for row in csv.DictReader(answer.splitlines())]
-
-
-ATTENTION = ("head_dim", "mask", "seq_q", "seq_kv", "pass", "batch", "n_q_heads", "n_kv_heads")
-
-
-def attention_row(queries, keys, heads=4):
-    return (128, "causal", queries, keys, "fwd", 1, heads, heads)
-
-
 def figure_7(run):
     lengths = (1, 4, 16, 32, 64, 128)  # K
     table = Experiment(
@@ -213,9 +198,9 @@ def figure_7(run):
         note="The paper draws that attention grows with the square of a document's length and the rest with the length. Curves "
         "without numbers; ours are predictions of the profile, nothing drawn.",
     )
-    attention = predicted(run, ATTENTION, [attention_row(n * K, n * K) for n in lengths])
+    attention = run.predicted(ATTENTION, [attention_row(n * K, n * K, 4, 4) for n in lengths])
     shapes = ((1536, 4096), (4096, 512), (2752, 4096), (4096, 1376))  # N, K: QKV, output, up and gate, down
-    products = predicted(run, ("M", "N", "K"), [(n * K, *shape) for n in lengths for shape in shapes])
+    products = run.predicted(PRODUCTS, [(n * K, *shape) for n in lengths for shape in shapes])
     table.rows.append(["attention", *attention])
     table.rows.append(["matrix products", *(sum(products[4 * i : 4 * i + 4]) for i in range(len(lengths)))])
     return table
@@ -231,8 +216,8 @@ def figure_10(run):
         "sharding meets with short documents. Curves without numbers; nothing drawn.",
     )
     keys = 32 * K
-    found = predicted(run, ATTENTION, [attention_row(n, keys, 32) for n in queries])
-    flops = [4 * 32 * 128 * (n * (keys - n) + n * (n + 1) / 2) for n in queries]
+    found = run.predicted(ATTENTION, [attention_row(n, keys, 32, 32) for n in queries])
+    flops = [attention_flops(n, keys, 32) for n in queries]
     table.rows.append(["ms", *found])
     table.rows.append(["TFLOP/s", *(f / ms / 1e9 for f, ms in zip(flops, found))])
     return table

@@ -142,7 +142,7 @@ struct PlainPlan {
 TEST_CASE("The plan of every shipped policy is read back as it was, and costs the same") {
   json policies = json::array();
   for (const Policy& policy : packing_policies()) {
-    if (policy.name == "fixed-solver" || policy.name == "varlen-solver") continue;  // seconds each
+    if (policy.name.ends_with("-solver")) continue;  // seconds each
     policies.push_back({{"name", policy.name}});
   }
   SUBCASE("windows, two lanes") {
