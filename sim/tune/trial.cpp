@@ -15,7 +15,7 @@
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/row/simulate.h"
-#include "sim/tune/bound.h"
+#include "sim/study/row/bound.h"
 
 namespace equipoise {
 namespace {
