@@ -55,7 +55,11 @@ struct PackOptions {
   std::int64_t global_tokens = 0;
   int lane_round = 1;     // micro-batches of a lane come in multiples of it (interleaved schedules: stages)
   std::int64_t gpus = 0;  // CP groups are built from these; 0: lanes * context
-  int stages = 1;         // pipeline stages, for policies whose objective is the pipeline's
+  // For policies whose objective is the pipeline's: its stages, the model chunks of each, and how many
+  // neighbouring lanes wait for each other with every micro-batch (exchanges of experts, ZeRO-2 and 3).
+  int stages = 1;
+  int chunks = 1;
+  int waiting_lanes = 1;
 
   // What memory allows. A study derives what its file does not give and the policy asks for
   // (Policy::derives).

@@ -60,8 +60,10 @@ constexpr std::string_view key_of(Derives derives) {
 // What a search for options asks of the machine; the caller answers by simulation or by a formula.
 struct PlanPrices {
   std::function<double(const Plan&)> seconds;  // of all steps
-  // The two below are empty where there is no memory model.
+  // Those below are empty where there is no memory model.
   std::function<double(const Plan&)> seconds_that_fit;  // the same, infinite where a step does not fit
+  // Of each step by itself, infinite where it does not fit.
+  std::function<std::vector<double>(const Plan&)> steps_that_fit;
   // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they
   // never do, or the layout has no groups of that degree.
   std::function<int(std::int64_t length, int degree)> layers;
@@ -125,6 +127,7 @@ struct Policy {
   // do.
   std::int64_t (*micro_batch_tokens)(const PackOptions&) = nullptr;
   bool places_documents = false;  // on CP ranks (Skrull)
+  bool packs_for_time = false;    // its row says how far it is from the least time of any plan
   bool pads_documents = false;    // each to the longest of its micro-batch
   // Sizes of micro-batches, in the order in which a smaller one is worth trying to save memory.
   std::span<const std::string_view> sizes = {};

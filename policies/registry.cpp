@@ -55,6 +55,7 @@ constexpr auto kFixedGreedyKeys = join(kBinsOversize, kWindowed);
 constexpr auto kFixedSolverKeys = join(kBinsOversize, kWindowed, kSolver);
 constexpr auto kVarlenSolverKeys = join(kBinsOversize, kWlbQueues, kSolver);
 constexpr auto kWlbKeys = join(kBinsOversize, kWlbQueues, kWlbSearch);
+constexpr auto kEquipoiseKeys = join(kBinsOversize, kEquipoise);
 constexpr auto kPackerKeys = join(kLength, kOrdered, kDrawn);
 constexpr auto kIsfKeys = join(kLength, kOrdered, kDrawn, kIsf);
 constexpr auto kHbpKeys = join(kLength, kDrawn, kIsf, kHbp);
@@ -142,6 +143,11 @@ constexpr Policy placing(Policy policy) {
   policy.places_documents = true;
   return policy;
 }
+constexpr Policy packing_for_time(Policy policy) {
+  policy.shard = "adaptive";
+  policy.places_documents = policy.packs_for_time = true;
+  return policy;
+}
 constexpr Policy costing_flops(Policy policy) {
   policy.cost = CostKind::flops;
   return policy;
@@ -196,6 +202,10 @@ constexpr Policy kPolicies[] = {
     searching(variable_length("wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues",
                               plan_wlb, kWlbKeys),
               {.is_open = wlb_searches, .find = find_wlb_thresholds}),
+    searching(packing_for_time(limited_to<equipoise_limit>(variable_length(
+                  "equipoise", "this project", "Packs, orders and places documents for the time of the step",
+                  plan_equipoise, kEquipoiseKeys))),
+              {.is_open = equipoise_searches, .find = find_equipoise_start}),
     // ChunkFlow.
     {.name = "chunkflow",
      .paper = "ChunkFlow Alg. 1",

@@ -1,6 +1,7 @@
 // The cost interface: all that a policy may know about the price of a document.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,13 @@
 #include "policies/plan.h"
 
 namespace equipoise {
+
+// What a micro-batch takes on its lane, all layers one after the other.
+struct PassTimes {
+  double forward = 0;
+  double backward = 0;
+  [[nodiscard]] double total() const { return forward + backward; }
+};
 
 // W(d) = W_a(d) + W_l(d): attention + everything else. Units are the implementation's own (seconds for a
 // profiled cost); policies only compare and add. Called once per batch of lengths, outside hot loops.
@@ -27,6 +35,29 @@ class Workload {
   virtual void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const {
     of(tokens, out);
     for (double& time : out) time /= degree;
+  }
+  // out[i] = what a document adds to each rank of its lane's CP group, of `degree`, that it is spread over
+  // among others. One that a single rank holds whole adds on_group of degree 1 there.
+  virtual void spread(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const {
+    of(tokens, out);
+    for (double& time : out) time /= degree;
+  }
+  // A micro-batch on `degree` ranks. The default adds up what its slowest rank does and takes a third of it
+  // for the forward; a profiled cost prices its kernels and exchanges.
+  [[nodiscard]] virtual PassTimes of_micro_batch(const MicroBatch& micro_batch, int degree) const {
+    const std::vector<std::int64_t> tokens = lengths_of(micro_batch.slices);
+    std::vector<double> everywhere(tokens.size()), alone(tokens.size());
+    spread(tokens, degree, everywhere);
+    on_group(tokens, 1, alone);
+    std::vector<double> rank(static_cast<std::size_t>(degree), 0);
+    double time = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const int where = micro_batch.placement.empty() ? kDistributed : micro_batch.placement[i];
+      (where == kDistributed ? time : rank[static_cast<std::size_t>(where)]) +=
+          where == kDistributed ? everywhere[i] : alone[i];
+    }
+    time += *std::max_element(rank.begin(), rank.end());
+    return {time / 3, time * 2 / 3};
   }
 };
 

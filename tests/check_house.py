@@ -14,7 +14,7 @@ POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the r
 
 LIMITS = {
     "files": 406,
-    "lines": 80_000,
+    "lines": 80_500,
     "headers with one user": 20,
     "files above 550 lines": 0,
     "files that include the tests": 0,

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/parameter.h"
@@ -108,5 +110,48 @@ Plan plan_karmarkar_karp(const PackingProblem& problem);
 // rising inside a part. `equal_size`: parts differ by at most one in how many they hold.
 std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> weights, std::size_t k,
                                                        bool equal_size);
+
+// equipoise: packs for the time of the step (equipoise.cpp).
+
+// Whose steps it packs anew: what arrived together, or what another policy lets wait.
+enum class Start { best, plain, fixed_greedy, lpt, karmarkar_karp, wlb, chunkflow };
+inline constexpr std::string_view kStartNames[] = {"best",           "plain", "fixed-greedy", "lpt",
+                                                   "karmarkar-karp", "wlb",   "chunkflow"};
+
+struct EquipoiseOptions {
+  Start start = Start::best;
+  std::int64_t moves = 40000;  // of a global batch
+  double max_delay = 0.5;      // mean token delay, iterations
+  bool place = true;
+  bool taper = true;
+  // By step of the start: where its own packing stays. Empty: where that is faster by the policy's own clock.
+  std::vector<char> keeps;
+};
+constexpr PackParameter max_delay_parameter() {
+  PackParameter bound = parameter::number<&EquipoiseOptions::max_delay>(
+      "max_delay", 0, 1e9, "bound on the mean token delay, in iterations");
+  bound.acts_when = "where the start is left open";
+  bound.acts = [](const PackOptions& o) { return o.of<EquipoiseOptions>().start == Start::best; };
+  return bound;
+}
+inline constexpr PackParameter kEquipoise[] = {
+    parameter::choice<&EquipoiseOptions::start>(
+        "start", kStartNames, "whose steps are packed anew; the one that ends fastest by default"),
+    parameter::integer<&EquipoiseOptions::moves>("moves", 0, 1'000'000'000,
+                                                 "moves tried for a global batch, 0.3 to 1 us each"),
+    max_delay_parameter(),
+    parameter::flag<&EquipoiseOptions::place>("place", "false spreads every document over all CP ranks"),
+    parameter::flag<&EquipoiseOptions::taper>("taper", "false makes the micro-batches of a lane equal"),
+    kMaxTokens};
+
+Plan plan_equipoise(const PackingProblem& problem);
+// L_max; 0 where the start cuts what is longer.
+std::int64_t equipoise_limit(const PackOptions& options);
+
+// The search of a start, of the number of micro-batches where the options leave it open, and of what stays of
+// the start (OptionSearch).
+bool equipoise_searches(const PackOptions& options);
+std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
+                                              PackOptions& found);
 
 }  // namespace equipoise

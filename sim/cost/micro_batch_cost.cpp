@@ -63,7 +63,8 @@ void MicroBatchCost::begin(int context, const LayerCounts& layers) {
   use = {};
 }
 
-Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const {
+MicroBatchCoster::ModelTimes MicroBatchCoster::model_times(const MicroBatch& micro_batch,
+                                                           const MicroBatchCost& cost) const {
   const ModelShape& model = costs_.model();
   const LayerCounts& layers = costs_.layer_counts();
   int recomputed = micro_batch.recompute_layers != kStudyRecompute
@@ -77,6 +78,7 @@ Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const Mi
   };
   for (std::size_t k = 0; k < kLayerKinds; ++k) advance(cost.forward[k], layers[k], clock);
   add(cost.head_forward);
+  const Picoseconds forward = *std::max_element(clock.begin(), clock.end());
   add(cost.head_backward);
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
     const int again = std::min(recomputed, layers[k]);
@@ -85,7 +87,20 @@ Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const Mi
     advance(cost.backward[k], layers[k] - again, clock);
   }
   add(cost.embed_backward);
-  return *std::max_element(clock.begin(), clock.end());
+  return {forward, *std::max_element(clock.begin(), clock.end())};
+}
+
+LaneWorkload::LaneWorkload(const LayerCosts& costs, std::int64_t window, const ShardRule& rule)
+    : ProfiledWorkload(costs, window), costs_(costs), rule_(rule) {
+  rule_.options.workload = this;
+}
+
+PassTimes LaneWorkload::of_micro_batch(const MicroBatch& micro_batch, int degree) const {
+  const std::lock_guard lock(mutex_);
+  if (!coster_) coster_ = std::make_unique<MicroBatchCoster>(costs_, rule_);
+  coster_->cost(micro_batch, degree, cost_);
+  const MicroBatchCoster::ModelTimes times = coster_->model_times(micro_batch, cost_);
+  return {to_seconds(times.forward), to_seconds(times.both - times.forward)};
 }
 
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
@@ -115,7 +130,7 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
   if (context == 1) return;
   sharding_policy("per-document").shard(micro_batch, context, rule_.options, attention_, other_.sharding);
   cost_sharded(micro_batch, context, other_);
-  if (model_time(micro_batch, other_) < model_time(micro_batch, out)) std::swap(out, other_);
+  if (model_times(micro_batch, other_).both < model_times(micro_batch, out).both) std::swap(out, other_);
 }
 
 void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {

@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
+#include "policies/workload.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/layer_timeline.h"
@@ -122,6 +125,11 @@ class MicroBatchCoster {
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts);
   void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
                     const AttentionCounts& counts, MicroBatchCost& out);
+  // The whole model, all ranks starting together: until the forward ends, and both passes.
+  struct ModelTimes {
+    Picoseconds forward = 0, both = 0;
+  };
+  [[nodiscard]] ModelTimes model_times(const MicroBatch& micro_batch, const MicroBatchCost& cost) const;
 
  private:
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
@@ -137,8 +145,6 @@ class MicroBatchCoster {
   [[nodiscard]] Picoseconds forward_stall_of(LayerKind kind, const LocalWork& work, Issued forward,
                                              Issued backward) const;
   void build_ends(MicroBatchCost& out);
-  // Forward and backward of the whole model, all ranks starting together: what `optimal` compares.
-  [[nodiscard]] Picoseconds model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const;
 
   const LayerCosts& costs_;
   const ShardRule& rule_;
@@ -152,6 +158,20 @@ class MicroBatchCoster {
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;
   MicroBatchCost other_;  // the second candidate of `optimal`
+};
+
+// W(d), and whole micro-batches under a sharding rule, for policies that pack by what steps take.
+class LaneWorkload final : public ProfiledWorkload {
+ public:
+  LaneWorkload(const LayerCosts& costs, std::int64_t window, const ShardRule& rule);
+  [[nodiscard]] PassTimes of_micro_batch(const MicroBatch& micro_batch, int degree) const override;
+
+ private:
+  const LayerCosts& costs_;
+  ShardRule rule_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<MicroBatchCoster> coster_;  // once it is asked
+  mutable MicroBatchCost cost_;
 };
 
 }  // namespace equipoise

@@ -20,13 +20,17 @@ namespace equipoise {
 // included. W_a is the attention of the document's share on a CP rank as part of a well filled packed call:
 // the launch and the half-empty waves of a lone document are not its own. Attention is tabulated at 16
 // lengths an octave and interpolated (log-log), so that W of a million documents costs a few milliseconds.
-class ProfiledWorkload final : public Workload {
+class ProfiledWorkload : public Workload {
  public:
   ProfiledWorkload(const LayerCosts& costs, std::int64_t window);
 
   void of(std::span<const std::int64_t> tokens, std::span<double> out) const override;
   // Alone on `degree` ranks: its share of the local work, and the CP communication of that degree.
   void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const override;
+  // W is that of a document spread over the layout's CP ranks.
+  void spread(std::span<const std::int64_t> tokens, int, std::span<double> out) const override {
+    of(tokens, out);
+  }
   [[nodiscard]] double linear_seconds_per_token() const { return linear_; }
   [[nodiscard]] double attention_seconds(std::int64_t tokens) const;
 

@@ -200,6 +200,9 @@ Packed pack(const PackRequest& request, const Study& study, const DocumentSet& d
     prices.seconds_that_fit = [&](const Plan& plan) {
       return trial_seconds_that_fit(row, plan, RunStudyOptions());
     };
+    prices.steps_that_fit = [&](const Plan& plan) {
+      return trial_steps_that_fit(row, plan, RunStudyOptions());
+    };
     prices.layers = layers_of_groups(row);
   }
   PlannedRow planned = pack_row(row, prices);

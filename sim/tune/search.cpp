@@ -12,7 +12,7 @@
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
 #include "policies/steps.h"
-#include "sim/tune/bound.h"
+#include "sim/study/row/bound.h"
 #include "sim/tune/trial.h"
 
 namespace equipoise {

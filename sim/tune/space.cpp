@@ -207,6 +207,7 @@ void add_policies(const Study& study, Space& space) {
   space.policies.push_back({{"name", {"sequence-slices"}}, {"slices", {2, 4, 8, 16}}});
   space.policies.push_back({{"name", {"skrull"}}});
   space.policies.push_back({{"name", {"wlb"}}, {"search", {true}}, {"shard", {"adaptive"}}});
+  space.policies.push_back({{"name", {"equipoise"}}, {"moves", {2000}}});
   space.policies.push_back({{"name", {"hbp"}}});
   space.policies.push_back({{"name", {"flexsp"}}});
 }

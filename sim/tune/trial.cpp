@@ -13,8 +13,8 @@
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
 #include "sim/study/read/policy_run.h"
+#include "sim/study/row/bound.h"
 #include "sim/study/row/pipeline.h"
-#include "sim/tune/bound.h"
 
 namespace equipoise {
 namespace {

@@ -78,6 +78,11 @@ const std::vector<Change>& changes() {
       {"tokens_per_micro_batch", [](Case& c) { c.options.of<TokenBudget>().tokens_per_micro_batch = 70; }},
       {"linear_cost", [](Case& c) { c.options.of<TokenBudget>().linear_cost = 2; }},
       {"quadratic_cost", [](Case& c) { c.options.of<TokenBudget>().quadratic_cost = 0.05; }},
+      {"start", [](Case& c) { c.options.of<EquipoiseOptions>().start = Start::wlb; }},
+      {"moves", [](Case& c) { c.options.of<EquipoiseOptions>().moves = 0; }},
+      {"max_delay", [](Case& c) { c.options.of<EquipoiseOptions>().max_delay = 0; }},
+      {"place", [](Case& c) { c.options.of<EquipoiseOptions>().place = false; }},
+      {"taper", [](Case& c) { c.options.of<EquipoiseOptions>().taper = false; }},
       {"equal_size", [](Case& c) { c.options.of<KarmarkarKarpOptions>().equal_size = true; }},
       {"cost", [](Case& c) { c.flops = true; }},
   };
@@ -97,6 +102,7 @@ std::vector<Case> bases() {
   o.of<ChunkflowOptions>().chunk_size = 20;
   o.of<IsfOptions>().threshold = 60;
   o.of<SolverOptions>().node_limit = 1;
+  o.of<EquipoiseOptions>().moves = 200;
   Case buckets = plain;
   buckets.options.bucket_size = 40;
   Case groups = buckets;
@@ -140,6 +146,12 @@ std::string fingerprint(const Policy& policy, const std::vector<GlobalBatch>& ba
   return text;
 }
 
+// Without a pipeline, with exchanges for nothing and few documents these change no plan: test_equipoise.cpp
+// has cases in which they do.
+bool shows_elsewhere(std::string_view key) {
+  return key == "place" || key == "max_delay" || key == "moves" || key == "taper";
+}
+
 bool solves(const Policy& policy) {
   return uses_key(policy, "solver");
 }
@@ -156,6 +168,7 @@ TEST_CASE("a key that a policy's row does not name changes no plan, and each tha
     const std::vector<GlobalBatch> batches = document_batches(lengths);
     for (const Policy& policy : packing_policies()) {
       if (solves(policy) && (seed > 1 || !solver_available())) continue;  // seconds a seed
+      if (policy.packs_for_time && seed > 5) continue;  // some twenty plans each
       for (const Case& base : bases()) {
         const std::string before = fingerprint(policy, batches, base);
         for (const Change& change : changes()) {
@@ -174,6 +187,7 @@ TEST_CASE("a key that a policy's row does not name changes no plan, and each tha
   for (const Policy& policy : packing_policies()) {
     if (solves(policy)) continue;
     for (const Change& change : changes()) {
+      if (shows_elsewhere(change.key)) continue;
       CAPTURE(policy.name);
       CAPTURE(change.key);
       CHECK(seen.contains({policy.name, change.key}) == uses_key(policy, change.key));

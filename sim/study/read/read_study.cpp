@@ -10,6 +10,7 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/schedule/schedule.h"
+#include "sim/step/lockstep.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
@@ -241,6 +242,11 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   batch.context = study.layout.context;
   batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
   batch.stages = study.layout.pipeline;
+  batch.chunks = study.layout.virtual_pipeline;
+  if (lanes_synchronize(study.layout))
+    batch.waiting_lanes = study.layout.reduces_each_micro_batch()
+                              ? study.layout.data
+                              : std::clamp(study.layout.expert / study.layout.context, 1, study.layout.data);
   batch.lane_round = study.layout.virtual_pipeline > 1 ? study.layout.pipeline : 1;
 }
 

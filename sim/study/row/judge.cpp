@@ -7,6 +7,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/step/lockstep.h"
+#include "sim/study/row/bound.h"
 
 namespace equipoise {
 namespace {
@@ -137,6 +138,20 @@ std::string idle_note(const Plan& plan, const Layout& layout) {
          "micro_batch_size, pack_length), or a smaller parallel.data";
 }
 
+// How much of the time no plan can save.
+std::string bound_note(const StudyRow& row, const std::vector<StepResult>& steps) {
+  double seconds = 0;
+  for (const StepResult& step : steps) seconds += to_seconds(step.times.makespan);
+  const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"));
+  const double least = bound.run_seconds(row.documents);
+  const auto batches = static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
+  return "no plan that leaves these documents whole takes less than " + fixed(least / batches, 3) +
+         " s a global batch on this layout (all work at the least cost of each kernel, spread evenly); this "
+         "one takes " +
+         fixed(seconds / batches, 3) + " s, of which " +
+         fixed(seconds > 0 ? 100 * (1 - least / seconds) : 0, 1) + " % is above that";
+}
+
 }  // namespace
 
 double peak_tflops(const Layout& layout, const DeviceFacts& device) {
@@ -182,6 +197,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };
+  if (row.run.policy().packs_for_time) note(bound_note(row, result.steps));
   if (const std::string idle = idle_note(plan, models.layout); !idle.empty()) note(idle);
   if (row.run.rule().choice == ShardChoice::static_best) note("static-best sharding is " + simulated.shard);
   if (std::any_of(result.steps.begin(), result.steps.end(),

@@ -180,9 +180,10 @@ PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
   row.workload = workload_of(row);
   // Groups are chosen at stage fidelity.
   const RunStudyOptions quick = trial_options(options);
-  return pack_row(row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
-                        [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, quick); },
-                        layers_of_groups(row)});
+  return pack_row(
+      row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
+            [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, quick); },
+            [&](const Plan& plan) { return trial_steps_that_fit(row, plan, quick); }, layers_of_groups(row)});
 }
 
 std::int64_t longest_of(const DocumentSet& documents) {

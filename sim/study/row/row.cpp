@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "policies/steps.h"
-#include "sim/cost/policy_costs.h"
+#include "sim/cost/micro_batch_cost.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
 
@@ -81,7 +81,7 @@ std::shared_ptr<const Workload> workload_of(const StudyRow& row) {
     case CostKind::profiled:
       break;
   }
-  return std::make_shared<const ProfiledWorkload>(row.models->costs, row.context_window);
+  return std::make_shared<const LaneWorkload>(row.models->costs, row.context_window, row.trial_rule());
 }
 
 FlopsWorkload flops_workload(const ModelShape& model) {

@@ -150,4 +150,14 @@ double trial_seconds_that_fit(const StudyRow& row, const Plan& plan, const RunSt
                                                              : std::numeric_limits<double>::infinity();
 }
 
+std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
+                                         const RunStudyOptions& options) {
+  std::vector<double> seconds;
+  for (const StepResult& step : simulate_steps(row, plan, row.trial_rule(), options, Until::all_steps))
+    seconds.push_back(fits(step.work, row.models->memory.capacity_bytes())
+                          ? to_seconds(step.times.makespan)
+                          : std::numeric_limits<double>::infinity());
+  return seconds;
+}
+
 }  // namespace equipoise

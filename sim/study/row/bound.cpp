@@ -1,4 +1,4 @@
-#include "sim/tune/bound.h"
+#include "sim/study/row/bound.h"
 
 #include <algorithm>
 #include <limits>
@@ -153,6 +153,25 @@ double StepBound::even_seconds(double tokens, double pairs, bool recomputes, boo
   for (std::size_t s = 0; s < layers_.size(); ++s)
     most = std::max(most, stage_seconds(s, sum, 0, 0, recomputes));
   return most * kRoundedDown;
+}
+
+double StepBound::run_seconds(const DocumentSet& documents) const {
+  const std::int64_t window = costs_.model().sliding_window;
+  double layers = 0, longest = 0, tokens = 0;
+  for (const double of_stage : layers_) layers += of_stage;
+  for (const GlobalBatch& batch : documents.batches)
+    for (const Slice& slice : batch.slices) {
+      const auto own = static_cast<double>(slice.tokens());
+      tokens += own;
+      double pairs = visible_pairs(slice, Chunk{}, window);
+      if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - own * costs_.layout().context);
+      longest = std::max(longest, (least_.forward_token + least_.backward_token) * own +
+                                      (least_.forward_pair + least_.backward_pair) * pairs);
+    }
+  const double alone = costs_.layout().bidirectional || splits_backward_
+                           ? 0
+                           : layers * longest / replicas_ * kRoundedDown;
+  return std::max(alone, even_seconds(tokens, visible_pairs(documents, window), true, false));
 }
 
 StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {

@@ -1,0 +1,413 @@
+// equipoise: packs for the makespan of the step, not for a proxy of it.
+//
+// The other balancers here make micro-batches equal in tokens, len^2 or work. What a step takes is another
+// thing: the longest path through the pipeline, in which small micro-batches at both ends fill and drain it
+// faster, a document that stays whole on one CP rank costs no exchange, and an outlier harms only where the
+// pipeline waits for it. This policy starts from what others do and improves that time itself:
+//
+// 1. Starts: the steps of plain, fixed-greedy, lpt, karmarkar-karp, of wlb with several queues and, where the
+//    job's schedule runs them, of chunkflow with several chunk sizes and K. A start says which documents a
+//    step holds. It is left out where its mean token delay is above max_delay, where a micro-batch is above
+//    L_max, or where its steps hold over 2 % fewer tokens than the batches (kEqualBatch).
+// 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Steps in
+//    which a document is cut into dependent chunks stay as they are.
+// 3. Numbers of micro-batches (unless given), places on single CP ranks or none, and starts are tried with
+//    few moves and compared by the price of whole plans: simulated steps where the caller has a simulator,
+//    else the policy's own clock. The best is packed with all moves.
+// 4. A step whose start is priced lower keeps it, and where a whole start is priced lowest the plan is that
+//    one. So the result is never slower than the best of its starts, by that price.
+//
+// Anytime by a count of moves and not by a clock: plans are equal on every machine. No document is
+// cut that its start leaves whole, none waits longer than its start lets it wait.
+//
+// Cost: that of the starts and O(n log n + moves x (P m V + C)) a step; the search of 3 is some thirty plans
+// with few moves, and their prices.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "policies/base/error.h"
+#include "policies/base/text.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/step_search.h"
+#include "policies/packing/wlb.h"
+#include "policies/plan_metrics.h"
+#include "policies/steps.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kCannotRun = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kFewMoves = 16;  // the share of the moves with which alternatives are compared
+
+PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
+  return {problem.batches, options, problem.workload};
+}
+
+// Throws UserError where the start cannot place a document.
+Plan plan_start(const PackingProblem& problem) {
+  const Start start = problem.options.of<EquipoiseOptions>().start;
+  const Policy& policy = packing_policy(kStartNames[static_cast<std::size_t>(start)]);
+  const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
+  for (const GlobalBatch& batch : problem.batches)
+    for (const Slice& slice : batch.slices)
+      if (limit > 0 && slice.tokens() > limit)
+        throw UserError("start " + std::string(policy.name) + ": a document of " +
+                        std::to_string(slice.tokens()) + " tokens is above its " + std::to_string(limit) +
+                        "; take another start");
+  return policy.plan(problem);
+}
+
+std::int64_t tokens_of(const Step& step) {
+  std::int64_t tokens = 0;
+  for (const Lane& lane : step.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches) tokens += micro_batch.tokens();
+  return tokens;
+}
+
+std::vector<Slice> slices_of(const Step& step) {
+  std::vector<Slice> slices;
+  for (const Lane& lane : step.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches)
+      slices.insert(slices.end(), micro_batch.slices.begin(), micro_batch.slices.end());
+  return slices;
+}
+
+bool within(const Step& step, std::int64_t max_tokens) {
+  for (const Lane& lane : step.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches)
+      if (micro_batch.tokens() > max_tokens) return false;
+  return true;
+}
+
+std::int64_t rounded_up(std::int64_t count, std::int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+// Micro-batches of a lane: as the options have it, and more where L_max asks for them.
+std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens) {
+  const std::int64_t lanes = std::max(1, options.lanes);
+  const std::int64_t of_step = micro_batches_of_step(options);
+  const std::int64_t needed = (tokens + tokens / 32) / (lanes * max_tokens(options)) + 1;
+  return rounded_up(std::max((of_step + lanes - 1) / lanes, needed), std::max(1, options.lane_round));
+}
+
+// Whether a document is cut into chunks that depend on each other.
+bool has_groups(const Step& step) {
+  for (const Lane& lane : step.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches)
+      if (micro_batch.chunk.count > 1) return true;
+  return false;
+}
+
+// The step's documents packed anew; nothing where they find no room in twice the micro-batches.
+std::optional<Step> repacked(const Step& start, const PackOptions& options, StepPacker& packer) {
+  const std::vector<Slice> slices = slices_of(start);
+  std::int64_t fewest = micro_batches_of_lane(options, tokens_of(start));
+  if (options.of<EquipoiseOptions>().start == Start::chunkflow)  // as many as its chunks
+    for (const Lane& lane : start.lanes)
+      fewest = std::max(fewest, static_cast<std::int64_t>(lane.micro_batches.size()));
+  const std::int64_t more = rounded_up((fewest + 3) / 4, std::max<std::int64_t>(1, options.lane_round));
+  for (std::int64_t per_lane = fewest; per_lane <= 2 * fewest + more; per_lane += more) {
+    if (auto lanes = packer.pack(slices, static_cast<std::size_t>(per_lane))) {
+      Step step;
+      step.lanes = std::move(*lanes);
+      step.carried = start.carried;
+      step.tail = start.tail;
+      return step;
+    }
+  }
+  return std::nullopt;
+}
+
+// The plan of a start, and what each of its steps becomes.
+struct Packed {
+  Plan start, plan;
+};
+
+Packed pack_start(const PackingProblem& problem, LaneShapes& lanes) {
+  const PackOptions& options = problem.options;
+  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  StepPacker packer(options, {max_tokens(options), own.moves, own.place, own.taper}, problem.workload, lanes);
+  Packed packed{plan_start(problem), {}};
+  packed.plan = packed.start;
+  for (std::size_t s = 0; s < packed.start.steps.size(); ++s) {
+    const Step& start = packed.start.steps[s];
+    const bool may_stay = within(start, max_tokens(options));
+    if (s < own.keeps.size() && own.keeps[s] != 0 && may_stay) continue;
+    if (has_groups(start)) continue;
+    std::optional<Step> step = repacked(start, options, packer);
+    if (!step) continue;
+    const bool stays = own.keeps.empty() && may_stay && !(packer.seconds(*step) < packer.seconds(start));
+    if (!stays) packed.plan.steps[s] = std::move(*step);
+  }
+  return packed;
+}
+
+// ---- The search of what to start from ----
+
+// One of the alternatives: options, and what they come to.
+struct Alternative {
+  PackOptions options;
+  std::vector<double> steps;    // seconds
+  double seconds = kCannotRun;  // of all steps
+};
+
+class Alternatives {
+ public:
+  Alternatives(const PackingProblem& problem, const PlanPrices& prices)
+      : problem_(problem), prices_(prices), lanes_(problem.options.stages, problem.options.chunks) {
+    double tokens = 0;
+    for (const GlobalBatch& batch : problem.batches)
+      for (const Slice& slice : batch.slices) tokens += static_cast<double>(slice.tokens());
+    of_batch_ = tokens / static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
+  }
+
+  [[nodiscard]] double tokens_of_batch() const { return of_batch_; }
+
+  // Whether delay, tokens a step and L_max are within their bounds.
+  [[nodiscard]] bool is_allowed(const Plan& plan, const PackOptions& options) const {
+    const PlanMetrics metrics = plan_metrics(problem_.batches, plan);
+    if (metrics.token_delay_mean.value_or(0) > options.of<EquipoiseOptions>().max_delay) return false;
+    if (metrics.tokens_per_step.value_or(of_batch_) < (1 - kEqualBatch) * of_batch_) return false;
+    return std::all_of(plan.steps.begin(), plan.steps.end(),
+                       [&](const Step& step) { return within(step, max_tokens(options)); });
+  }
+
+  void price(const Plan& plan, Alternative& out) {
+    out.steps.clear();
+    if (prices_.steps_that_fit) {
+      out.steps = prices_.steps_that_fit(plan);
+    } else {
+      StepPacker packer(out.options, {}, problem_.workload, lanes_);
+      for (const Step& step : plan.steps) out.steps.push_back(packer.seconds(step));
+    }
+    out.seconds = std::accumulate(out.steps.begin(), out.steps.end(), 0.0);
+    ++tried_;
+  }
+
+  // The start as it is.
+  Alternative as_it_is(const PackOptions& options) {
+    Alternative made{options, {}, kCannotRun};
+    try {
+      const Plan plan = plan_start(with(problem_, options));
+      if (is_allowed(plan, options)) price(plan, made);
+    } catch (const UserError&) {  // it cannot run here
+    }
+    return made;
+  }
+
+  // The start packed anew, each step the faster of the two.
+  Alternative improved(const PackOptions& options) {
+    Alternative made{options, {}, kCannotRun};
+    made.options.of<EquipoiseOptions>().keeps.clear();
+    try {
+      const Packed packed = pack_start(with(problem_, made.options), lanes_);
+      if (!is_allowed(packed.plan, options)) return made;
+      price(packed.plan, made);
+      if (!is_allowed(packed.start, options)) return made;
+      Alternative start{options, {}, kCannotRun};
+      price(packed.start, start);
+      keep_faster(start, made);
+    } catch (const UserError&) {
+    }
+    return made;
+  }
+
+  [[nodiscard]] int tried() const { return tried_; }
+
+ private:
+  static void keep_faster(const Alternative& start, Alternative& made) {
+    std::vector<char>& keeps = made.options.of<EquipoiseOptions>().keeps;
+    keeps.assign(start.steps.size(), 0);
+    made.seconds = 0;
+    for (std::size_t s = 0; s < keeps.size(); ++s) {
+      keeps[s] = start.steps[s] <= made.steps[s] ? 1 : 0;
+      made.steps[s] = std::min(made.steps[s], start.steps[s]);
+      made.seconds += made.steps[s];
+    }
+  }
+
+  const PackingProblem& problem_;
+  const PlanPrices& prices_;
+  LaneShapes lanes_;
+  double of_batch_ = 0;
+  int tried_ = 0;
+};
+
+PackOptions starting_from(PackOptions options, Start start, std::vector<std::int64_t> thresholds) {
+  options.of<EquipoiseOptions>().start = start;
+  options.of<TokenBudget>() = {};
+  options.of<FixedLengthOptions>() = {};
+  options.of<KarmarkarKarpOptions>() = {};
+  WlbOptions& queues = options.of<WlbOptions>();
+  queues.search = false;
+  queues.queues = 0;
+  queues.thresholds = std::move(thresholds);
+  return options;
+}
+
+// wlb's queues of equal width, and one queue of the longest documents.
+std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options) {
+  const std::int64_t window = options.context_window;
+  std::vector<std::vector<std::int64_t>> all;
+  for (std::int64_t n = 1; n <= 4; ++n) {
+    std::vector<std::int64_t>& rising = all.emplace_back();
+    for (std::int64_t i = 0; i < n; ++i)
+      rising.push_back(std::max<std::int64_t>(i + 1, window * (n + i) / (2 * n)));
+  }
+  for (const std::int64_t eighths : {5, 6, 7})
+    all.push_back({std::max<std::int64_t>(1, window * eighths / 8)});
+  return all;
+}
+
+// Micro-batches of a step that are worth trying: as given, else as many as the windows, or as fit, and more.
+std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch) {
+  if (options.micro_batches > 0) return {options.micro_batches};
+  const std::int64_t lanes = std::max(1, options.lanes), round = std::max(1, options.lane_round);
+  std::int64_t of_lane = (micro_batches_of_step(options) + lanes - 1) / lanes;
+  if (options.documents_per_step > 0)
+    of_lane =
+        static_cast<std::int64_t>(tokens_of_batch / static_cast<double>(lanes * max_tokens(options))) + 1;
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t halves : {2, 3, 4, 6, 8}) {
+    const std::int64_t count = rounded_up((of_lane * halves + 1) / 2, round) * lanes;
+    if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
+  }
+  return counts;
+}
+
+// Keeps the faster of the two; the first one offered, however slow.
+void offer(Alternative&& made, Alternative& best) {
+  if (made.seconds < best.seconds || best.options.of<EquipoiseOptions>().start == Start::best)
+    best = std::move(made);
+}
+
+Alternative best_as_it_is(const PackOptions& given, Alternatives& alternatives) {
+  Alternative best;
+  for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
+    offer(alternatives.as_it_is(starting_from(given, s, {})), best);
+  for (const auto& queues : outlier_thresholds(given))
+    offer(alternatives.as_it_is(starting_from(given, Start::wlb, queues)), best);
+  return best;
+}
+
+// First what a micro-batch is, with the documents as they arrive; then, for the two best numbers of them,
+// which documents wait; at last with all moves.
+Alternative best_packed_anew(const PackOptions& given, Alternatives& alternatives) {
+  PackOptions few = starting_from(given, Start::lpt, {});
+  few.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves / kFewMoves;
+  std::vector<Alternative> shapes;
+  for (const std::int64_t count : counts_of(given, alternatives.tokens_of_batch())) {
+    few.micro_batches = count;
+    shapes.push_back(alternatives.improved(few));
+  }
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [](const Alternative& a, const Alternative& b) { return a.seconds < b.seconds; });
+  shapes.resize(std::min<std::size_t>(2, shapes.size()));
+  Alternative best = shapes.front();
+  for (const Alternative& shape : shapes) {
+    offer(alternatives.improved(starting_from(shape.options, Start::wlb, {})), best);
+    for (const auto& queues : outlier_thresholds(given))
+      offer(alternatives.improved(starting_from(shape.options, Start::wlb, queues)), best);
+  }
+  if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
+    PackOptions spread = best.options;
+    spread.of<EquipoiseOptions>().place = false;
+    offer(alternatives.improved(spread), best);
+  }
+  PackOptions all = best.options;
+  all.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
+  offer(alternatives.improved(all), best);
+  return best;
+}
+
+// ChunkFlow's chunks of several sizes, where the job's schedule runs them. K is an option of the schedule,
+// not of a plan: `keep` is where the prices look for it.
+void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& keep, Alternative& start,
+                  Alternative& best) {
+  const int kept = keep;
+  for (const std::int64_t parts : {32, 16, 8, 4})
+    for (const int k : {1, 4, 16}) {
+      PackOptions options = starting_from(given, Start::chunkflow, {});
+      options.of<ChunkflowOptions>().chunk_size = given.context_window / parts;
+      options.keep = keep = k;
+      if (options.of<ChunkflowOptions>().chunk_size < 1024) continue;
+      Alternative chunks = alternatives.as_it_is(options);
+      if (chunks.seconds == kCannotRun) continue;
+      offer(alternatives.improved(options), best);
+      offer(std::move(chunks), start);
+    }
+  keep = kept;
+}
+
+std::string text_of(const Alternative& found) {
+  const EquipoiseOptions& own = found.options.of<EquipoiseOptions>();
+  std::string text(kStartNames[static_cast<std::size_t>(own.start)]);
+  std::string list;
+  if (own.start == Start::wlb)
+    for (const std::int64_t t : found.options.of<WlbOptions>().thresholds)
+      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+  if (own.start == Start::chunkflow)
+    return text + " (chunks of " + std::to_string(found.options.of<ChunkflowOptions>().chunk_size) + ", K " +
+           std::to_string(found.options.keep) + ")";
+  return list.empty() ? text : text + " with queues from " + list + " tokens";
+}
+
+}  // namespace
+
+bool equipoise_searches(const PackOptions& options) {
+  return options.of<EquipoiseOptions>().start == Start::best;
+}
+
+std::int64_t equipoise_limit(const PackOptions& options) {
+  return options.of<EquipoiseOptions>().start == Start::chunkflow ? 0 : max_tokens(options);
+}
+
+std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
+                                              PackOptions& found) {
+  PackOptions given = problem.options;
+  given.max_tokens = max_tokens(given);  // whatever number of micro-batches is tried
+  Alternatives alternatives(problem, prices);
+  Alternative start = best_as_it_is(given, alternatives);
+  Alternative best = best_packed_anew(given, alternatives);
+  if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
+  const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
+  std::string note = "packs the steps of " + text_of(best) + " anew";
+  if (best.options.micro_batches > 0)
+    note += " in " + std::to_string(best.options.micro_batches) + " micro-batches";
+  if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
+    // What is too long is cut or refused first (make_plan); the policy's own clock then searches.
+    for (const GlobalBatch& batch : problem.batches)
+      for (const Slice& slice : batch.slices)
+        if (slice.tokens() > given.max_tokens) return {};
+    found = starting_from(given, Start::wlb, {});
+    found.of<EquipoiseOptions>().keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
+    return {"no plan is within max_delay, L_max and memory: takes the steps of wlb as they are"};
+  }
+  if (!(best.seconds < start.seconds)) {
+    best = start;
+    best.options.of<EquipoiseOptions>().keeps.assign(start.steps.size(), 1);
+    note = "takes the steps of " + text_of(start) + " as they are";
+  }
+  if (prices.steps_that_fit) note += ": " + fixed(best.seconds / steps, 3) + " s a global batch";
+  if (start.seconds < kCannotRun && best.seconds > 0)
+    note += ", " + fixed(start.seconds / best.seconds, 3) + "x the speed of " + text_of(start) +
+            ", the best start as it is";
+  found = best.options;
+  return {note + " (" + std::to_string(alternatives.tried()) + " plans tried)"};
+}
+
+Plan plan_equipoise(const PackingProblem& problem) {
+  LaneShapes lanes(problem.options.stages, problem.options.chunks);
+  if (!equipoise_searches(problem.options)) return pack_start(problem, lanes).plan;
+  PackOptions found = problem.options;
+  std::vector<std::string> notes = find_equipoise_start(problem, {}, found);
+  Plan plan = pack_start(with(problem, found), lanes).plan;
+  plan.notes = std::move(notes);
+  return plan;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,283 @@
+// The makespan of a pipeline of unequal micro-batches, and the sizes that make it least (step_search.h).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "policies/base/random.h"
+#include "policies/packing/step_search.h"
+
+namespace equipoise {
+namespace {
+
+// The k-th forward or backward of a stage.
+struct Turn {
+  std::size_t micro_batch;
+  std::size_t chunk;
+};
+
+// Micro-batches advance in rounds of P: all P through chunk 0, then through chunk 1, and so on.
+Turn turn_of(std::size_t k, std::size_t stages, std::size_t chunks, bool backward) {
+  if (chunks == 1) return {k, 0};
+  const std::size_t round = k / (stages * chunks), inside = k % (stages * chunks);
+  const std::size_t chunk = inside / stages;
+  return {round * stages + inside % stages, backward ? chunks - 1 - chunk : chunk};
+}
+
+}  // namespace
+
+PipelineClock::PipelineClock(int stages, int chunks, std::size_t micro_batches)
+    : stages_(std::max(1, stages)),
+      chunks_(stages > 1 && micro_batches % static_cast<std::size_t>(stages) == 0 ? std::max(1, chunks) : 1),
+      count_(micro_batches),
+      free_(static_cast<std::size_t>(stages_)) {
+  if (stages_ > 1) order_ops();
+}
+
+// Runs the schedule with ops of one unit each: the order in which they come is one that all waits allow.
+void PipelineClock::order_ops() {
+  const auto stages = static_cast<std::size_t>(stages_), chunks = static_cast<std::size_t>(chunks_);
+  const std::size_t total = count_ * chunks, virtual_stages = stages * chunks;
+  // Slot 0 is there from the begin; then the forwards' inputs by micro-batch and virtual stage, then the
+  // backwards'.
+  const auto slot = [&](std::size_t micro_batch, std::size_t virtual_stage, bool backward) {
+    return static_cast<std::uint32_t>(1 + ((backward ? count_ : 0) + micro_batch) * virtual_stages +
+                                      virtual_stage);
+  };
+  arrived_.assign(1 + 2 * count_ * virtual_stages + 1, 0);
+  const auto nowhere = static_cast<std::uint32_t>(arrived_.size() - 1);
+  std::vector<char> there(arrived_.size(), 0);
+  there[0] = 1;
+  std::vector<std::size_t> forwards(stages, 0), backwards(stages, 0);
+  ops_.reserve(2 * total * stages);
+  while (ops_.size() < 2 * total * stages) {
+    for (std::size_t s = stages; s-- > 0;) {
+      const std::size_t behind = stages - 1 - s;
+      const std::size_t warm_up = std::min(total, chunks > 1 ? 2 * behind + (chunks - 1) * stages : behind);
+      // One op a visit while its input is there.
+      const bool back = forwards[s] == total || forwards[s] > warm_up + backwards[s];
+      if (back && backwards[s] == total) continue;
+      const auto [micro_batch, chunk] = turn_of(back ? backwards[s] : forwards[s], stages, chunks, back);
+      const std::size_t v = chunk * stages + s;
+      const std::uint32_t input = !back && v == 0 ? 0 : slot(micro_batch, v, back);
+      if (there[input] == 0) continue;
+      std::uint32_t output = nowhere;
+      if (back && v > 0) output = slot(micro_batch, v - 1, true);
+      if (!back)
+        output = v + 1 < virtual_stages ? slot(micro_batch, v + 1, false) : slot(micro_batch, v, true);
+      there[output] = 1;
+      ops_.push_back(
+          {static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(micro_batch), input, output, back});
+      ++(back ? backwards : forwards)[s];
+    }
+  }
+}
+
+double PipelineClock::makespan(std::span<const PassTimes> times) {
+  if (stages_ == 1)
+    return std::accumulate(times.begin(), times.end(), 0.0,
+                           [](double sum, const PassTimes& t) { return sum + t.total(); });
+  std::fill(free_.begin(), free_.end(), 0.0);
+  for (const Op& op : ops_) {
+    const PassTimes& time = times[op.micro_batch];
+    double& clock = free_[op.stage];
+    clock = std::max(clock, arrived_[op.input]) + (op.backward ? time.backward : time.forward);
+    arrived_[op.output] = clock;
+  }
+  const double parts = static_cast<double>(stages_) * chunks_;
+  return *std::max_element(free_.begin(), free_.end()) / parts;
+}
+
+namespace {
+
+class ShareSearch {
+ public:
+  ShareSearch(PipelineClock& clock, double fixed, double forward, double most)
+      : clock_(clock), fixed_(fixed), forward_(forward), most_(most), times_(clock.micro_batches()) {}
+
+  double price(const std::vector<double>& shares) {
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const double time = fixed_ + shares[i];
+      times_[i] = {forward_ * time, (1 - forward_) * time};
+    }
+    return clock_.makespan(times_);
+  }
+
+  // Makes them sum to 1, none above the most.
+  void level(std::vector<double>& shares) const {
+    for (int round = 0; round < 8; ++round) {
+      double open = 0, full = 0;
+      for (const double s : shares) (s < most_ ? open : full) += s;
+      if (open <= 0) break;
+      const double stretch = (1 - full) / open;
+      for (double& s : shares) s = s < most_ ? std::min(most_, s * stretch) : most_;
+    }
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    for (double& s : shares) s /= sum;
+  }
+
+  void try_ramps(std::vector<double>& best, double& least) {
+    constexpr double kFirst[] = {0.03, 0.08, 0.2, 0.4, 0.7, 1};
+    constexpr double kGrowth[] = {1.2, 1.5, 2, 3};
+    const std::size_t n = best.size();
+    const std::size_t round = clock_.round();
+    std::vector<double> shares(n);
+    for (const double first : kFirst)
+      for (const double growth : kGrowth)
+        for (const double last : kFirst)
+          for (const double fall : kGrowth) {
+            double rising = first, falling = last;
+            for (std::size_t i = 0; i < n; ++i) {
+              if (i > 0 && i % round == 0) rising = std::min(1.0, rising * growth);
+              shares[i] = rising;
+            }
+            for (std::size_t i = n; i-- > 0;) {
+              shares[i] = std::min(shares[i], falling);
+              if ((n - i) % round == 0) falling = std::min(1.0, falling * fall);
+            }
+            level(shares);
+            if (const double price_of = price(shares); price_of < least) {
+              least = price_of;
+              best = shares;
+            }
+          }
+  }
+
+  // Down the slope, each in steps that shrink.
+  void descend(std::vector<double>& best, double& least) {
+    const std::size_t n = best.size();
+    const double even = 1 / static_cast<double>(n);
+    std::vector<double> shares = best, slope(n);
+    for (int step = 1; step <= kSlopes; ++step) {
+      const double here = price(shares);
+      double mean = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        const PassTimes kept = times_[i];
+        const double more = 0.01 * even;
+        times_[i] = {kept.forward + forward_ * more, kept.backward + (1 - forward_) * more};
+        slope[i] = (clock_.makespan(times_) - here) / more;
+        times_[i] = kept;
+        mean += slope[i] / static_cast<double>(n);
+      }
+      double size = 0;
+      for (double& s : slope) size = std::max(size, std::abs(s -= mean));
+      if (size <= 0) return;
+      const double length = 0.5 * even / (size * std::sqrt(static_cast<double>(step)));
+      for (std::size_t i = 0; i < n; ++i) shares[i] = std::max(0.02 * even, shares[i] - length * slope[i]);
+      level(shares);
+      if (const double price_of = price(shares); price_of < least) {
+        least = price_of;
+        best = shares;
+      }
+    }
+  }
+
+  // Between pairs drawn at random.
+  void move_between(std::vector<double>& best, double& least) {
+    SplitMix64 random(best.size());
+    for (double part = 0.3; part > 0.01; part /= 2) {
+      const double moved = part / static_cast<double>(best.size());
+      for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        const std::size_t from = random.next() % best.size(), to = random.next() % best.size();
+        if (from == to || best[from] < 1.5 * moved || best[to] + moved > most_) continue;
+        best[from] -= moved;
+        best[to] += moved;
+        if (const double price_of = price(best); price_of < least * (1 - 1e-12)) {
+          least = price_of;
+        } else {
+          best[from] += moved;
+          best[to] -= moved;
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kAttempts = 1000, kSlopes = 300;
+  PipelineClock& clock_;
+  double fixed_, forward_, most_;
+  std::vector<PassTimes> times_;
+};
+
+}  // namespace
+
+std::vector<double> best_shares(PipelineClock& clock, double fixed, double forward, double most) {
+  const auto n = clock.micro_batches();
+  const double even = 1 / static_cast<double>(n);
+  std::vector<double> best(n, even);
+  ShareSearch search(clock, fixed, forward, std::max(most, even));
+  double least = search.price(best);
+  if (n < 2) return best;
+  search.descend(best, least);
+  search.try_ramps(best, least);
+  search.descend(best, least);
+  search.move_between(best, least);
+  return best;
+}
+
+std::size_t spread_documents(std::span<const std::uint32_t> documents, std::span<const double> spread,
+                             std::span<const double> whole, double ranks) {
+  double others = 0;
+  for (const std::uint32_t i : documents) others += whole[i];
+  std::size_t best = 0;
+  double sum = 0, least = std::numeric_limits<double>::infinity();
+  for (std::size_t k = 0; k <= documents.size(); ++k) {
+    const double next = k < documents.size() ? whole[documents[k]] : 0;
+    const double price = sum + std::max(next, others / ranks);
+    if (price < least) {
+      least = price;
+      best = k;
+    }
+    if (k == documents.size()) break;
+    sum += spread[documents[k]];
+    others -= next;
+  }
+  return best;
+}
+
+PipelineClock& LaneShapes::clock(std::size_t micro_batches) {
+  const auto known = clocks_.find(micro_batches);
+  if (known != clocks_.end()) return known->second;
+  return clocks_.emplace(micro_batches, PipelineClock(stages_, chunks_, micro_batches)).first->second;
+}
+
+const std::vector<double>& LaneShapes::shares(std::size_t micro_batches, double fixed, double forward,
+                                              double most) {
+  constexpr double kParts = 64, kFixedParts = 2048;
+  const auto rounded = [](double value, double parts) {
+    return static_cast<std::int64_t>(std::clamp(value, 0.0, 1.0) * parts + 0.5);
+  };
+  const std::array<std::int64_t, 4> key = {static_cast<std::int64_t>(micro_batches),
+                                           rounded(fixed, kFixedParts), rounded(forward, kParts),
+                                           rounded(most, kParts)};
+  std::vector<double>& known = shares_[key];
+  if (known.empty())
+    known = best_shares(clock(micro_batches), static_cast<double>(key[1]) / kFixedParts,
+                        static_cast<double>(key[2]) / kParts, static_cast<double>(key[3]) / kParts);
+  return known;
+}
+
+std::size_t StepPacker::waiting_lanes() const {
+  return static_cast<std::size_t>(std::clamp(options_.waiting_lanes, 1, std::max(1, options_.lanes)));
+}
+
+double StepPacker::seconds(const Step& step) {
+  const std::size_t waiting = waiting_lanes();
+  double slowest = 0;
+  for (std::size_t first = 0; first < step.lanes.size(); first += waiting) {
+    std::vector<PassTimes> times;
+    for (std::size_t l = first; l < std::min(step.lanes.size(), first + waiting); ++l) {
+      const Lane& lane = step.lanes[l];
+      if (times.size() < lane.micro_batches.size()) times.resize(lane.micro_batches.size());
+      for (std::size_t j = 0; j < lane.micro_batches.size(); ++j) {
+        if (lane.micro_batches[j].slices.empty()) continue;
+        const PassTimes time = workload_.of_micro_batch(lane.micro_batches[j], lane.context);
+        times[j] = {std::max(times[j].forward, time.forward), std::max(times[j].backward, time.backward)};
+      }
+    }
+    if (!times.empty()) slowest = std::max(slowest, lane_shapes_.clock(times.size()).makespan(times));
+  }
+  return slowest;
+}
+
+}  // namespace equipoise

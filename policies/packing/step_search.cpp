@@ -1,0 +1,548 @@
+#include "policies/packing/step_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "policies/base/random.h"
+#include "policies/least_loaded.h"
+
+namespace equipoise {
+namespace {
+
+// Of the objective, beside the slowest group of lanes.
+constexpr double kOfMean = 0.02, kOfWork = 0.01;
+// What a move may lose at first, by round: in mean documents' shares of a lane's work.
+constexpr double kLosses[] = {0, 0.5, 0.1};
+// No more moves than that: a small step has nothing more to gain.
+constexpr std::int64_t kMovesOfDocument = 200, kMovesOfStep = 3000;
+
+}  // namespace
+
+// A step while it is packed. Micro-batch b has `ranks_` places of `whole_`; the slot (lane, place in it) of
+// the order is where it stands.
+class StepPacker::Search {
+ public:
+  Search(StepPacker& packer, std::span<const Slice> slices, std::size_t per_lane)
+      : packer_(packer),
+        slices_(slices),
+        ranks_(static_cast<std::size_t>(std::max(1, packer.options_.context))),
+        lanes_(static_cast<std::size_t>(std::max(1, packer.options_.lanes))),
+        per_lane_(per_lane),
+        waiting_(packer.waiting_lanes()),
+        groups_((lanes_ + waiting_ - 1) / waiting_),
+        places_(packer.shape_.place && ranks_ > 1),
+        clock_(packer.lane_shapes_.clock(per_lane)) {
+    weigh();
+    bins_.resize(lanes_ * per_lane);
+    loads_.resize(bins_.size() * ranks_);
+    slot_of_.resize(bins_.size());
+    bin_at_.resize(bins_.size());
+    effective_.resize(groups_ * per_lane);
+    group_sum_.resize(groups_);
+    group_time_.resize(groups_);
+  }
+
+  std::optional<std::vector<Lane>> run() {
+    if (!fill_best()) return std::nullopt;
+    keep_if_best();
+    // Once more with the weights that the prices tell; two rounds of moves, priced anew between them.
+    learn_weights();
+    if (fill_best()) keep_if_best();
+    restore_best();
+    const std::int64_t moves = std::min(
+        packer_.shape_.moves, kMovesOfStep + kMovesOfDocument * static_cast<std::int64_t>(tokens_.size()));
+    const double document = static_cast<double>(lanes_) / static_cast<double>(tokens_.size() + 1);
+    for (const double loss : kLosses) {
+      improve(moves / static_cast<std::int64_t>(std::size(kLosses)), loss * document);
+      anchor();
+      keep_if_best();
+      restore_best();
+    }
+    return lanes();
+  }
+
+ private:
+  struct Bin {
+    double spread = 0;
+    std::int64_t spread_tokens = 0, tokens = 0;
+    double scale = 1, forward = 1.0 / 3;  // of the sums to the price; the forward's part of it
+    PassTimes time;
+    bool priced = false;  // as it stands
+  };
+  struct Load {
+    double whole = 0;
+    std::int64_t tokens = 0;
+  };
+
+  void weigh() {
+    const std::vector<std::int64_t> lengths = lengths_of(slices_);
+    std::vector<double> spread(lengths.size()), whole(lengths.size());
+    packer_.workload_.spread(lengths, static_cast<int>(ranks_), spread);
+    packer_.workload_.on_group(lengths, 1, whole);
+    order_ = heaviest_first(spread);
+    for (const std::uint32_t i : order_) {
+      tokens_.push_back(lengths[i]);
+      spread_.push_back(spread[i]);
+      whole_.push_back(whole[i]);
+    }
+    bin_of_.resize(lengths.size());
+    rank_of_.resize(lengths.size());
+    correction_.assign(lengths.size(), 1);
+    MicroBatch one;
+    one.slices = {{0, 0, 1}};
+    const PassTimes least = packer_.workload_.of_micro_batch(one, static_cast<int>(ranks_));
+    const std::int64_t token[] = {1};
+    double of_token[] = {0};
+    packer_.workload_.spread(token, static_cast<int>(ranks_), of_token);
+    fixed_ = std::max(0.0, least.total() - of_token[0]);
+    forward_ = least.total() > 0 ? least.forward / least.total() : 1.0 / 3;
+  }
+
+  // What a document adds to its micro-batch where `target` is what that may take.
+  [[nodiscard]] double weight(std::size_t i, double target) const {
+    const double even = whole_[i] / static_cast<double>(ranks_);
+    return correction_[i] * (places_ && whole_[i] <= target ? std::min(even, spread_[i]) : spread_[i]);
+  }
+
+  // By the sums, the best of targets between equal and tapered; then priced. Outliers may be above either.
+  bool fill_best() {
+    double least = std::numeric_limits<double>::infinity();
+    double best = -1;
+    for (const double taper : {0.0, 0.5, 1.0}) {
+      if (taper > 0 && (!packer_.shape_.taper || packer_.lane_shapes_.stages() < 2)) break;
+      if (!fill(taper) || objective_ >= least) continue;
+      least = objective_;
+      best = taper;
+    }
+    if (best < 0 || !fill(best)) return false;
+    anchor();
+    return true;
+  }
+
+  bool fill(double taper) {
+    const std::size_t count = bins_.size();
+    double total = 0;
+    std::int64_t tokens = 0;
+    for (std::size_t i = 0; i < tokens_.size(); ++i) tokens += tokens_[i], total += spread_[i];
+    std::vector<double> weights(tokens_.size());
+    for (int pass = 0; pass < 2; ++pass) {  // the second by a target that knows what stays whole
+      const double target = total / static_cast<double>(count);
+      total = 0;
+      for (std::size_t i = 0; i < weights.size(); ++i) total += weights[i] = weight(i, target);
+    }
+    if (total <= 0) total = 1;
+    const double of_lane = total / static_cast<double>(lanes_);
+    const double most = static_cast<double>(packer_.shape_.max_tokens) * static_cast<double>(lanes_) /
+                        static_cast<double>(std::max<std::int64_t>(1, tokens));
+    std::vector<double> shares;
+    if (taper > 0) shares = packer_.lane_shapes_.shares(per_lane_, fixed_ / of_lane, forward_, most);
+    for (std::size_t b = 0; b < count; ++b) {
+      bins_[b] = {};
+      bins_[b].forward = forward_;
+      slot_of_[b] = bin_at_[b] = static_cast<std::uint32_t>(b);
+    }
+    std::fill(loads_.begin(), loads_.end(), Load{});
+    // Lanes that wait for each other get documents of like size at the same place, as many as there are
+    // lanes.
+    LeastLoaded<double> lacking(groups_ * per_lane_);
+    const double even = 1 / static_cast<double>(per_lane_);
+    for (std::size_t p = 0; p < groups_ * per_lane_; ++p)
+      lacking.add_unplayed(p, -(taper > 0 ? even + taper * (shares[p % per_lane_] - even) : even) * of_lane);
+    lacking.replay();
+    std::vector<double> filled(count, 0);
+    for (std::size_t i = 0; i < tokens_.size();) {
+      const std::size_t place = lacking.least(), group = place / per_lane_;
+      const std::size_t lanes = std::min(lanes_, (group + 1) * waiting_) - group * waiting_;
+      for (const std::size_t end = std::min(tokens_.size(), i + lanes); i < end; ++i) {
+        std::size_t bin = group * waiting_ * per_lane_ + place % per_lane_;
+        for (std::size_t other = bin, l = 1; l < lanes; ++l)
+          if (filled[other += per_lane_] < filled[bin]) bin = other;
+        if (bins_[bin].tokens + tokens_[i] > packer_.shape_.max_tokens) {
+          const auto fewest = std::min_element(
+              bins_.begin(), bins_.end(), [](const Bin& x, const Bin& y) { return x.tokens < y.tokens; });
+          bin = static_cast<std::size_t>(fewest - bins_.begin());
+          if (bins_[bin].tokens + tokens_[i] > packer_.shape_.max_tokens) return false;
+        }
+        bin_of_[i] = static_cast<std::uint32_t>(bin);
+        bins_[bin].tokens += tokens_[i];
+        filled[bin] += weights[i];
+        lacking.add(group_of(bin) * per_lane_ + bin % per_lane_, weights[i] / static_cast<double>(lanes));
+      }
+    }
+    const auto documents = documents_of_bins();
+    for (std::size_t b = 0; b < count; ++b) {
+      arrange(b, documents[b]);
+      time(b);
+    }
+    time_all();
+    return true;
+  }
+
+  [[nodiscard]] std::vector<std::vector<std::uint32_t>> documents_of_bins() const {
+    std::vector<std::vector<std::uint32_t>> documents(bins_.size());
+    for (std::size_t i = 0; i < bin_of_.size(); ++i)
+      documents[bin_of_[i]].push_back(static_cast<std::uint32_t>(i));
+    return documents;
+  }
+
+  // Decides which of a micro-batch's documents, largest first, are spread and where the others lie.
+  void arrange(std::size_t b, std::span<const std::uint32_t> documents) {
+    std::size_t spread = documents.size();
+    if (places_) spread = spread_documents(documents, spread_, whole_, static_cast<double>(ranks_));
+    for (; !deal(b, documents, spread); ++spread) continue;
+  }
+
+  // Spreads the first ones; false where the others then find no room on a rank.
+  bool deal(std::size_t b, std::span<const std::uint32_t> documents, std::size_t spread) {
+    Bin& bin = bins_[b];
+    Load* const loads = &loads_[b * ranks_];
+    std::fill(loads, loads + ranks_, Load{});
+    bin.spread = 0;
+    bin.spread_tokens = 0;
+    bin.tokens = 0;
+    for (std::size_t k = 0; k < documents.size(); ++k) {
+      const std::uint32_t i = documents[k];
+      rank_of_[i] = k < spread ? kDistributed : static_cast<int>(least_rank(b));
+      add(i, b, 1);
+    }
+    return spread == documents.size() || has_room(b);
+  }
+
+  [[nodiscard]] std::size_t least_rank(std::size_t b) const {
+    const Load* const loads = &loads_[b * ranks_];
+    return static_cast<std::size_t>(
+        std::min_element(loads, loads + ranks_,
+                         [](const Load& x, const Load& y) { return x.whole < y.whole; }) -
+        loads);
+  }
+
+  // Whether its tokens fit, and those of its fullest rank into a rank's share.
+  [[nodiscard]] bool has_room(std::size_t b) const {
+    const std::int64_t most = packer_.shape_.max_tokens;
+    if (bins_[b].tokens > most) return false;
+    const auto ranks = static_cast<std::int64_t>(ranks_);
+    std::int64_t fullest = 0;
+    for (std::size_t r = 0; r < ranks_; ++r) fullest = std::max(fullest, loads_[b * ranks_ + r].tokens);
+    return fullest == 0 || ranks * fullest + bins_[b].spread_tokens <= most;
+  }
+
+  // Document i enters (sign 1) or leaves (-1) micro-batch b, at its rank_of_.
+  void add(std::size_t i, std::size_t b, int sign) {
+    Bin& bin = bins_[b];
+    bin.priced = false;
+    bin.tokens += sign * tokens_[i];
+    if (rank_of_[i] == kDistributed) {
+      bin.spread += sign * spread_[i];
+      bin.spread_tokens += sign * tokens_[i];
+    } else {
+      Load& load = loads_[b * ranks_ + static_cast<std::size_t>(rank_of_[i])];
+      load.whole += sign * whole_[i];
+      load.tokens += sign * tokens_[i];
+    }
+  }
+
+  [[nodiscard]] double sum_of(std::size_t b) const {
+    if (bins_[b].tokens == 0) return 0;
+    double most = 0;
+    for (std::size_t r = 0; r < ranks_; ++r) most = std::max(most, loads_[b * ranks_ + r].whole);
+    return fixed_ + bins_[b].spread + most;
+  }
+  void time(std::size_t b) {
+    const double all = bins_[b].scale * sum_of(b);
+    bins_[b].time = {bins_[b].forward * all, (1 - bins_[b].forward) * all};
+  }
+
+  // Prices every micro-batch that has changed since it was priced.
+  void anchor() {
+    const auto documents = documents_of_bins();
+    MicroBatch priced;
+    for (std::size_t b = 0; b < bins_.size(); ++b) {
+      if (bins_[b].priced) continue;
+      bins_[b].priced = true;
+      if (documents[b].empty()) {
+        time(b);
+        continue;
+      }
+      fill_micro_batch(documents[b], priced);
+      const PassTimes price = packer_.workload_.of_micro_batch(priced, static_cast<int>(ranks_));
+      const double sum = sum_of(b);
+      if (sum > 0 && price.total() > 0) {
+        bins_[b].scale = price.total() / sum;
+        bins_[b].forward = price.forward / price.total();
+      }
+      time(b);
+    }
+    forward_ = bins_.front().forward;
+    time_all();
+  }
+
+  void fill_micro_batch(std::span<const std::uint32_t> documents, MicroBatch& out) const {
+    out.slices.clear();
+    out.placement.clear();
+    bool placed = false;
+    for (const std::uint32_t i : documents) {
+      out.slices.push_back(slices_[order_[i]]);
+      out.placement.push_back(rank_of_[i]);
+      placed = placed || rank_of_[i] != kDistributed;
+    }
+    if (!placed) out.placement.clear();
+  }
+
+  void learn_weights() {
+    double mean = 0;
+    for (const Bin& bin : bins_) mean += bin.scale / static_cast<double>(bins_.size());
+    for (std::size_t i = 0; i < correction_.size(); ++i) correction_[i] = bins_[bin_of_[i]].scale / mean;
+  }
+
+  // ---- The clock of all lanes ----
+
+  [[nodiscard]] std::size_t group_of(std::size_t slot) const { return slot / per_lane_ / waiting_; }
+
+  // The slowest of the group's lanes at this place.
+  void wait(std::size_t slot) {
+    const std::size_t group = group_of(slot), place = slot % per_lane_;
+    PassTimes slowest;
+    for (std::size_t l = group * waiting_; l < std::min(lanes_, (group + 1) * waiting_); ++l) {
+      const PassTimes& time = bins_[bin_at_[l * per_lane_ + place]].time;
+      slowest = {std::max(slowest.forward, time.forward), std::max(slowest.backward, time.backward)};
+    }
+    PassTimes& here = effective_[group * per_lane_ + place];
+    group_sum_[group] += slowest.total() - here.total();
+    here = slowest;
+  }
+  [[nodiscard]] std::span<const PassTimes> times_of(std::size_t group) const {
+    return std::span(effective_).subspan(group * per_lane_, per_lane_);
+  }
+
+  void time_all() {
+    std::fill(effective_.begin(), effective_.end(), PassTimes{});
+    std::fill(group_sum_.begin(), group_sum_.end(), 0.0);
+    work_ = 0;
+    for (std::size_t slot = 0; slot < bins_.size(); ++slot) wait(slot), work_ += bins_[slot].time.total();
+    for (std::size_t g = 0; g < groups_; ++g) group_time_[g] = clock_.makespan(times_of(g));
+    objective_ = objective();
+  }
+
+  [[nodiscard]] double objective() const {
+    double most = 0, sum = 0;
+    for (const double t : group_time_) most = std::max(most, t), sum += t;
+    return most + kOfMean * sum / static_cast<double>(groups_) +
+           kOfWork * work_ / static_cast<double>(lanes_) / std::max(1, packer_.lane_shapes_.stages());
+  }
+
+  struct Change {
+    std::size_t document;
+    std::uint32_t bin;
+    int rank;
+  };
+
+  // Threshold accepting (Dueck and Scheuer 1990): a move may lose a little at first, and nothing in the last
+  // third.
+  void improve(std::int64_t moves, double loss) {
+    if (tokens_.empty() || bins_.size() * ranks_ < 2) return;
+    for (std::int64_t m = 0; m < moves; ++m) {
+      const double left = 1 - 1.5 * static_cast<double>(m) / static_cast<double>(moves);
+      may_lose_ = 1 + loss * std::max(0.0, left);
+      const std::uint64_t drawn = random_.next();
+      const std::size_t i = (drawn >> 8) % tokens_.size();
+      const auto b = static_cast<std::uint32_t>(random_.next() % bins_.size());
+      const std::uint64_t kind = drawn % 16;
+      if (kind < 6) {
+        shift(i, b, (drawn >> 40) % 4 == 0);
+      } else if (kind < 11) {
+        exchange(i, (drawn >> 40) % 16);
+      } else if (kind < 14 && places_) {
+        const std::uint64_t rank = (drawn >> 40) % (ranks_ + 1);
+        change({{i, bin_of_[i], rank == ranks_ ? kDistributed : static_cast<int>(rank)}});
+      } else {
+        turn(bin_of_[i], b);
+      }
+    }
+  }
+
+  // `other`: a spread document becomes a whole one, or the other way round.
+  void shift(std::size_t i, std::uint32_t b, bool other) {
+    if (b == bin_of_[i] || bins_[b].tokens + tokens_[i] > packer_.shape_.max_tokens) return;
+    const bool spread = (rank_of_[i] == kDistributed) != (other && places_);
+    change({{i, b, spread || !places_ ? kDistributed : static_cast<int>(least_rank(b))}});
+  }
+
+  // With one a few places smaller; each takes the other's rank.
+  void exchange(std::size_t i, std::size_t further) {
+    const std::size_t k = i + 1 + further;
+    if (k >= tokens_.size() || bin_of_[k] == bin_of_[i]) return;
+    change({{i, bin_of_[k], rank_of_[k]}, {k, bin_of_[i], rank_of_[i]}});
+  }
+
+  template <std::size_t N>
+  void change(Change (&&changes)[N]) {
+    std::uint32_t touched[2 * N];
+    std::size_t touching = 0;
+    for (const Change& c : changes) {
+      if (c.bin == bin_of_[c.document] && c.rank == rank_of_[c.document]) return;
+      for (const std::uint32_t b : {bin_of_[c.document], c.bin})
+        if (std::find(touched, touched + touching, b) == touched + touching) touched[touching++] = b;
+    }
+    save({touched, touching});
+    const auto exchange_with = [&](Change& c) {
+      std::swap(bin_of_[c.document], c.bin);
+      std::swap(rank_of_[c.document], c.rank);
+    };
+    for (Change& c : changes) {
+      add(c.document, bin_of_[c.document], -1);
+      exchange_with(c);
+      add(c.document, bin_of_[c.document], 1);
+    }
+    bool stays = true;
+    for (std::size_t t = 0; t < touching && stays; ++t) stays = has_room(touched[t]);
+    if (stays) {
+      for (std::size_t t = 0; t < touching; ++t) {
+        work_ -= bins_[touched[t]].time.total();
+        time(touched[t]);
+        work_ += bins_[touched[t]].time.total();
+      }
+      stays = is_better({touched, touching});
+    }
+    if (stays) return;
+    for (Change& c : changes) exchange_with(c);
+    take_back({touched, touching});
+  }
+
+  // Two micro-batches exchange their places.
+  void turn(std::uint32_t a, std::uint32_t b) {
+    if (a == b) return;
+    const std::uint32_t touched[] = {a, b};
+    save(touched);
+    swap_places(a, b);
+    if (is_better(touched)) return;
+    swap_places(a, b);
+    take_back(touched);
+  }
+  void swap_places(std::uint32_t a, std::uint32_t b) {
+    std::swap(slot_of_[a], slot_of_[b]);
+    bin_at_[slot_of_[a]] = a;
+    bin_at_[slot_of_[b]] = b;
+  }
+
+  void save(std::span<const std::uint32_t> touched) {
+    saved_bins_.clear();
+    saved_loads_.clear();
+    saved_effective_.clear();
+    saved_work_ = work_;
+    for (const std::uint32_t b : touched) {
+      saved_bins_.push_back(bins_[b]);
+      const auto first = loads_.begin() + static_cast<std::ptrdiff_t>(b * ranks_);
+      saved_loads_.insert(saved_loads_.end(), first, first + static_cast<std::ptrdiff_t>(ranks_));
+      const std::size_t slot = slot_of_[b], group = group_of(slot);
+      const std::size_t place = group * per_lane_ + slot % per_lane_;
+      saved_effective_.push_back({place, effective_[place], group, group_sum_[group], group_time_[group]});
+    }
+  }
+  void take_back(std::span<const std::uint32_t> touched) {
+    for (std::size_t t = 0; t < touched.size(); ++t) {
+      bins_[touched[t]] = saved_bins_[t];
+      std::copy_n(saved_loads_.begin() + static_cast<std::ptrdiff_t>(t * ranks_), ranks_,
+                  loads_.begin() + static_cast<std::ptrdiff_t>(touched[t] * ranks_));
+      const SavedPlace& place = saved_effective_[t];
+      effective_[place.at] = place.time;
+      group_sum_[place.group] = place.sum;
+      group_time_[place.group] = place.makespan;
+    }
+    work_ = saved_work_;
+  }
+
+  // Times the lanes of the touched micro-batches again; keeps the objective if it is smaller.
+  bool is_better(std::span<const std::uint32_t> touched) {
+    for (const std::uint32_t b : touched) wait(slot_of_[b]);
+    std::size_t timed[4];
+    std::size_t count = 0;
+    for (const std::uint32_t b : touched) {
+      const std::size_t group = group_of(slot_of_[b]);
+      if (std::find(timed, timed + count, group) != timed + count) continue;
+      timed[count++] = group;
+      const std::span<const PassTimes> times = times_of(group);
+      if (clock_.least(group_sum_[group], times.front(), times.back()) >= objective_ * may_lose_)
+        return false;
+    }
+    for (std::size_t g = 0; g < count; ++g) group_time_[timed[g]] = clock_.makespan(times_of(timed[g]));
+    const double found = objective();
+    if (!(found < objective_ * (may_lose_ - 1e-12))) return false;
+    objective_ = found;
+    return true;
+  }
+
+  void keep_if_best() {
+    if (!(objective_ < best_.objective)) return;
+    best_ = {objective_, bin_of_, rank_of_, slot_of_, bins_, loads_};
+  }
+  void restore_best() {
+    bin_of_ = best_.bin_of;
+    rank_of_ = best_.rank_of;
+    slot_of_ = best_.slot_of;
+    for (std::size_t b = 0; b < bins_.size(); ++b) bin_at_[slot_of_[b]] = static_cast<std::uint32_t>(b);
+    bins_ = best_.bins;
+    loads_ = best_.loads;
+    time_all();
+  }
+
+  [[nodiscard]] std::vector<Lane> lanes() const {
+    std::vector<Lane> lanes(lanes_);
+    const auto documents = documents_of_bins();
+    for (std::size_t slot = 0; slot < bins_.size(); ++slot) {
+      Lane& lane = lanes[slot / per_lane_];
+      lane.context = static_cast<int>(ranks_);
+      fill_micro_batch(documents[bin_at_[slot]], lane.micro_batches.emplace_back());
+    }
+    return lanes;
+  }
+
+  StepPacker& packer_;
+  std::span<const Slice> slices_;
+  std::size_t ranks_, lanes_, per_lane_, waiting_, groups_;
+  bool places_;
+  PipelineClock& clock_;
+  double fixed_ = 0, forward_ = 1.0 / 3;  // of a micro-batch beside its documents; the forward's part
+
+  // By document, heaviest first.
+  std::vector<std::uint32_t> order_;  // its slice
+  std::vector<std::int64_t> tokens_;
+  std::vector<double> spread_, whole_, correction_;
+  std::vector<std::uint32_t> bin_of_;
+  std::vector<int> rank_of_;  // or kDistributed
+
+  std::vector<Bin> bins_;
+  std::vector<Load> loads_;  // by micro-batch and rank
+  std::vector<std::uint32_t> slot_of_, bin_at_;
+  std::vector<PassTimes> effective_;  // by group of lanes and place
+  std::vector<double> group_sum_, group_time_;
+  double work_ = 0, objective_ = 0, may_lose_ = 1;
+
+  SplitMix64 random_;
+
+  struct SavedPlace {
+    std::size_t at;
+    PassTimes time;
+    std::size_t group;
+    double sum, makespan;
+  };
+  std::vector<Bin> saved_bins_;
+  std::vector<Load> saved_loads_;
+  std::vector<SavedPlace> saved_effective_;
+  double saved_work_ = 0;
+  struct Best {
+    double objective = std::numeric_limits<double>::infinity();
+    std::vector<std::uint32_t> bin_of;
+    std::vector<int> rank_of;
+    std::vector<std::uint32_t> slot_of;
+    std::vector<Bin> bins;
+    std::vector<Load> loads;
+  } best_;
+};
+
+std::optional<std::vector<Lane>> StepPacker::pack(std::span<const Slice> slices, std::size_t per_lane) {
+  return Search(*this, slices, per_lane).run();
+}
+
+}  // namespace equipoise

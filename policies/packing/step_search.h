@@ -1,0 +1,138 @@
+// One step packed for its makespan: which documents share a micro-batch, where that stands in which lane, and
+// which CP ranks hold each document. The heart of `equipoise` (equipoise.cpp), which says what a step holds.
+//
+// 1. The sizes that micro-batches should have: equal over the lanes, tapered along a lane (best_shares).
+// 2. Documents, largest first, each to the micro-batch that lacks most of its size and has room; where lanes
+//    wait for each other, as many of like size as there are lanes to one place of all of them.
+// 3. Inside a micro-batch the longest documents are spread over the CP ranks, which costs their exchange, and
+//    the others stay whole, largest first, each on the rank with the least. How many are spread follows from
+//    prefix sums: the least of (spread so far + the larger of the next document and the others' even share).
+// 4. The micro-batches are priced for real (Workload::of_micro_batch); the ratio to the sums scales their
+//    documents' weights, and 1 to 3 run once more with those.
+// 5. Moves: a document to another micro-batch or rank, two of like size exchanged, two micro-batches
+//    exchanged. Of a move only the lanes that it touches are timed again (PipelineClock), after the bound
+//    of its sum has let it pass; it stays if it makes the step's objective smaller, and for a while if it
+//    loses little (threshold accepting).
+//
+// Objective: the slowest group of lanes that wait for each other, and a little of the mean over groups and of
+// all work, so that moves that will pay later are taken too. Deterministic: moves are drawn from a stream of
+// their own, and there is a number of them, not a time.
+//
+// Cost: O(n log n) for n documents and O(P m V + C) a move.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "policies/options.h"
+#include "policies/plan.h"
+#include "policies/workload.h"
+
+namespace equipoise {
+
+// ---- The makespan of one lane's pipeline of unequal micro-batches, as a policy may know it: from nothing
+// but what each micro-batch takes. And how large they should be.
+//
+// The ops of 1F1B, or of its interleaved form, in the order of sim/schedule; every stage has an equal share
+// of the layers, nothing is sent, stages run their ops in turn and wait for what they need:
+//   end(op) = max(end of the op before it on its stage, end of the op that feeds it) + its time
+// That is exact for such a pipeline: O(P m V) additions and maxima for P stages, m micro-batches and V model
+// chunks a stage, half a microsecond for P = 4, m = 16, V = 2.
+//
+// The makespan is convex in the times of the micro-batches. So with the sum fixed, equal micro-batches are
+// not the best: small ones at both ends fill and drain the pipeline faster, and they rise so slowly that no
+// stage waits for a larger one (best_shares).
+
+class PipelineClock {
+ public:
+  // `chunks`: model chunks a stage, V; with more than one the micro-batches are a multiple of the stages.
+  PipelineClock(int stages, int chunks, std::size_t micro_batches);
+
+  [[nodiscard]] std::size_t micro_batches() const { return count_; }
+  // Micro-batches that go through the chunks together.
+  [[nodiscard]] std::size_t round() const { return chunks_ > 1 ? static_cast<std::size_t>(stages_) : 1; }
+  // From the first op to the last.
+  double makespan(std::span<const PassTimes> times);
+  // No makespan is below it: the last stage's work, the first forward's way there and the last backward's way
+  // back. O(1), given the sum of all times.
+  [[nodiscard]] double least(double sum, const PassTimes& first, const PassTimes& last) const {
+    return (sum + (stages_ - 1) * (first.forward + last.backward) / chunks_) / stages_;
+  }
+
+ private:
+  struct Op {
+    std::uint32_t stage, micro_batch, input, output;  // input, output: of arrived_
+    bool backward;
+  };
+  void order_ops();
+
+  int stages_, chunks_;
+  std::size_t count_;
+  std::vector<Op> ops_;  // each behind what it waits for
+  std::vector<double> free_, arrived_;
+};
+
+// Shares of a lane's work, summing to 1, with which its pipeline ends first: smaller at both ends. `fixed`:
+// what every micro-batch takes beside its share, in units of that work; `forward`: the forward's part of a
+// time; `most`: the largest share that a micro-batch may have.
+// A grid over ramps (first size, growth), then moves between pairs in falling steps; deterministic.
+std::vector<double> best_shares(PipelineClock& clock, double fixed, double forward, double most);
+
+// ---- Steps
+
+struct StepShape {
+  std::int64_t max_tokens = 0;  // L_max of a micro-batch; a CP rank holds at most its share of that
+  std::int64_t moves = 0;
+  bool place = true;  // documents may stay whole on one CP rank
+  bool taper = true;  // micro-batches of unequal size
+};
+
+// How many of a micro-batch's documents, longest first, all its ranks share: the least of what the first ones
+// then add to every rank, and the larger of the next one whole and the others' even share. `spread`, `whole`:
+// of each document, on every rank or on its own. O(documents).
+std::size_t spread_documents(std::span<const std::uint32_t> documents, std::span<const double> spread,
+                             std::span<const double> whole, double ranks);
+
+// Clocks and shares of lanes that some steps have in common: each is made once.
+class LaneShapes {
+ public:
+  LaneShapes(int stages, int chunks) : stages_(stages), chunks_(chunks) {}
+  [[nodiscard]] int stages() const { return stages_; }
+  PipelineClock& clock(std::size_t micro_batches);
+  // best_shares of values rounded to what matters, so that they depend on nothing but these.
+  const std::vector<double>& shares(std::size_t micro_batches, double fixed, double forward, double most);
+
+ private:
+  int stages_, chunks_;
+  std::map<std::size_t, PipelineClock> clocks_;
+  std::map<std::array<std::int64_t, 4>, std::vector<double>> shares_;
+};
+
+class StepPacker {
+ public:
+  // Takes lanes and CP ranks from the options, the pipeline from `lanes`.
+  StepPacker(const PackOptions& options, const StepShape& shape, const Workload& workload, LaneShapes& lanes)
+      : options_(options), shape_(shape), workload_(workload), lane_shapes_(lanes) {}
+
+  // The slices in lanes of `per_lane` micro-batches each; none where they find no room.
+  std::optional<std::vector<Lane>> pack(std::span<const Slice> slices, std::size_t per_lane);
+  // Neighbouring lanes that wait for each other with every micro-batch.
+  [[nodiscard]] std::size_t waiting_lanes() const;
+  // What the step takes: its slowest group of lanes, in the units of the workload.
+  double seconds(const Step& step);
+
+ private:
+  class Search;
+
+  const PackOptions& options_;
+  StepShape shape_;
+  const Workload& workload_;
+  LaneShapes& lane_shapes_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,339 @@
+// equipoise: its clock against closed forms and a plain recurrence, its packing against every packing there
+// is in small cases, and what it promises in random ones.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "policies/base/error.h"
+#include "policies/loader.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/step_search.h"
+#include "policies/packing/wlb.h"
+#include "policies/plan_metrics.h"
+#include "policies/steps.h"
+#include "policies/validator.h"
+#include "tests/policies/packing_cases.h"
+#include "tests/policies/random_documents.h"
+
+using namespace equipoise;
+
+namespace {
+
+// Spreading a document costs a quarter of its tokens more than its share of the work.
+class ExchangedWorkload final : public Workload {
+ public:
+  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto n = static_cast<double>(tokens[i]);
+      out[i] = n * (40 + n);
+    }
+  }
+  void spread(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const override {
+    of(tokens, out);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      out[i] = out[i] / degree + (degree > 1 ? 10 * static_cast<double>(tokens[i]) : 0);
+  }
+};
+
+std::vector<PassTimes> equal_times(std::size_t count, double forward, double backward) {
+  return std::vector<PassTimes>(count, PassTimes{forward, backward});
+}
+
+// 1F1B stage by stage, op by op, as often as there are ops: slow, and nothing that could be wrong.
+double plain_1f1b(int stages, const std::vector<PassTimes>& times) {
+  const std::size_t m = times.size();
+  const auto p = static_cast<std::size_t>(stages);
+  std::vector<std::vector<double>> forward(p, std::vector<double>(m, 0)), backward = forward;
+  double end = 0;
+  for (std::size_t round = 0; round < 2 * p * m; ++round) {
+    for (std::size_t s = 0; s < p; ++s) {
+      double clock = 0;
+      std::size_t f = 0;
+      const auto run_forward = [&] {
+        clock = std::max(clock, s > 0 ? forward[s - 1][f] : 0) + times[f].forward / stages;
+        forward[s][f++] = clock;
+      };
+      while (f < std::min(m, p - 1 - s)) run_forward();
+      for (std::size_t b = 0; b < m; ++b) {
+        if (f < m) run_forward();
+        clock = std::max(clock, s + 1 < p ? backward[s + 1][b] : forward[s][b]) + times[b].backward / stages;
+        backward[s][b] = clock;
+      }
+      end = std::max(end, clock);
+    }
+  }
+  return end;
+}
+
+struct Small {
+  PackOptions options;
+  std::vector<Slice> slices;
+  std::size_t per_lane = 0;
+};
+
+// The least time of all ways to put the documents into the micro-batches, whole on a rank or spread.
+double least_time(const Small& c, StepPacker& packer) {
+  const std::size_t bins = c.per_lane * static_cast<std::size_t>(c.options.lanes);
+  const auto ranks = static_cast<std::size_t>(c.options.context);
+  const std::size_t choices = bins * (ranks > 1 ? ranks + 1 : 1);
+  std::vector<std::size_t> chosen(c.slices.size(), 0);
+  double least = std::numeric_limits<double>::infinity();
+  for (;;) {
+    Step step;
+    step.lanes.resize(static_cast<std::size_t>(c.options.lanes));
+    for (Lane& lane : step.lanes) {
+      lane.context = c.options.context;
+      lane.micro_batches.resize(c.per_lane);
+    }
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      const std::size_t bin = chosen[i] % bins, place = chosen[i] / bins;
+      MicroBatch& into = step.lanes[bin / c.per_lane].micro_batches[bin % c.per_lane];
+      into.slices.push_back(c.slices[i]);
+      into.placement.push_back(place == 0 ? kDistributed : static_cast<int>(place) - 1);
+    }
+    least = std::min(least, packer.seconds(step));
+    std::size_t digit = 0;
+    while (digit < chosen.size() && ++chosen[digit] == choices) chosen[digit++] = 0;
+    if (digit == chosen.size()) break;
+  }
+  return least;
+}
+
+std::vector<Slice> slices_of_lengths(const std::vector<std::int64_t>& lengths) {
+  std::vector<Slice> slices;
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    slices.push_back({static_cast<std::int64_t>(i), 0, lengths[i]});
+  return slices;
+}
+
+// Time of all steps by the policy's own clock.
+double own_seconds(const Plan& plan, const PackOptions& options, const Workload& workload) {
+  LaneShapes lanes(options.stages, options.chunks);
+  StepPacker packer(options, {}, workload, lanes);
+  double seconds = 0;
+  for (const Step& step : plan.steps) seconds += packer.seconds(step);
+  return seconds;
+}
+
+std::int64_t largest_micro_batch(const Plan& plan) {
+  std::int64_t most = 0;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches) most = std::max(most, m.tokens());
+  return most;
+}
+
+PackOptions random_job(SplitMix64& random) {
+  PackOptions options;
+  options.context_window = 256;
+  options.lanes = 1 + static_cast<int>(random.next() % 3);
+  options.context = 1 + static_cast<int>(random.next() % 2);
+  options.stages = 1 << (random.next() % 3);
+  options.chunks = options.stages > 1 ? 1 + static_cast<int>(random.next() % 2) : 1;
+  options.lane_round = options.chunks > 1 ? options.stages : 1;
+  options.sequences_per_step = options.lanes * 4;
+  options.waiting_lanes = random.next() % 2 == 0 ? options.lanes : 1;
+  options.verify = true;
+  options.of<EquipoiseOptions>().moves = 400;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("the pipeline's clock has the closed forms of equal micro-batches") {
+  // 1F1B: (m + P - 1)(f + b) of a stage; interleaved: (m + (P - 1) / V)(f + b).
+  PipelineClock one(4, 1, 16);
+  CHECK(one.makespan(equal_times(16, 4, 8)) == doctest::Approx(3.0 * (16 + 3)));
+  PipelineClock two(4, 2, 16);
+  CHECK(two.makespan(equal_times(16, 4, 8)) == doctest::Approx(3.0 * (16 + 1.5)));
+  PipelineClock alone(1, 1, 5);
+  CHECK(alone.makespan(equal_times(5, 1, 2)) == doctest::Approx(15));
+}
+
+TEST_CASE("two unequal micro-batches on two stages, by hand") {
+  // Of a stage: F 1 and 2, B 2 and 4. Stage 0: F0 0-1, F1 1-3. Stage 1: F0 1-2, B0 2-4, F1 4-6, B1 6-10.
+  // Stage 0 again: B0 4-6, B1 10-14.
+  PipelineClock clock(2, 1, 2);
+  const PassTimes times[] = {{2, 4}, {4, 8}};
+  CHECK(clock.makespan(times) == doctest::Approx(14));
+  // Its bound: 18 / 2 of work on a stage, 1 for the first forward to come and 4 for the last backward to go.
+  CHECK(clock.least(18, times[0], times[1]) == doctest::Approx(14));
+}
+
+TEST_CASE("the clock is that of 1F1B for unequal micro-batches, and never below its bound") {
+  SplitMix64 random(1);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int stages = 1 + static_cast<int>(random.next() % 5);
+    std::vector<PassTimes> times(1 + random.next() % 9);
+    double sum = 0;
+    for (PassTimes& t : times) {
+      t = {1.0 + static_cast<double>(random.next() % 50), 1.0 + static_cast<double>(random.next() % 90)};
+      sum += t.total();
+    }
+    PipelineClock clock(stages, 1, times.size());
+    const double makespan = clock.makespan(times);
+    CHECK(makespan == doctest::Approx(plain_1f1b(stages, times)));
+    CHECK(clock.least(sum, times.front(), times.back()) <= makespan * (1 + 1e-12));
+  }
+}
+
+TEST_CASE("tapered micro-batches end before equal ones, within the largest allowed") {
+  for (const int chunks : {1, 2})
+    for (const int stages : {2, 4}) {
+      PipelineClock clock(stages, chunks, 16);
+      const std::vector<double> shares = best_shares(clock, 0, 1.0 / 3, 0.1);
+      CHECK(std::accumulate(shares.begin(), shares.end(), 0.0) == doctest::Approx(1));
+      CHECK(*std::max_element(shares.begin(), shares.end()) <= 0.1 + 1e-9);
+      std::vector<PassTimes> times;
+      for (const double share : shares) times.push_back({share / 3, share * 2 / 3});
+      const double even = clock.makespan(equal_times(16, 1.0 / 48, 1.0 / 24));
+      CHECK(clock.makespan(times) < 0.99 * even);
+      CHECK(shares.front() < 1.0 / 16);
+    }
+}
+
+TEST_CASE("no packing of a few documents is faster, and most of its own are as fast as any") {
+  const ExchangedWorkload workload;
+  SplitMix64 random(7);
+  int trials = 0, best = 0;
+  double worst = 1;
+  const auto check = [&](int stages, int lanes, int context, std::size_t per_lane, std::size_t documents) {
+    Small c;
+    c.options.stages = stages;
+    c.options.lanes = lanes;
+    c.options.context = context;
+    c.per_lane = per_lane;
+    c.slices = slices_of_lengths(random_lengths(random, documents, 200));
+    LaneShapes shapes(stages, 1);
+    StepPacker packer(c.options, {4000, 4000, true, true}, workload, shapes);
+    const auto packed = packer.pack(c.slices, per_lane);
+    REQUIRE(packed.has_value());
+    Step step;
+    step.lanes = *packed;
+    const double least = least_time(c, packer), found = packer.seconds(step);
+    CHECK(found >= least * (1 - 1e-9));
+    ++trials;
+    if (found <= least * (1 + 1e-9)) ++best;
+    worst = std::max(worst, found / least);
+  };
+  for (int trial = 0; trial < 30; ++trial) {
+    check(2, 1, 1, 3, 6);  // 729 packings: order and sizes
+    check(3, 1, 1, 2, 8);  // 256
+    check(1, 2, 2, 1, 5);  // 7,776: lanes, and ranks or spread
+    check(2, 1, 2, 2, 4);  // 1,296
+  }
+  CAPTURE(best);
+  CAPTURE(worst);
+  CHECK(best >= trials * 85 / 100);
+  CHECK(worst < 1.15);
+}
+
+TEST_CASE(
+    "a document that all ranks would have to exchange stays whole where another rank has as much to do") {
+  // Two of 100 on two ranks: spread, each adds 100 x 140 / 2 + 1000 = 8,000 to both ranks; whole, each takes
+  // 14,000 on a rank of its own. One alone: 8,000 spread and 14,000 whole.
+  const ExchangedWorkload workload;
+  PackOptions options;
+  options.context = 2;
+  LaneShapes shapes(1, 1);
+  StepPacker packer(options, {1000, 100, true, true}, workload, shapes);
+  const auto two = packer.pack(slices_of_lengths({100, 100}), 1);
+  REQUIRE(two);
+  const std::vector<int>& places = two->front().micro_batches.front().placement;
+  REQUIRE(places.size() == 2);
+  CHECK(places[0] != kDistributed);
+  CHECK(places[0] + places[1] == 1);
+  const auto one = packer.pack(slices_of_lengths({100}), 1);
+  REQUIRE(one);
+  CHECK(one->front().micro_batches.front().placement.empty());
+}
+
+TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps its bounds") {
+  const ExchangedWorkload workload;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 random(seed);
+    const PackOptions options = random_job(random);
+    const DocumentSet set = load_documents(random_lengths(random, 60, options.context_window), options, {});
+    const PackingProblem problem{set.batches, options, workload};
+    const Plan plan = make_plan(packing_policy("equipoise"), problem);  // checked by the validator
+    CHECK(largest_micro_batch(plan) <= max_tokens(options));
+    CHECK(plan_metrics(set.batches, plan).token_delay_mean.value() <= 0.5);
+    const double seconds = own_seconds(plan, options, workload);
+    for (const char* start : {"plain", "fixed-greedy", "lpt", "karmarkar-karp", "wlb"}) {
+      CAPTURE(start);
+      const Plan other = make_plan(packing_policy(start), problem);
+      const PlanMetrics metrics = plan_metrics(set.batches, other);
+      if (largest_micro_batch(other) > max_tokens(options) || metrics.token_delay_mean.value() > 0.5)
+        continue;
+      CHECK(seconds <= own_seconds(other, options, workload) * (1 + 1e-9));
+    }
+  }
+}
+
+TEST_CASE("moves are an effort: the plan is the same each time, and no worse than the one without any") {
+  const ExchangedWorkload workload;
+  SplitMix64 random(3);
+  PackOptions options = random_job(random);
+  options.stages = 4;
+  options.chunks = options.lane_round = 1;
+  const DocumentSet set = load_documents(random_lengths(random, 200, options.context_window), options, {});
+  double before = std::numeric_limits<double>::infinity();
+  for (const std::int64_t moves : {0, 3000}) {
+    options.of<EquipoiseOptions>().moves = moves;
+    options.of<EquipoiseOptions>().start = Start::lpt;
+    const PackingProblem problem{set.batches, options, workload};
+    const Plan plan = make_plan(packing_policy("equipoise"), problem);
+    const Plan again = make_plan(packing_policy("equipoise"), problem);
+    REQUIRE(plan.steps.size() == again.steps.size());
+    for (std::size_t s = 0; s < plan.steps.size(); ++s)
+      CHECK(ids_of(plan.steps[s]) == ids_of(again.steps[s]));
+    const double seconds = own_seconds(plan, options, workload);
+    CHECK(seconds < before);
+    before = seconds;
+  }
+  options.of<EquipoiseOptions>().taper = false;
+  const Plan equal = make_plan(packing_policy("equipoise"), {set.batches, options, workload});
+  CHECK(own_seconds(equal, options, workload) > before);
+}
+
+TEST_CASE("max_delay lets documents wait or not, and place keeps them whole on a rank or not") {
+  // One document of 240 a batch, the rest short: alone it is what its micro-batch takes.
+  const ExchangedWorkload workload;
+  PackOptions options;
+  options.context_window = 256;
+  options.sequences_per_step = 4;
+  options.context = 2;
+  options.of<EquipoiseOptions>().moves = 500;
+  std::vector<std::vector<std::int64_t>> lengths(12);
+  for (std::vector<std::int64_t>& batch : lengths) {
+    batch = {240};
+    for (int i = 0; i < 40; ++i) batch.push_back(14);
+  }
+  const std::vector<GlobalBatch> batches = document_batches(lengths);
+  const PackingProblem problem{batches, options, workload};
+  const auto made = [&] { return make_plan(packing_policy("equipoise"), problem); };
+  const auto placed = [](const Plan& plan) {
+    for (const Step& step : plan.steps)
+      for (const Lane& lane : step.lanes)
+        for (const MicroBatch& m : lane.micro_batches)
+          if (!m.placement.empty()) return true;
+    return false;
+  };
+  CHECK(placed(made()));
+  options.of<EquipoiseOptions>().place = false;
+  CHECK_FALSE(placed(made()));
+  options.lanes = 4;
+  options.of<EquipoiseOptions>().max_delay = 10;
+  const Plan waiting = made();
+  CHECK(plan_metrics(batches, waiting).token_delay_mean.value() > 0);
+  options.of<EquipoiseOptions>().max_delay = 0;
+  const Plan prompt = made();
+  CHECK(plan_metrics(batches, prompt).token_delay_mean.value() == 0);
+  CHECK(own_seconds(waiting, options, workload) < own_seconds(prompt, options, workload));
+}

@@ -1,0 +1,106 @@
+// equipoise as a row of random studies: never slower than the rows that it starts from, above the bound that
+// it states, on any number of threads the same.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "policies/base/random.h"
+#include "sim/study/row/bound.h"
+#include "sim/study/row/row.h"
+#include "sim/study/run_study.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+json random_study(SplitMix64& random) {
+  const auto pick = [&random](const std::vector<json>& values) {
+    return values[random.next() % values.size()];
+  };
+  json file = small_study();
+  file["trace"]["seed"] = random.next() % 1000;
+  file["parallel"] = {
+      {"tensor", 2},          {"context", pick({1, 2, 4})}, {"pipeline", pick({1, 2, 4})},
+      {"data", pick({1, 2})}, {"zero", pick({1, 2})},       {"recompute", pick({"none", "full"})}};
+  if (file["parallel"]["pipeline"] != 1) file["parallel"]["virtual_pipeline"] = pick({1, 2});
+  file["batch"] = {{"context_window", "32K"}, {"sequences_per_step", 16}, {"steps", 3}};
+  file["policies"] = json::array({{{"name", "equipoise"}, {"moves", 2000}}});
+  for (const char* start : {"plain", "fixed-greedy", "lpt", "karmarkar-karp", "wlb"})
+    file["policies"].push_back({{"name", start}, {"shard", "adaptive"}});
+  file["policies"].push_back({{"name", "wlb"}, {"queues", 2}, {"shard", "adaptive"}, {"label", "wlb 2"}});
+  file["baseline"] = "plain";
+  return file;
+}
+
+double seconds_of(const PolicyResult& row) {
+  double seconds = 0;
+  for (const StepResult& step : row.steps) seconds += to_seconds(step.times.makespan);
+  return seconds;
+}
+
+}  // namespace
+
+TEST_CASE("Equipoise is the fastest of the rows it starts from, and no row is below the bound") {
+  SplitMix64 random(11);
+  int faster = 0, held = 0;
+  for (int trial = 0; trial < 12; ++trial) {
+    const json file = random_study(random);
+    CAPTURE(file["parallel"].dump());
+    const Study study = parse(file);
+    const StudyInputs inputs = load_inputs(study);
+    RunStudyOptions options;
+    options.keep_plans = true;
+    options.find_fits = false;
+    const StudyResult result = run_study(study, inputs, options);
+    const PolicyResult& own = result.policies.front();
+    if (own.status != RowStatus::ok) continue;
+    const StudyRow row(study, inputs, study.policies.front());
+    const double bound = StepBound(*row.models, row.run, false).run_seconds(inputs.documents);
+    CHECK(bound <= seconds_of(own));
+    bool first = true;
+    for (std::size_t r = 1; r < result.policies.size(); ++r) {
+      const PolicyResult& other = result.policies[r];
+      CAPTURE(other.run.label);
+      if (other.status != RowStatus::ok) continue;
+      CHECK(bound <= seconds_of(other));
+      if (other.metrics.token_delay_mean.value_or(0) > 0.5) continue;
+      if (other.metrics.tokens_per_step.value_or(0) < 0.98 * own.metrics.tokens_per_step.value_or(0))
+        continue;
+      ++held;
+      CHECK(seconds_of(own) <= seconds_of(other) * (1 + 1e-12));
+      first = first && seconds_of(own) < 0.999 * seconds_of(other);
+    }
+    faster += first ? 1 : 0;
+  }
+  CHECK(held > 20);
+  CHECK(faster >= 6);
+}
+
+TEST_CASE("Equipoise plans the same on any number of threads") {
+  SplitMix64 random(4);
+  json file = random_study(random);
+  file["policies"] = json::array({{{"name", "equipoise"}, {"moves", 1000}}});
+  file.erase("baseline");
+  const Study study = parse(file);
+  const StudyInputs inputs = load_inputs(study);
+  std::vector<Plan> plans;
+  for (const int jobs : {1, 3}) {
+    RunStudyOptions options;
+    options.jobs = jobs;
+    options.keep_plans = true;
+    plans.push_back(run_study(study, inputs, options).policies.front().plan);
+  }
+  REQUIRE(plans[0].steps.size() == plans[1].steps.size());
+  for (std::size_t s = 0; s < plans[0].steps.size(); ++s)
+    for (std::size_t l = 0; l < plans[0].steps[s].lanes.size(); ++l) {
+      const Lane &a = plans[0].steps[s].lanes[l], &b = plans[1].steps[s].lanes[l];
+      REQUIRE(a.micro_batches.size() == b.micro_batches.size());
+      for (std::size_t m = 0; m < a.micro_batches.size(); ++m) {
+        CHECK(a.micro_batches[m].slices == b.micro_batches[m].slices);
+        CHECK(a.micro_batches[m].placement == b.micro_batches[m].placement);
+      }
+    }
+}
