@@ -20,6 +20,8 @@ class WrappedCommunicator : public Communicator {
       : owned_(std::move(owned)), inner_(inner) {}
   [[nodiscard]] int rank() const override { return inner_.rank(); }
   [[nodiscard]] int size() const override { return inner_.size(); }
+  // Who waits so waits for no op: another rank works on its own for as long as it takes.
+  void patient_barrier() override { inner_.patient_barrier(); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
 
  protected:

@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <array>
 #include <map>
 #include <string>
 
+#include "policies/base/index.h"
 #include "sim/execution/communicators.h"
 #include "sim/execution/rank_health.h"
 
@@ -155,6 +157,20 @@ TEST_CASE("a watched communicator waits in calls and computes between them, in g
     pending->wait();
     CHECK(progress.waiting == 0);
   });
+}
+
+TEST_CASE("a rank waits in a barrier, and in a patient one for no op") {
+  for (const bool patient : {false, true}) {
+    std::array<Progress, 2> progress;
+    kernels::run_in_process(2, [&](kernels::Communicator& inner) {
+      const auto world = watched(inner, progress[at(inner.rank())]);
+      if (world->rank() == 0) {  // comes late
+        for (int i = 0; i < (patient ? 10 : 2000) && progress[1].waiting == 0; ++i) usleep(10'000);
+        CHECK(progress[1].waiting == (patient ? 0 : 1));
+      }
+      patient ? world->patient_barrier() : world->barrier();
+    });
+  }
 }
 
 TEST_CASE("this process lives, and one that has ended without being asked for is gone") {

@@ -58,6 +58,7 @@ POLICIES = (
     ("wlb", [{"name": "wlb", "queues": q} for q in (0, 1, 2)]),
     ("chunkflow", [{"name": "chunkflow", "chunk_size": c, "keep": k} for c in ("8K", "32K") for k in (1, 4)]),
     ("sequence-slices", [{"name": "sequence-slices", "slices": s} for s in (2, 8)]),
+    ("equipoise", [{"name": "equipoise"}]),
     ("random", [{"name": "random"}]),
     ("longalign-packing", [{"name": "longalign-packing"}]),
     ("sorted", [{"name": "sorted", "tokens_per_micro_batch": "128K"}, {"name": "sorted"}]),
