@@ -1,5 +1,6 @@
 """A cell of the atlas: one job on one trace, every policy at its best."""
 
+import re
 from dataclasses import dataclass
 
 from papers.runner import seconds_per_token
@@ -24,6 +25,7 @@ class Cell:
     trace: str
     best: dict  # of each policy that runs: Best
     reasons: dict  # of each that does not: why
+    bound: float = 0  # seconds per token that no plan of these documents takes less than; 0: unknown
 
     def speedup(self, policy):
         """Over plain, each at its best; None where the policy does not run."""
@@ -38,17 +40,26 @@ def cell_of(runner, job, trace, lengths):
     """Runs the job's study with the rows of all policies; where it has model chunks, without them, too, as many policies make
     numbers of micro-batches that an interleaved schedule does not take. The fastest of a policy's rows stands for it."""
     entries, policy_of = rows()
-    best, reasons = {}, {}
+    best, reasons, bounds = {}, {}, []
     for keys in variants(job):
         summary = runner.summary(job.base, entries, trace=lengths, **keys)
         for found in summary["policies"]:
             policy = policy_of[found["label"]]
             seconds = seconds_per_token(summary, found["label"])
+            bounds += [share * seconds for share in bound_shares(found)]
             if found["status"] != "ok" or not seconds:
                 reasons.setdefault(policy, found["reason"])
             elif policy not in best or seconds < best[policy].seconds:
                 best[policy] = Best(found["label"], seconds, found["metrics"])
-    return Cell(job.name, trace, best, {p: why for p, why in reasons.items() if p not in best})
+    return Cell(job.name, trace, best, {p: why for p, why in reasons.items() if p not in best}, min(bounds, default=0))
+
+
+BOUND = re.compile(r"takes less than ([0-9.]+) s a global batch .* this one takes ([0-9.]+) s")
+
+
+def bound_shares(found):
+    """The bound that a row's note states, as a share of what the row takes."""
+    return [float(m[1]) / float(m[2]) for note in found.get("notes", []) if (m := BOUND.search(note))]
 
 
 def variants(job):
