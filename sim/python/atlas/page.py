@@ -76,7 +76,7 @@ def policy_table(cells):
     return lines
 
 
-CELL, LEFT, TOP = 22, 150, 330
+CELL, LEFT, TOP = 22, 150, 400
 
 
 def svg(cells):
