@@ -277,6 +277,17 @@ class BlockwiseAttention : public AttentionForm {
                      std::array<const void*, 2> found);
   // Gradients of this rank's block to the chunks that its rows belong to.
   void spread(const Memory& found, std::int64_t rows);
+
+  // Where a backward adds to, and where the forward goes that it repeats (`again`).
+  void begin_gradients(AttentionGradient& gradient, bool again) {
+    gradient_ = &gradient;
+    again_ = again;
+    gradient.query = rank_.elements(rows_.padded_rows * query_width_);
+    rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
+    gradient.keys = zeroed_keys(rows_.capacity);
+    if (again) begin_output(again_out_, again_log_sum_);
+  }
+  Memory again_out_, again_log_sum_;
 };
 
 std::unique_ptr<ContextAttention> make_gathered_attention(const RankContext&, const AttentionRows&, int index,

@@ -47,12 +47,7 @@ class GroupCastAttention final : public BlockwiseAttention {
 
   void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) override {
     begin(run, layer);
-    gradient_ = &gradient;
-    again_ = again;
-    gradient.query = rank_.elements(rows_.padded_rows * query_width_);
-    rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
-    gradient.keys = zeroed_keys(rows_.capacity);
-    if (again) begin_output(again_out_, again_log_sum_);
+    begin_gradients(gradient, again);
   }
   // Beside the attention to a stage the next one arrives and the gradients of the one before go home.
   void backward_sync(int sync) override {
@@ -268,7 +263,6 @@ class GroupCastAttention final : public BlockwiseAttention {
   std::vector<Stage> stages_;
   std::vector<Stage*> attended_;  // of which some rank sees a key, in order
   Memory block_;
-  Memory again_out_, again_log_sum_;
 };
 
 }  // namespace

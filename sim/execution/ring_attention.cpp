@@ -42,12 +42,7 @@ class RingAttention final : public BlockwiseAttention {
 
   void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) override {
     begin(run, layer);
-    gradient_ = &gradient;
-    again_ = again;
-    gradient.query = rank_.elements(rows_.padded_rows * query_width_);
-    rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
-    gradient.keys = zeroed_keys(rows_.capacity);
-    if (again) begin_output(again_out_, again_log_sum_);
+    begin_gradients(gradient, again);
   }
   void backward_sync(int sync) override {
     if (sync == (ranks_ == 2 ? 1 : ranks_)) {  // the last one, after all attention
@@ -155,7 +150,6 @@ class RingAttention final : public BlockwiseAttention {
   Memory at_home_;     // gradients that this rank found for its own block
   Memory travelling_;  // those it has added to, to be passed on
   Memory arriving_;    // those of the block that the rank has, or its own at the end
-  Memory again_out_, again_log_sum_;
 };
 
 }  // namespace

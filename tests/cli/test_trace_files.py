@@ -1,6 +1,6 @@
 """Timelines and Chakra traces of a 64-GPU run at op fidelity, read back from the files.
 
-Every byte is decoded here by the protobuf wire format alone. Where the Python package `perfetto` is installed, its own
+Every byte is decoded by the protobuf wire format alone. Where the Python package `perfetto` is installed, its own
 generated parser reads the timeline as well; the test says when it is not.
 """
 
@@ -10,8 +10,13 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "sim/python"))
+
+from papers.perfetto import fields, varint  # noqa: E402
 
 PROGRAM = os.environ.get("EQUIPOISE", "build/release/bin/equipoise")
 STEPS = 10
@@ -26,37 +31,6 @@ STUDY = {
     "baseline": "plain",
 }
 GPUS, STAGES, LANES, CONTEXT, TENSOR = 64, 4, 4, 2, 2
-
-
-def varint(data, at):
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def fields(data):
-    """(number, value) of every field of a message; bytes for length-delimited ones."""
-    at, found = 0, []
-    while at < len(data):
-        tag, at = varint(data, at)
-        wire = tag & 7
-        if wire == 0:
-            value, at = varint(data, at)
-        elif wire == 1:
-            value, at = data[at : at + 8], at + 8
-        elif wire == 2:
-            length, at = varint(data, at)
-            value, at = data[at : at + length], at + length
-        else:
-            raise AssertionError(f"wire type {wire}")
-        found.append((tag >> 3, value))
-    assert at == len(data)
-    return found
 
 
 class TraceFiles(unittest.TestCase):

@@ -18,16 +18,21 @@ def varint(data, at):
 
 def fields(data):
     """(number, value) of every field of a message; bytes where it has a length."""
-    at = 0
+    at, found = 0, []
     while at < len(data):
         tag, at = varint(data, at)
         wire = tag & 7
         if wire == 0:
             value, at = varint(data, at)
-        else:
+        elif wire in (1, 2, 5):
             length, at = varint(data, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
             value, at = data[at : at + length], at + length
-        yield tag >> 3, value
+        else:
+            raise ValueError(f"no protobuf: wire type {wire}")
+        found.append((tag >> 3, value))
+    if at != len(data):
+        raise ValueError(f"no protobuf: a field ends {at - len(data)} bytes behind the message")
+    return found
 
 
 def peaks(data, counter):
