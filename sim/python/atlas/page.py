@@ -21,6 +21,7 @@ Every figure is simulated, on profile `h100-sxm`, with the framework preset and 
 the fastest of its rows ([which](atlas/settings.py)): packers with adaptive sharding, baselines as their papers have them, and,
 where a job's pipeline is interleaved, the better of interleaved and plain 1F1B. Gains are over `plain` (windows as they
 arrive, per-sequence sharding) on the same documents, run to the end. Policies within 1 % of the fastest count as fastest.
+Solver policies, which take minutes a batch, are left out.
 
 The bound is all work of the documents at the least cost of each kernel, spread evenly over all GPUs of the layout, with no exchange,
 no pipeline to fill and no launch: what no plan that leaves documents whole can be below, and most cannot reach. `hbp` and the packers
