@@ -247,24 +247,36 @@ void LayerCosts::push_latent_expansion(std::int64_t n, OpList& ops, RangeUse& us
 
 Op LayerCosts::rotary(std::int64_t n, ElementwisePass pass, RangeUse& use) const {
   const int t = layout_.tensor;
-  const double rotated =
-      as_double(n) * as_double(model_.heads / t + std::max(1, model_.kv_heads / t)) * model_.head_dim;
-  return moves(OpName::rope, Elementwise::rope, 2 * rotated * element_bytes_, use, pass);
+  const double heads = as_double(model_.heads / t + std::max(1, model_.kv_heads / t));
+  const double of_head = as_double(n) * model_.head_dim;
+  double bytes = 2 * of_head * heads * element_bytes_;
+  if (!framework_.fused_rope && pass == ElementwisePass::forward) {
+    // Read and written: half of it negated, the halves put together (2), two products (4), their sum (3), two
+    // concatenations (4). Cosine and sine of the angles, in fp32 and then cast, for queries and for keys.
+    bytes = of_head * (14 * heads * element_bytes_ + 2 * 2 * (3 * kFp32Bytes + element_bytes_));
+  } else if (!framework_.fused_rope) {
+    bytes = of_head * 12 * heads * element_bytes_;
+  }
+  return moves(OpName::rope, Elementwise::rope, bytes, use, pass);
 }
 
 void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
                              RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
+  const bool unfused = model_.gated_ffn && !framework_.fused_activation;
   if (backward) {
-    // Reads the output's gradient and the kept input, writes the input's gradient.
-    ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(n) * as_double(2 * up + f) * element_bytes_, use, ElementwisePass::backward));
+    // Reads the output's gradient and the kept input, writes the input's gradient. Unfused: three kernels
+    // that read two and write one, and the gradients of gate and up put together.
+    const std::int64_t moved = unfused ? 13 * f : 2 * up + f;
+    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(moved) * element_bytes_,
+                   use, ElementwisePass::backward));
     push_quantize(n, up, ops, use);
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
-    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(up + f) * element_bytes_,
+    const std::int64_t moved = unfused ? 5 * f : up + f;  // unfused: silu(gate), and its product with up
+    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(moved) * element_bytes_,
                    use));
   }
 }
@@ -446,6 +458,41 @@ void LayerCosts::embedding_ops(std::int64_t tokens, bool backward, OpList& ops, 
   }
 }
 
+namespace {
+
+struct LossBytes {
+  double forward, backward;
+};
+
+// Read and written of a logit by a loss's kernels, PyTorch's where it has none of its own. `element`: bytes
+// of a logit. All but `fused` begin with an fp32 copy, and all but it and `sum` end with an fp32 gradient
+// that is cast back.
+LossBytes loss_bytes(LossKind loss, double element) {
+  const double cast = element + kFp32Bytes;
+  switch (loss) {
+    case LossKind::fused:  // cast to fp32, maximum and sum of exponentials: two reads, one write; softmax to
+                           // gradient
+      return {element + 2 * kFp32Bytes, kFp32Bytes + element};
+    case LossKind::unfused:  // maximum (1), difference (2), exponentials (2), sum (1), quotient (2); scaled
+                             // (2)
+      return {cast + 8 * kFp32Bytes, 2 * kFp32Bytes + cast};
+    case LossKind::sum:  // one read; the gradient is one number for all
+      return {cast + kFp32Bytes, element};
+    case LossKind::mean:  // one read; one write
+      return {cast + kFp32Bytes, kFp32Bytes + cast};
+    case LossKind::mean_square:  // difference (2), square (2), mean (1); gradient (1), power (2), its double
+                                 // (2), product (3)
+      return {cast + 5 * kFp32Bytes, 8 * kFp32Bytes + cast};
+  }
+  return {};
+}
+
+bool is_cross_entropy(LossKind loss) {
+  return loss == LossKind::fused || loss == LossKind::unfused;
+}
+
+}  // namespace
+
 void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   ops.clear();
   if (tokens == 0) return;
@@ -454,12 +501,11 @@ void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& us
   ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
                  2 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_, use));
   push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
-  // Cast to fp32, maximum and sum of exponentials over the local vocabulary (two reads, one write).
-  ops.push(moves(
-      OpName::cross_entropy, Elementwise::cross_entropy,
-      as_double(tokens) * as_double(vocab) * row_elements(element_bytes_, element_bytes_ + 2 * kFp32Bytes),
-      use));
-  if (t > 1) {
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                 as_double(tokens) * as_double(vocab) *
+                     row_elements(element_bytes_, loss_bytes(framework_.loss, element_bytes_).forward),
+                 use));
+  if (t > 1 && is_cross_entropy(framework_.loss)) {
     Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
     reduce.bytes = 3 * as_double(tokens) * kFp32Bytes;
     reduce.duration =
@@ -473,10 +519,10 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
   if (tokens == 0) return;
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(
-      OpName::cross_entropy, Elementwise::cross_entropy,
-      as_double(tokens) * as_double(vocab) * row_elements(2 * element_bytes_, kFp32Bytes + element_bytes_),
-      use, ElementwisePass::backward));
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                 as_double(tokens) * as_double(vocab) *
+                     row_elements(2 * element_bytes_, loss_bytes(framework_.loss, element_bytes_).backward),
+                 use, ElementwisePass::backward));
   push_gradients(tokens, vocab, model_.hidden, true, ops, use);
   ops.push(
       moves(OpName::rms_norm, Elementwise::rms_norm,

@@ -27,6 +27,15 @@
 
 namespace equipoise {
 
+// What follows the logits. fused: a cross-entropy of two reads and a write. unfused: Megatron-LM's
+// vocabulary-parallel one, kernel by kernel. The others stand in for a loss in benchmarks: the sum, the mean,
+// or the mean of (logit - 1)^2 over the fp32 copy that Float16Module makes.
+enum class LossKind : std::uint8_t { fused, unfused, sum, mean, mean_square };
+inline constexpr std::string_view kLossNames[] = {"fused", "unfused", "sum", "mean", "mean-square"};
+constexpr std::string_view name_of(LossKind loss) {
+  return kLossNames[at(loss)];
+}
+
 // What hides the exchanges of expert parallelism.
 // none: nothing; shared_expert: the shared expert's GEMMs run under them (Megatron-LM's
 // moe_shared_expert_overlap); deepep: nothing, but the exchange is DeepEP's, which forwards inside a node
@@ -60,6 +69,8 @@ struct FrameworkOptions {
   double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
   double gradient_copy_bytes = 0;     // of a gradient element that stays beside gradient_bytes' accumulation
   bool fused_activation = true;       // false: a gated FFN keeps silu(gate), too, beside gate, up and product
+  bool fused_rope = true;             // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
+  LossKind loss = LossKind::fused;
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
   std::string attention_kernel;  // one of the profile's; empty: its default
   double gemm_slowdown = 1;

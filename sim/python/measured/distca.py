@@ -24,7 +24,13 @@ HARNESS = {
     "reduce_gradients": False,
     "keep_gathered_kv": True,
     "attention_kernel": "flash-attention-2",
+    "loss": "sum",
 }
+# Of the 8B runs, the script that was committed on 9 August 2025 (b99ac08) takes the mean of (logit - 1)^2 as its loss and
+# has no fusions on; its next commit, after the last of these runs, takes the sum of the logits (53a9c5a). The fusions came
+# on 12 August, with 5cdcca3.
+EARLY_LOSS, NO_FUSIONS = "mean-square", {"fused_rope": False, "fused_activation": False}
+FUSIONS_FROM, LOSS_FROM = "2025-08-12", "2025-08-17"
 CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 50}}
 POLICIES = {"baseline", "wlbllm", "wlbllm_perseq"}  # d2 computes attention away from its tokens: not simulated
 
@@ -52,6 +58,10 @@ def run_of(name, rows, documents, blind):
     first = rows[0]
     context, lanes = int(first["cp"]), int(first["dp"])
     framework = dict(HARNESS, optimizer_step=first["optimizer"] == "1")
+    if first["date"] < LOSS_FROM:
+        framework["loss"] = EARLY_LOSS
+    if first["date"] < FUSIONS_FROM:
+        framework.update(NO_FUSIONS)
     model = dict(
         SHAPES[first["model"]], name=first["model"], layers=int(first["layers"]), kv_heads=8, head_dim=128
     )

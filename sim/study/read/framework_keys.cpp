@@ -23,7 +23,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "benchmarks that time forward and backward (its memory stays)"),
     flag<&FrameworkOptions::keep_gathered_kv>(
         "keep_gathered_kv",
-        "context_comm all-gather and group-cast: the K and V that a forward gathered are kept for its backward, which then "
+        "context_comm all-gather and group-cast: the K and V that a forward gathered are kept for its "
+        "backward, which then "
         "gathers nothing; false by default, as keeping them takes a group's whole context on every rank")
         .acting("with all-gather or group-cast context parallelism", acts::gathers_keys),
     integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
@@ -36,10 +37,18 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "Held of a gradient element beside gradient_bytes: 2 where bf16 gradients stay beside an fp32 "
         "accumulation; the "
         "preset's by default"),
-    flag<&FrameworkOptions::fused_activation>("fused_activation",
-                                              "A gated FFN keeps gate, up and their product; false: "
-                                              "silu(gate), too, as eager PyTorch does; the preset's by "
-                                              "default"),
+    flag<&FrameworkOptions::fused_activation>(
+        "fused_activation",
+        "A gated FFN's activation is one kernel, and gate, up and their product are kept; false: silu(gate) "
+        "is a kernel of "
+        "its own, kept too, as in eager PyTorch; the preset's by default"),
+    flag<&FrameworkOptions::fused_rope>("fused_rope",
+                                        "RoPE is one kernel; true by default, false for PyTorch's own ones "
+                                        "(Megatron-LM without apply_rope_fusion)"),
+    choice<&FrameworkOptions::loss>("loss", kLossNames,
+                                    "What follows the logits: a fused cross-entropy, Megatron-LM's unfused "
+                                    "one, or what benchmarks take in its place, "
+                                    "the sum, mean or mean of (logit - 1)^2 in fp32; \"fused\" by default"),
     integer<&FrameworkOptions::logit_bytes>(
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "

@@ -49,6 +49,13 @@ Lists backward(const LayerCosts& costs, std::int64_t tokens, LayerKind kind = La
   return lists;
 }
 
+double bytes_of(const OpList& list, OpName name) {
+  double sum = 0;
+  for (const Op& op : list.ops())
+    if (op.name == name) sum += op.bytes;
+  return sum;
+}
+
 double flops(const Lists& lists) {
   double sum = 0;
   for (const OpList* list : {&lists.before, &lists.after})
@@ -297,6 +304,50 @@ TEST_CASE("The last stage's logits are n x V/t x h, its embedding's neighbours a
   CHECK(names_of(list) == Names{"embedding", "tp_reduce_scatter"});
   models.costs.embedding_ops(1000, true, list, use);
   CHECK(names_of(list) == Names{"tp_all_gather", "embedding"});
+}
+
+TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forward and backward") {
+  struct Case {
+    LossKind loss;
+    double forward, backward;
+  };
+  // sum: copy to fp32 (2 + 4), read (4); one number in bf16 (2). mean-square: copy (6), difference (8),
+  // square (8), mean (4); gradient (4), power (8), its double (8), product (12), cast back (6).
+  for (const auto& [loss, forward_bytes, backward_bytes] :
+       {Case{LossKind::fused, 10, 6}, Case{LossKind::unfused, 38, 14}, Case{LossKind::sum, 10, 2},
+        Case{LossKind::mean, 10, 10}, Case{LossKind::mean_square, 26, 38}}) {
+    CAPTURE(name_of(loss));
+    FrameworkOptions framework;
+    framework.loss = loss;
+    const Models models(builtin_model("llama3.1-8b"), tensor_parallel(8), framework);
+    OpList list;
+    RangeUse use;
+    models.costs.head_forward_ops(1000, list, use);
+    CHECK(bytes_of(list, OpName::cross_entropy) == 1000 * (128256.0 / 8) * forward_bytes);
+    const bool normalised = loss == LossKind::fused || loss == LossKind::unfused;  // over TP ranks
+    CHECK(bytes_of(list, OpName::tp_reduce_scatter) == (normalised ? 3 * 1000 * 4.0 : 0.0));
+    models.costs.head_backward_ops(1000, list, use);
+    CHECK(bytes_of(list, OpName::cross_entropy) == 1000 * (128256.0 / 8) * backward_bytes);
+  }
+}
+
+TEST_CASE("RoPE and the gated activation as PyTorch's own kernels move more of each element") {
+  FrameworkOptions eager;
+  eager.fused_rope = eager.fused_activation = false;
+  const Models fused(builtin_model("llama3.1-8b"), tensor_parallel(8));
+  const Models unfused(builtin_model("llama3.1-8b"), tensor_parallel(8), eager);
+  // 4 + 1 heads of 128, read and written once; or 14 times, and cosine and sine twice, of 3 fp32 and a bf16
+  // each.
+  const Lists once = forward(fused.costs, 1000), often = forward(unfused.costs, 1000);
+  CHECK(bytes_of(once.before, OpName::rope) == 1000 * 128 * 5 * 2 * 2.0);
+  CHECK(bytes_of(often.before, OpName::rope) == 1000 * 128 * (5 * 14 * 2 + 2 * 2 * (3 * 4 + 2.0)));
+  // 1,792 of 14,336 columns: gate, up and product; or gate, silu(gate), and those two with up and product.
+  CHECK(bytes_of(once.after, OpName::activation) == 1000 * 1792 * 3 * 2.0);
+  CHECK(bytes_of(often.after, OpName::activation) == 1000 * 1792 * 5 * 2.0);
+  const Lists back = backward(fused.costs, 1000), slow = backward(unfused.costs, 1000);
+  CHECK(bytes_of(back.before, OpName::activation) == 1000 * 1792 * 5 * 2.0);
+  CHECK(bytes_of(slow.before, OpName::activation) == 1000 * 1792 * 13 * 2.0);
+  CHECK(bytes_of(slow.after, OpName::rope) == 3 * bytes_of(back.after, OpName::rope) * 2);
 }
 
 TEST_CASE("K and V of a token: replicated when there are fewer KV heads than TP ranks") {
