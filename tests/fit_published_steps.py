@@ -37,6 +37,7 @@ from pathlib import Path
 
 import published_a100
 import published_steps as steps
+from published_settings import with_stages
 
 try:
     import numpy as np
@@ -287,8 +288,9 @@ class HostFamily:
         self.simulate = lambda theta: np.array([float(row["predicted_seconds"]) for row in simulator.predict(self.at(theta))])
 
     def at(self, theta):
+        # Where no row writes scores, row kernels are counted one by one and run as fast as the profile has them.
         attention = theta[1] if self.scores else theta[0]
-        return f"{theta[0]:.9g},{attention:.9g},{theta[0]:.9g},1,0,{theta[-1]:.9g}"
+        return f"{theta[0]:.9g},{attention:.9g},{theta[0] if self.scores else 1:.9g},1,0,{theta[-1]:.9g}"
 
     def fit(self, seen):
         """What the rows `seen` ask for, each benchmark counting once."""
@@ -331,7 +333,7 @@ def fit_host(name, rows, benchmark_of, args):
     host = {"seconds_per_launch": round(1e-6 * theta[-1], 8),
             "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
             "known": f"fitted, {100 * mean:.1f} % off on sizes of model that the fit did not see"}
-    slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0]}
+    slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0] if family.scores else 1}
     gpus = ["A100"] if family.scores else ["H100", *SAME_CHIP["H100"]]
     errors = errors_table(seen_by_none, family.rows, args.shapes)
     return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": left_out, "errors": errors}
@@ -409,6 +411,7 @@ def main():
             keep_errors("megatron", errors)
     args.shapes = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
     rows = steps.read_tables([path for path in args.rows if path not in of_vtrain], ("gpu", "model_id", "step_time_s"))
+    with_stages(rows, args.shapes)
     of_sweep = [row for row in rows if steps.family_of(row) == "nanotron"]
     if of_sweep and args.only in (None, "nanotron"):
         fitted = fit_host("nanotron", of_sweep, lambda row: row["model_id"], args)

@@ -22,6 +22,8 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from published_settings import nanotron_stages
+
 ROOT = Path(__file__).resolve().parent.parent
 GB = 1e9
 GIB = 2**30
@@ -39,7 +41,7 @@ def study_of(row, models, framework):
     return {"trace": {"uniform": n["seq_len"]}, "model": model_of(models[row["model_id"]]),
             "cluster": {"profile": "h100-sxm", "gpus_per_node": n["n_gpus"] // n["nodes"]},
             "parallel": {"tensor": n["tp"], "pipeline": n["pp"], "data": n["dp"], "zero": n["zero"],
-                         "count_embedding_and_head": n["pp"] > 1},
+                         "stage_layers": nanotron_stages(row, models[row["model_id"]])},
             "batch": {"context_window": n["seq_len"], "sequences_per_step": n["gbs_seqs"], "micro_batch_size": n["mbs"], "steps": 1},
             "framework": framework, "policies": ["plain"]}
 

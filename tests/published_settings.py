@@ -26,10 +26,35 @@ SETTINGS = (
      {"dispatcher": "deepep", "overlap": "1f1b", "act_recompute": "mla_up_proj, mlp", "tp_overlap": "0"},
      "Megatron-Bridge, scripts/performance/configs/deepseek/deepseek_v3_llm_pretrain.py: H100 with enable_deepep, "
      "set_moe_a2a_1f1b_overrides and these modules"),
-    ("ultrascale", {"cp": "1", "act_recompute": "none", "count_embedding_and_head": "1"},
+    ("ultrascale", {"cp": "1", "act_recompute": "none", "stage_layers": ""},
      "huggingface/nanotron, scripts/scaling_benchmarks.py and its configuration: no context parallelism, layers not "
-     "recomputed (recompute_layer is false by default); models/llama.py: stages are balanced with the head among the blocks"),
+     "recomputed (recompute_layer is false by default); models/base.py: stages as nanotron_stages() has them"),
 )
+
+
+def nanotron_stages(row, model):
+    """Layers of each stage, as build_model of nanotron's models/base.py shares blocks out: a stage is full once the cost up
+    to its last block is above its even share. Costs are those of models/llama.py, parameters of a layer's products and of
+    the head, which comes last."""
+    number = lambda key: int(model[key])
+    stages, hidden = int(row["pp"]), number("hidden")
+    layer = 4 * hidden * hidden + 3 * number("ffn_hidden") * hidden
+    total = number("n_layers") * layer + number("vocab") * hidden
+    split, stage = [0] * stages, 0
+    for count in range(1, number("n_layers") + 1):
+        split[stage] += 1
+        if count * layer * stages > total * (stage + 1):
+            stage += 1
+    return split
+
+
+def with_stages(rows, models):
+    """The rows, with the stages of those that nanotron ran."""
+    shapes = {model["model_id"]: model for model in models}
+    for row in rows:
+        if (row.get("group") or "").startswith("ultrascale"):
+            row["stage_layers"] = ";".join(map(str, nanotron_stages(row, shapes[row["model_id"]])))
+    return rows
 
 
 def with_settings(row):

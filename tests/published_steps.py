@@ -33,7 +33,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from published_settings import SETTINGS, with_settings
+from published_settings import SETTINGS, with_settings, with_stages
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = ("megatron", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
@@ -204,6 +204,7 @@ def main():
     args = parser.parse_args()
     rows = read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
     models = read_tables(args.models, ("model_id", "n_layers", "hidden"))
+    with_stages(rows, models)
     with_experts = {model["model_id"] for model in models if model.get("n_experts")}
     routed = {row.get("row_id") for row in rows if row["model_id"] in with_experts}
     results, left_out = [], []

@@ -1,6 +1,7 @@
 #include "sim/calibration/step_rows.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -146,6 +147,7 @@ class RowReader {
  private:
   [[nodiscard]] std::int64_t size(const char* column) const;
   [[nodiscard]] std::int64_t size_or(const char* column, std::int64_t otherwise) const;
+  [[nodiscard]] json stage_layers(const std::string& list) const;
   [[nodiscard]] std::string word(const char* column, std::initializer_list<std::string_view> allowed) const;
   void check_gpus() const;
   [[nodiscard]] nlohmann::json model() const;
@@ -276,6 +278,21 @@ json RowReader::parallel(const json& recompute) const {
   return parallel;
 }
 
+// "6;5;5;0"
+json RowReader::stage_layers(const std::string& list) const {
+  json layers = json::array();
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(';', begin), list.size());
+    int count = 0;
+    const auto [last, error] = std::from_chars(list.data() + begin, list.data() + end, count);
+    if (error != std::errc() || last != list.data() + end || count < 0)
+      throw NotThisRow{"stage_layers " + list + ", expected layers of each virtual stage, as 6;5;5;0"};
+    layers.push_back(count);
+    begin = end + 1;
+  }
+  return layers;
+}
+
 json RowReader::study(const json& recompute) const {
   const std::string precision = text("precision");
   if (!precision.empty() && precision != "bf16" && !precision.starts_with("fp8"))
@@ -297,7 +314,10 @@ json RowReader::study(const json& recompute) const {
   const json& model = study["model"];
   // More virtual stages than layers: the first embeds and the last makes the logits, each as a layer.
   const bool stated = word("count_embedding_and_head", {"", "0", "1"}) == "1";
-  if (stated || (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>()))
+  if (const std::string layers = text("stage_layers"); !layers.empty())
+    study["parallel"]["stage_layers"] = stage_layers(layers);
+  else if (stated ||
+           (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>()))
     study["parallel"]["count_embedding_and_head"] = true;
   return study;
 }

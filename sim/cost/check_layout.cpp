@@ -1,4 +1,6 @@
+#include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <string>
 
 #include "policies/base/error.h"
@@ -52,6 +54,20 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
                      " query heads of a TP rank, found " + num(p.context));
 }
 
+void check_stages(const ModelShape& m, const Layout& p, const std::string& where) {
+  if (p.stage_layers.empty()) return;
+  const std::int64_t stages = p.stage_order().blocks;
+  require_layout(std::ssize(p.stage_layers) == stages, where,
+                 ".stage_layers: expected layers of " + num(stages) +
+                     " stages (pipeline x virtual_pipeline), found " + num(std::ssize(p.stage_layers)) +
+                     " numbers");
+  const std::int64_t sum = std::accumulate(p.stage_layers.begin(), p.stage_layers.end(), std::int64_t{0});
+  require_layout(sum == m.layers, where,
+                 ".stage_layers: expected the model's " + num(m.layers) + " layers, found " + num(sum));
+  require_layout(!p.count_embedding_and_head, where,
+                 ".stage_layers: expected no count_embedding_and_head beside it, which shares layers out");
+}
+
 }  // namespace
 
 ParallelSizes parallel_sizes(const Layout& l) {
@@ -71,7 +87,8 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
                  ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
   const std::int64_t virtual_stages = std::int64_t{p.pipeline} * p.virtual_pipeline;
   const std::int64_t counted = m.layers + (p.count_embedding_and_head ? 2 : 0);
-  require_layout(virtual_stages <= counted, where,
+  check_stages(m, p, where);
+  require_layout(virtual_stages <= counted || !p.stage_layers.empty(), where,
                  ".pipeline: expected pipeline x virtual_pipeline of at most " + num(counted) + " layers" +
                      (p.count_embedding_and_head ? " with embedding and head" : "") + ", found " +
                      num(virtual_stages));

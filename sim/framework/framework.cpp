@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/shipped_files.h"
 
@@ -55,6 +56,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
                        "gradient_copy_bytes",
                        "fused_activation",
                        "logit_bytes",
+                       "loss",
                        "attention_kernel",
                        "own_kernels",
                        "exchange_sms",
@@ -78,6 +80,8 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   if (node.contains("exchange_sm_margin"))
     o.exchange_sm_margin = flag_field(node, "exchange_sm_margin", where);
   if (node.contains("fused_activation")) o.fused_activation = flag_field(node, "fused_activation", where);
+  if (node.contains("loss"))
+    o.loss = static_cast<LossKind>(choice_of(text_field(node, "loss", where), where + ".loss", kLossNames));
   if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
   const auto count = [&](const char* key, int most, int& value) {
     if (node.contains(key)) value = count_within(node, key, most, where);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "policies/base/index.h"
@@ -105,6 +106,7 @@ struct Layout {
   // the experts of a TP group's ranks are their own ("MoE parallel folding", arXiv 2504.14960).
   int expert_tensor = 0;
   bool count_embedding_and_head = false;  // as a layer each where stages get their layers (Llama 3)
+  std::vector<int> stage_layers;          // of each virtual stage, in the model's order; empty: shared evenly
   ContextComm context_comm = ContextComm::all_gather;
   int context_inner = 0;  // ranks of an all-to-all, of a nested form; 0: none given
   ContextPlacement context_placement = ContextPlacement::inner_first;

@@ -24,11 +24,12 @@ std::vector<int> split_layers(int layers, int virtual_stages) {
 }
 
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout) {
-  const int counted = layout.count_embedding_and_head ? 2 : 0;
-  std::vector<int> split = split_layers(model.layers + counted, layout.stage_order().blocks);
-  if (counted > 0) {
-    --split.front();
-    --split.back();
+  std::vector<int> split = layout.stage_layers;
+  if (split.empty()) {
+    const int counted = layout.count_embedding_and_head ? 1 : 0;  // at each end
+    split = split_layers(model.layers + 2 * counted, layout.stage_order().blocks);
+    split.front() -= counted;
+    split.back() -= counted;
   }
   if (layout.bidirectional) split.insert(split.end(), split.rbegin(), split.rend());
   return split;

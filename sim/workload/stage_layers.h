@@ -18,8 +18,9 @@ namespace equipoise {
 // more: the first also embeds and the last also makes the logits.
 std::vector<int> split_layers(int layers, int virtual_stages);
 
-// Layers of each virtual stage: the one place that says which stage has which layers. Where
-// embedding and head count as layers, the first and the last stage have one fewer, perhaps none.
+// Layers of each virtual stage: the one place that says which stage has which layers. The layout's own, or
+// shared evenly; where embedding and head count as layers, the first and the last stage then have one fewer,
+// perhaps none.
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
 
 // The head comes with the last norm. Layers stand in the order of LayerKind.

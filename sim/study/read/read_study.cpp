@@ -203,6 +203,19 @@ void read_recompute(const json& node, const std::string& where, Target& target) 
   target.recompute = kRecomputeModes[object.choice("recompute", 0, kRecomputeModeNames)];
 }
 
+std::vector<int> read_stage_layers(const json& list, JsonObject& object) {
+  const std::string expected =
+      "a list of integers in 0.." + std::to_string(keys::kMostLayers) + ", one a virtual stage";
+  if (!list.is_array() || list.empty()) object.fail("stage_layers", expected);
+  std::vector<int> layers;
+  for (const json& count : list) {
+    if (!count.is_number_integer() || count < 0 || count > keys::kMostLayers)
+      object.fail("stage_layers", expected);
+    layers.push_back(count.get<int>());
+  }
+  return layers;
+}
+
 // PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
 // the optimizer's states there.
 int default_zero(const Framework& framework, const Layout& layout) {
@@ -215,6 +228,8 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
   if (!object.has("zero")) layout.zero = default_zero(framework, layout);
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
   if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout);
+  if (const json* layers = object.find("stage_layers"))
+    layout.stage_layers = read_stage_layers(*layers, object);
   object.finish(place_of_key);
   std::int64_t gpus = 1;
   for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {

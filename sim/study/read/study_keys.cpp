@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::int64_t kMostSteps = 10'000'000;
 constexpr std::int64_t kMostDocuments = std::int64_t{1} << 32;
-constexpr std::int64_t kMostLayers = 100000;
 
 ordered_json one_required(std::initializer_list<const char*> keys) {
   ordered_json list = ordered_json::array();
@@ -193,6 +192,12 @@ ordered_json recompute_schema() {
   return definition("recompute");
 }
 
+ordered_json stage_layers_schema() {
+  return {{"type", "array"},
+          {"minItems", 1},
+          {"items", {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostLayers}}}};
+}
+
 constexpr Key<Layout> kParallelKeys[] = {
     integer<&Layout::tensor>("tensor", 1, kMostGpus,
                              "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
@@ -210,6 +215,10 @@ constexpr Key<Layout> kParallelKeys[] = {
         "Embedding and head count as a layer each where the stages get their layers")
         .acting("with a pipeline", acts::has_pipeline)
         .noting(note_count_embedding),
+    other<Layout>("stage_layers", stage_layers_schema,
+                  "Layers of each virtual stage, in the model's order; shared evenly by default, the middle "
+                  "stages first")
+        .acting("with a pipeline", acts::has_pipeline),
     choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V")
         .acting("with parallel.context or data above 1", acts::has_replicas),
     integer<&Layout::context_inner>(
@@ -221,9 +230,9 @@ constexpr Key<Layout> kParallelKeys[] = {
         "context_placement", kContextPlacementNames,
         "Which CP ranks are neighbours: those of an all-to-all, or those of the ring or gather")
         .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
-    integer<&Layout::block>(
-        "block", 1, kLongestSize,
-        "Tokens of the packed sequence whose K and V are sent to all ranks with a query that sees one of them")
+    integer<&Layout::block>("block", 1, kLongestSize,
+                            "Tokens of the packed sequence whose K and V are sent to all ranks with a query "
+                            "that sees one of them")
         .acting("with parallel.context_comm group-cast", acts::casts),
     integer<&Layout::cast_stages>(
         "cast_stages", 1, kMostCastStages,

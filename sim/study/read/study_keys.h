@@ -119,6 +119,8 @@ namespace keys {
 
 using nlohmann::ordered_json;
 
+inline constexpr std::int64_t kMostLayers = 100000;  // of a model
+
 template <class Member>
 struct MemberOf;
 template <class Held, class Struct>

@@ -199,6 +199,12 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: model.gated_ffn: expected true or false, found 1"},
       {"/parallel/count_embedding_and_head", 2,
        "study.json: parallel.count_embedding_and_head: expected true or false, found 2"},
+      {"/parallel/stage_layers", json::array(),
+       "study.json: parallel.stage_layers: expected a list of integers in 0..100000, one a virtual stage, "
+       "found []"},
+      {"/parallel/stage_layers", json{6, -1},
+       "study.json: parallel.stage_layers: expected a list of integers in 0..100000, one a virtual stage, "
+       "found [6,-1]"},
       {"/parallel/tensor", 5,
        "study.json: parallel.tensor: expected a divisor of the model's 12 heads, found 5"},
       {"/parallel/tensor", 0, "study.json: parallel.tensor: expected an integer in 1..4194304, found 0"},

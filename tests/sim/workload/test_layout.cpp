@@ -236,6 +236,37 @@ TEST_CASE("Embedding and head count as a layer each: Llama 3 405B has 7, 8, ... 
   CHECK(layers_of_stages(model, layout) == std::vector<int>{126});
 }
 
+TEST_CASE(
+    "Stages get the layers that the layout gives them, the last perhaps none; each virtual stage one "
+    "number") {
+  const ModelShape& model = builtin_model("llama3.1-8b");
+  Layout layout;
+  layout.pipeline = 4;
+  layout.stage_layers = {12, 10, 10, 0};
+  CHECK(refusal(model, layout) == "");
+  CHECK(layers_of_stages(model, layout) == layout.stage_layers);
+  CHECK(first_layers(model, layout) == std::vector<int>{0, 12, 22, 32});
+  const std::vector<StageLayers> stages = stage_layers(model, layout);
+  CHECK(stages.front().count[at(LayerKind::dense)] == 12);
+  CHECK(stages.back().count[at(LayerKind::dense)] == 0);
+  layout.bidirectional = true;  // the copies in the other order
+  CHECK(layers_of_stages(model, layout) == std::vector<int>{12, 10, 10, 0, 0, 10, 10, 12});
+  layout.bidirectional = false;
+  layout.virtual_pipeline = 2;
+  CHECK(refusal(model, layout) ==
+        "study.json: parallel.stage_layers: expected layers of 8 stages (pipeline x virtual_pipeline), found "
+        "4 numbers");
+  layout.virtual_pipeline = 1;
+  layout.stage_layers = {12, 10, 10, 1};
+  CHECK(refusal(model, layout) ==
+        "study.json: parallel.stage_layers: expected the model's 32 layers, found 33");
+  layout.stage_layers = {12, 10, 10, 0};
+  layout.count_embedding_and_head = true;
+  CHECK(refusal(model, layout) ==
+        "study.json: parallel.stage_layers: expected no count_embedding_and_head beside it, which shares "
+        "layers out");
+}
+
 TEST_CASE("A ring of context-parallel ranks is refused for a model with sliding windows") {
   ModelShape model = builtin_model("llama3.1-8b");
   model.sliding_window = 4096;
