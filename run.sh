@@ -5,12 +5,13 @@
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
 #   ./run.sh measured RUNS.json | --distca FOLDER                  measured steps with known lengths beside simulated ones
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
+#   ./run.sh pictures                                           the pictures of pages that the docs show
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -105,6 +106,12 @@ case "${1:-}" in
     install_missing
     build release equipoise
     PYTHONPATH=sim/python python3 -m "$@"
+    ;;
+  pictures)
+    shift
+    install_missing chromium
+    build release equipoise
+    python3 sim/report/html/pictures.py "$@"
     ;;
   wheel)
     install_missing
