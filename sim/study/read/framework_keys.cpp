@@ -23,7 +23,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "benchmarks that time forward and backward (its memory stays)"),
     flag<&FrameworkOptions::keep_gathered_kv>(
         "keep_gathered_kv",
-        "context_comm all-gather and group-cast: the K and V that a forward gathered are kept for its backward, which then "
+        "context_comm all-gather and group-cast: the K and V that a forward gathered are kept for its "
+        "backward, which then "
         "gathers nothing; false by default, as keeping them takes a group's whole context on every rank")
         .acting("with all-gather or group-cast context parallelism", acts::gathers_keys),
     integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
@@ -74,8 +75,9 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "profile whose host was measured, else the preset's"),
     choice<&FrameworkOptions::host, &HostOptions::graphs>(
         "graphs", kGraphsNames,
-        "What runs from CUDA graphs and so takes the host one launch: nothing, a layer's attention with its "
-        "norm and projections, each pass of a layer, or everything. None by default"),
+        "What runs from CUDA graphs and so takes the host one launch, none by default; none: nothing; "
+        "attention: a layer's attention with its norm and projections; layer: each pass of a layer; full: "
+        "everything"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
@@ -126,15 +128,15 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         .acting("with a model that has experts", acts::has_experts),
     choice<&FrameworkOptions::expert_overlap>(
         "expert_overlap", kExpertOverlapNames,
-        "What hides the exchanges of expert parallelism: nothing; the shared expert (Megatron-LM's "
-        "moe_shared_expert_overlap); nothing, by DeepEP's kernels; another micro-batch's forward or backward "
-        "(DualPipe, Megatron-LM's overlap_moe_expert_parallel_comm)")
+        "What hides the exchanges of expert parallelism; none: nothing; shared-expert: the shared expert "
+        "(Megatron-LM's moe_shared_expert_overlap); deepep: nothing, by DeepEP's kernels; dualpipe: another "
+        "micro-batch's forward or backward (DualPipe, Megatron-LM's overlap_moe_expert_parallel_comm)")
         .acting("with parallel.expert above 1", acts::exchanges_experts)
         .noting(note_expert_overlap),
     choice<&FrameworkOptions::expert_dispatcher>(
         "expert_dispatcher", kExpertDispatcherNames,
-        "What moves token copies to their experts: NCCL's all-to-all, or DeepEP, which crosses the network "
-        "once for each node and token")
+        "What moves token copies to their experts; alltoall: NCCL's all-to-all; deepep: DeepEP, which "
+        "crosses the network once for each node and token")
         .acting("with parallel.expert above 1", acts::exchanges_experts),
     integer<&FrameworkOptions::expert_nodes>(
         "expert_nodes", 0, 1 << 20,
