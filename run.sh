@@ -61,7 +61,7 @@ install_module() {
   echo "building the Python module, log in build/venv.log" >&2
   mkdir -p build
   # By the name that CMake calls the compiler: ccache then has the program's objects.
-  { make_venv && CC=${CC:-cc} CXX=${CXX:-c++} build/venv/bin/pip install --constraint tests/python/constraints.txt '.[notebooks,executors]'; } \
+  { make_venv && CC=${CC:-cc} CXX=${CXX:-c++} build/venv/bin/pip install --constraint tests/python/constraints.txt '.[notebooks,executors,types]'; } \
     >build/venv.log 2>&1 || {
     build/venv/bin/pip uninstall --yes equipoise >>build/venv.log 2>&1 || true # an older one is not what is tested
     echo "no Python module (build/venv.log says why): its tests are skipped" >&2

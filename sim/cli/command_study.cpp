@@ -383,10 +383,13 @@ class Sweep {
     std::size_t finished = 0, mine = 0;
     for (std::size_t i = 0; i < cases_.size(); ++i) mine += share_.has(i) ? 1 : 0;
     TimeLeft left;
+    std::string time;  // as it was last said
     try {
       for (std::size_t i = 0; i < cases_.size(); ++i) {
         if (!share_.has(i)) continue;
-        const std::string time = left.text(static_cast<double>(finished) / static_cast<double>(mine));
+        if (std::string text = left.text(static_cast<double>(finished) / static_cast<double>(mine));
+            !text.empty())
+          time = std::move(text);
         const std::string place = "case " + std::to_string(finished + 1) + " of " + std::to_string(mine) +
                                   (time.empty() ? ", " : ", " + time + ", ");
         naming(cases_[i].name, [&] {
