@@ -5,12 +5,13 @@
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
 #   ./run.sh measured RUNS.json | --distca FOLDER                  measured steps with known lengths beside simulated ones
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
+#   ./run.sh pictures                                           the pictures of pages that the docs show
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -60,7 +61,7 @@ install_module() {
   echo "building the Python module, log in build/venv.log" >&2
   mkdir -p build
   # By the name that CMake calls the compiler: ccache then has the program's objects.
-  { make_venv && CC=${CC:-cc} CXX=${CXX:-c++} build/venv/bin/pip install --constraint tests/python/constraints.txt '.[notebooks,executors]'; } \
+  { make_venv && CC=${CC:-cc} CXX=${CXX:-c++} build/venv/bin/pip install --constraint tests/python/constraints.txt '.[notebooks,executors,types]'; } \
     >build/venv.log 2>&1 || {
     build/venv/bin/pip uninstall --yes equipoise >>build/venv.log 2>&1 || true # an older one is not what is tested
     echo "no Python module (build/venv.log says why): its tests are skipped" >&2
@@ -105,6 +106,12 @@ case "${1:-}" in
     install_missing
     build release equipoise
     PYTHONPATH=sim/python python3 -m "$@"
+    ;;
+  pictures)
+    shift
+    install_missing chromium
+    build release equipoise
+    python3 sim/report/html/pictures.py "$@"
     ;;
   wheel)
     install_missing

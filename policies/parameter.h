@@ -146,7 +146,9 @@ constexpr auto join(const Key (&... lists)[Sizes]) {
 inline constexpr PackParameter kMicroBatches = parameter::integer<&PackOptions::micro_batches>(
     "micro_batches", 1, 1 << 24, "Micro-batches of a step over all lanes");
 inline constexpr PackParameter kOversize = parameter::choice<&PackOptions::oversize>(
-    "oversize", kOversizeNames, "What happens to a document above the policy's limit");
+    "oversize", kOversizeNames,
+    "What happens to a document above the policy's limit; error: the row is refused; drop: it is left out; "
+    "truncate: the tokens above are; split: it is cut into documents of the limit");
 inline constexpr PackParameter kSeed =
     parameter::integer<&PackOptions::seed>("seed", 0, INT64_MAX, "Of shuffles");
 inline constexpr PackParameter kShuffle =
@@ -157,8 +159,8 @@ inline constexpr PackParameter kMaxTokens = parameter::integer<&PackOptions::max
 // Of packing and of sharding. More memory is never slower where the fastest size is taken, and may be where
 // the largest is: documents then stay whole on one rank while the others wait.
 inline constexpr std::string_view kBucketSizeHelp =
-    "tokens of a CP rank; best (default of gds, skrull, round-robin): the fastest up to what memory allows; "
-    "memory: all that it allows, the paper's rule";
+    "tokens of a CP rank; best (default of gds, skrull, skrull-solver, round-robin): the fastest up to what "
+    "memory allows; memory: all that it allows, the paper's rule";
 inline constexpr std::string_view kBucketSizeWords[] = {"best", "memory"};
 inline constexpr std::string_view kRollbackHelp = "false distributes the document at hand instead";
 constexpr PackParameter bucket_size_parameter() {
@@ -184,7 +186,10 @@ inline constexpr PackParameter kStrictKeep = parameter::flag<&PackOptions::stric
 
 // What make_plan does around any policy.
 inline constexpr PackParameter kOfEveryPolicy[] = {
-    parameter::choice<&PackOptions::order>("order", kOrderNames, "Of the micro-batches in a lane"),
+    parameter::choice<&PackOptions::order>(
+        "order", kOrderNames,
+        "Of the micro-batches in a lane; as-packed: as the policy has them; "
+        "descending: most work first; bell: the most work in the middle"),
     parameter::flag<&PackOptions::verify>("verify", "Check the finished plan")};
 
 }  // namespace equipoise

@@ -30,7 +30,7 @@ inline constexpr PackParameter kPackLength = parameter::integer<&PackLengthOptio
     "pack_length", 1, kLongestSize, "Tokens of a pack; the window by default");
 inline constexpr PackParameter kPackOrder = parameter::choice<&PackLengthOptions::pack_order>(
     "pack_order", kPackOrderNames,
-    "finished packs are shuffled once before iterations are cut, or stay as created");
+    "of finished packs before iterations are cut; shuffled: drawn once; created: as they were made");
 
 // N: micro-batches of a step over all lanes.
 std::int64_t micro_batches_of_step(const PackOptions& options);

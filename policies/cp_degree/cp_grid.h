@@ -25,7 +25,9 @@ struct CpGridOptions {
 inline constexpr PackParameter kTokensPerRank = parameter::integer<&CpGridOptions::tokens_per_rank>(
     "tokens_per_rank", 1, kLongestSize, "what a rank holds");
 inline constexpr PackParameter kGroupDegrees[] = {
-    parameter::choice<&CpGridOptions::degrees>("degrees", kDegreesNames, "CP degrees that a group may have"),
+    parameter::choice<&CpGridOptions::degrees>(
+        "degrees", kDegreesNames,
+        "CP degrees that a group may have; powers-of-two: 1, 2, 4 and so on; any: every number"),
     parameter::integer<&CpGridOptions::min_degree>("min_degree", 1, 1 << 20, "least CP degree of a group"),
     parameter::integer<&CpGridOptions::align>("align", 1, 1 << 16,
                                               "micro-batches of a group come in multiples of it, the last "

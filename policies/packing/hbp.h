@@ -61,8 +61,10 @@ inline constexpr PackParameter kHbp[] = {
     parameter::integer<&HbpOptions::curriculum_steps>("curriculum_steps", 0, 1 << 30,
                                                       "first iterations, from the shortest group"),
     balance_parameter(),
-    parameter::choice<&HbpOptions::selection>("selection", kGroupSelectionNames,
-                                              "groups by the time of whole plans, or by Algorithm 1 alone")};
+    parameter::choice<&HbpOptions::selection>(
+        "selection", kGroupSelectionNames,
+        "of groups; simulated: by the time of whole plans; algorithm-1: by "
+        "the paper's Algorithm 1 alone")};
 
 Plan plan_hbp(const PackingProblem& problem);
 

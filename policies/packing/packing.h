@@ -92,7 +92,7 @@ inline constexpr PackParameter kSequenceSlices[] = {
         "slices", 1, 1024, "slices of a step's longest document; shorter ones get as many of that size"),
     parameter::choice<&SequenceSlicesOptions::slice_by>(
         "slice_by", kSliceByNames,
-        "slices of equal work by `cost` (Seq1F1B), or of equal tokens (SlimPipe)")};
+        "what slices have equal; work: their work by `cost` (Seq1F1B); tokens: their tokens (SlimPipe)")};
 
 Plan plan_sequence_slices(const PackingProblem& problem);
 
@@ -136,7 +136,11 @@ constexpr PackParameter max_delay_parameter() {
 }
 inline constexpr PackParameter kEquipoise[] = {
     parameter::choice<&EquipoiseOptions::start>(
-        "start", kStartNames, "whose steps are packed anew; the one that ends fastest by default"),
+        "start", kStartNames,
+        "whose steps are packed anew, best by default; best: those of the one "
+        "that ends fastest; plain: windows as they came; fixed-greedy: "
+        "those of fixed-greedy; lpt: of lpt; karmarkar-karp: of "
+        "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow"),
     parameter::integer<&EquipoiseOptions::moves>("moves", 0, 1'000'000'000,
                                                  "moves tried for a global batch, 0.3 to 1 us each"),
     max_delay_parameter(),

@@ -23,7 +23,7 @@ struct RoundRobinOptions {
 };
 inline constexpr PackParameter kRoundRobin[] = {parameter::choice<&RoundRobinOptions::placement_order>(
     "placement_order", kPlacementOrderNames,
-    "documents of a micro-batch as gds grouped them (ascending) or as they arrived")};
+    "of the documents of a micro-batch; as-grouped: as gds grouped them, ascending; arrival: as they came")};
 
 Plan plan_gds(const PackingProblem& problem);          // micro-batches only
 Plan plan_skrull(const PackingProblem& problem);       // + DACP placements

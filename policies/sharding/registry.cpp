@@ -14,9 +14,13 @@ namespace {
 using namespace parameter;
 
 constexpr ShardParameter kPad = choice<&ShardOptions::pad>(
-    "pad", kPadNames, "what happens to a length that 2 x CP does not divide; tail by default");
+    "pad", kPadNames,
+    "what happens to a length that 2 x CP does not divide, tail by default; error: the row is refused; tail: "
+    "it is padded at its end");
 constexpr ShardParameter kRemainder = choice<&ShardOptions::remainder>(
-    "remainder", kRemainderNames, "where the tokens go that 2 x CP does not divide");
+    "remainder", kRemainderNames,
+    "where the tokens go that 2 x CP does not divide; slots: to chunks in turn, over all documents; tail: to "
+    "ranks one by one; pad: each document is filled up, and the padding counted");
 
 constexpr ShardParameter kPerSequence[] = {kPad};
 constexpr ShardParameter kPerDocument[] = {kRemainder};

@@ -30,8 +30,10 @@ inline constexpr PackParameter node_limit_parameter() {
   return nodes;
 }
 inline constexpr PackParameter kSolver[] = {
-    parameter::choice<&SolverOptions::solver>("solver", kMilpSolverNames,
-                                              "auto (CBC if it is there, else HiGHS) by default"),
+    parameter::choice<&SolverOptions::solver>(
+        "solver", kMilpSolverNames,
+        "which one, auto by default; auto: CBC if it is there, else HiGHS; "
+        "cbc: CBC; highs: HiGHS"),
     parameter::number<&SolverOptions::time_limit_seconds>("time_limit", 0.001, 1e6, "seconds a step"),
     node_limit_parameter()};
 

@@ -227,6 +227,26 @@ Entry entry_of_key(const std::string& kind, const std::string& name, const nlohm
   return {kind, name, schema["description"], values_text(schema), default_text(schema), unit_of(name)};
 }
 
+// The words that a key may be, or that its items may.
+std::vector<std::string> words_of(const nlohmann::ordered_json& schema) {
+  if (schema.contains("enum")) return schema["enum"].get<std::vector<std::string>>();
+  if (schema.contains("items")) return words_of(schema["items"]);
+  std::vector<std::string> words;
+  if (schema.contains("anyOf"))
+    for (const nlohmann::ordered_json& form : schema["anyOf"])
+      for (std::string& word : words_of(form)) words.push_back(std::move(word));
+  return words;
+}
+
+// What a key's help says of one of its words: the clause "; word: meaning". Every word has one (test_cli.py).
+std::string meaning_of(const std::string& word, const std::string& help) {
+  const std::string clauses = "; " + help, begin = "; " + word + ": ";
+  const std::size_t at = clauses.find(begin);
+  if (at == std::string::npos) return "";
+  const std::size_t from = at + begin.size();
+  return clauses.substr(from, clauses.find("; ", from) - from);
+}
+
 // What a study takes for a policy where its file is silent.
 std::string taken_by(const Policy& policy) {
   return std::string("packs ") + (policy.batches == BatchKind::windows ? "windows" : "whole documents") +
@@ -243,6 +263,8 @@ std::vector<Entry> entries() {
     for (std::size_t brackets = plain.find("[]"); brackets != std::string::npos; brackets = plain.find("[]"))
       plain.erase(brackets, 2);
     all.back().words = {plain, plain.substr(plain.rfind('.') + 1)};
+    for (const std::string& word : words_of(schema))
+      all.push_back({"value of " + path, word, meaning_of(word, schema["description"])});
   });
   for (const ResultColumn& column : result_columns()) {
     Entry entry{"column of a result", std::string(column.key.empty() ? column.title : column.key),
@@ -332,7 +354,9 @@ std::string kinds_text(const std::vector<Entry>& all) {
   table.align_left(2);
   std::vector<std::string> kinds;
   const auto kind_of = [](const Entry& e) {
-    return e.kind.starts_with("option of ") ? std::string("option of a policy") : e.kind;
+    return e.kind.starts_with("option of ")  ? std::string("option of a policy")
+           : e.kind.starts_with("value of ") ? std::string("value of a key")
+                                             : e.kind;
   };
   for (const Entry& entry : all)
     if (std::find(kinds.begin(), kinds.end(), kind_of(entry)) == kinds.end()) kinds.push_back(kind_of(entry));

@@ -273,9 +273,11 @@ bool print_verified(const std::vector<Check>& checks, const StudyOptions& option
   return failed == 0;
 }
 
-// Runs the case and writes its folder. `verified`: false once a check of --verify fails.
+// Runs the case and writes its folder. `verified`: false once a check of --verify fails; `place`: of the case
+// among others, for who waits.
 StudyResult run_case(const Case& c, const std::string& folder_of_all, const StudyOptions& options,
-                     RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log, bool& verified) {
+                     RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log, bool& verified,
+                     const std::string& place = "") {
   std::optional<StagedFolder> folder;
   if (!folder_of_all.empty()) {
     folder.emplace(std::filesystem::path(folder_of_all) / folder_of_case(c.name), "--out");
@@ -285,10 +287,15 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
     const ProgressLine progress(log, !options.quiet);
     std::string row;
     std::optional<TimeLeft> left;
+    TimeLeft left_of_rows;
+    std::size_t begun = 0;
     run.progress = [&](const std::string& label) {
-      row = (c.name.empty() ? "" : c.name + ": ") + label;
+      const std::size_t rows = c.study.policies.size();
+      const std::string time = left_of_rows.text(static_cast<double>(begun) / static_cast<double>(rows));
+      row = place + (c.name.empty() ? "" : c.name + ": ") + label + ", row " + std::to_string(++begun) +
+            " of " + std::to_string(rows);
       left.emplace();
-      progress.show(row);
+      progress.show(row + (time.empty() ? "" : ": " + time));
     };
     run.progress_of_row = [&](double share) {
       if (const std::string text = left->text(share); !text.empty()) progress.show(row + ": " + text);
@@ -375,11 +382,18 @@ class Sweep {
   int run(const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log) {
     std::size_t finished = 0, mine = 0;
     for (std::size_t i = 0; i < cases_.size(); ++i) mine += share_.has(i) ? 1 : 0;
+    TimeLeft left;
+    std::string time;  // as it was last said
     try {
       for (std::size_t i = 0; i < cases_.size(); ++i) {
         if (!share_.has(i)) continue;
+        if (std::string text = left.text(static_cast<double>(finished) / static_cast<double>(mine));
+            !text.empty())
+          time = std::move(text);
+        const std::string place = "case " + std::to_string(finished + 1) + " of " + std::to_string(mine) +
+                                  (time.empty() ? ", " : ", " + time + ", ");
         naming(cases_[i].name, [&] {
-          finish(i, options, run, limit, log);
+          finish(i, place, options, run, limit, log);
           return 0;
         });
         ++finished;
@@ -402,11 +416,11 @@ class Sweep {
   }
 
  private:
-  void finish(std::size_t i, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
-              std::ostream& log) {
+  void finish(std::size_t i, const std::string& place, const StudyOptions& options, RunStudyOptions& run,
+              const MemoryLimit& limit, std::ostream& log) {
     if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return add(*known);
     const Case& c = cases_[i];
-    const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_);
+    const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
     network_notes_.insert(result.network_note);
     const CaseText text = case_text(c.name, c.study, result,
                                     case_of_page(c.assignments, folder_of_case(c.name), c.study, result));

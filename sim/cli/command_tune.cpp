@@ -169,7 +169,7 @@ void write_results(const std::string& folder, const TuneReport& report) {
     std::filesystem::remove(best, ignored);  // of an earlier search
     return;
   }
-  write_file_atomically(best, candidate_json(report.candidates, report.ranking.front().point).dump(2) + "\n");
+  write_file_atomically(best, best_json(report.candidates, report.ranking.front().point).dump(2) + "\n");
 }
 
 void print(const TuneReport& report, Format format, std::ostream& out) {

@@ -1,6 +1,7 @@
 #include "sim/report/study_html.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -184,7 +185,13 @@ std::string heading_text(const Study& study, const StudyResult& result) {
 
 // What stands in the file itself, without scripts: the verdict and the table that the program prints.
 std::string content_of(const Study& study, const StudyResult& result) {
-  const std::vector<std::string> verdict = verdict_of(study, result);
+  std::vector<std::string> verdict = verdict_of(study, result);
+  // The headline is its first clause; how sure it is stands below it.
+  if (const std::size_t cut = verdict.front().find("; "); cut != std::string::npos) {
+    verdict.insert(verdict.begin() + 1, verdict.front().substr(cut + 2));
+    verdict[1].front() = static_cast<char>(std::toupper(static_cast<unsigned char>(verdict[1].front())));
+    verdict.front().replace(cut, std::string::npos, ".");
+  }
   std::string text = "<section id=\"verdict\">\n<p class=\"kicker\">" + escaped(study.name) + "</p>\n<h1>" +
                      escaped(verdict.front()) + "</h1>\n";
   for (std::size_t i = 1; i < verdict.size(); ++i) text += html_paragraph(verdict[i], "lead");
@@ -241,7 +248,8 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
                     {"speedup_low", value(m.speedup_low)},
                     {"speedup_high", value(m.speedup_high)},
                     {"step_seconds", value(m.step_seconds)},
-                    {"peak_memory_bytes", value(m.peak_memory_bytes)}});
+                    {"peak_memory_bytes", value(m.peak_memory_bytes)},
+                    {"beyond_samples", rounded(beyond_samples_share(row), 4)}});
   }
   const PolicyResult* winner = winner_of(result);
   return {{"study", study.name},

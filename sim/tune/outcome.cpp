@@ -270,7 +270,9 @@ std::string proof_text(const SearchResult& found) {
 
 std::string reasons_text(const SearchResult& found) {
   std::string text = "No candidate runs.\n";
-  if (!found.too_large_example.empty()) text += "States too large: " + found.too_large_example + ".\n";
+  const auto too_large = std::find_if(found.too_large_layouts.begin(), found.too_large_layouts.end(),
+                                      [](const std::string& why) { return !why.empty(); });
+  if (too_large != found.too_large_layouts.end()) text += "States too large: " + *too_large + ".\n";
   for (const Outcome outcome : {Outcome::oom, Outcome::unplaceable, Outcome::refused, Outcome::late})
     if (const std::string reason = example_of(found, outcome); !reason.empty())
       text += std::string(kOutcomeNames[at(outcome)]) + ", for example: " + reason + ".\n";
@@ -360,6 +362,8 @@ json tried_json(const Tried& tried) {
                {"seconds_per_token",
                 tried.trial.seconds_per_token > 0 ? json(tried.trial.seconds_per_token) : json(nullptr)},
                {"steps", tried.trial.steps}};
+  if (tried.trial.token_delay) node["token_delay_mean"] = *tried.trial.token_delay;
+  if (tried.trial.peak_bytes > 0) node["peak_memory_bytes"] = tried.trial.peak_bytes;
   if (!tried.trial.reason.empty()) node["reason"] = tried.trial.reason;
   return node;
 }

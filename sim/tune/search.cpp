@@ -192,12 +192,13 @@ void Search::look_at_layouts() {
     end_if_stopped(options_.run);
     facts_[i] = facts_of(i);
   });
+  result_.too_large_layouts.resize(layouts);
   for (std::size_t i = 0; i < layouts; ++i) {
     if (facts_[i].too_large.empty()) {
       order_.push_back(static_cast<std::uint32_t>(i));
       continue;
     }
-    if (result_.too_large_example.empty()) result_.too_large_example = facts_[i].too_large;
+    result_.too_large_layouts[i] = facts_[i].too_large;
     result_.too_large += static_cast<std::int64_t>(candidates_.rows.size());
   }
   std::stable_sort(order_.begin(), order_.end(),

@@ -61,7 +61,7 @@ struct SearchResult {
   std::int64_t bounded = 0;          // candidates that bounds alone prove slower
   std::int64_t left = 0;             // not reached within the budget, or another's share
   std::int64_t ran = 0;              // of `tried`: simulated here, found in no journal
-  std::string too_large_example;
+  std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty where they do
   bool interrupted = false;
 
   [[nodiscard]] bool complete() const { return left == 0 && !interrupted; }

@@ -505,4 +505,36 @@ Study candidate_study(const Candidates& candidates, Point point, const std::stri
   return parse_case(candidate_json(candidates, point), name);
 }
 
+namespace {
+
+// What an entry of `policies` asks for, however it is written and called.
+json bare_entry(json entry) {
+  if (entry.is_string()) entry = {{"name", entry}};
+  entry.erase("label");
+  entry.erase("published");
+  return entry;
+}
+
+}  // namespace
+
+json best_json(const Candidates& candidates, Point point) {
+  json file = candidate_json(candidates, point);
+  json winner = file["policies"].front(), baseline;
+  const Study own = parse_case(candidates.study, "best.json");
+  json rows = json::array();
+  for (std::size_t i = 0; i < own.policies.size(); ++i) {
+    json row = bare_entry(candidates.study["policies"][i]);
+    const std::string& label = own.policies[i].label;
+    if (row.contains("file") || row == bare_entry(winner)) continue;
+    if (label == winner["label"]) winner["label"] = label + " (found)";
+    row["label"] = label;
+    rows.push_back(std::move(row));
+    if (label == own.baseline) baseline = label;
+  }
+  file["baseline"] = baseline.is_null() ? winner["label"] : baseline;
+  rows.push_back(std::move(winner));
+  file["policies"] = std::move(rows);
+  return file;
+}
+
 }  // namespace equipoise

@@ -101,4 +101,9 @@ Candidates candidates_of(const Space& space, const nlohmann::json& study, std::i
 nlohmann::json candidate_json(const Candidates& candidates, Point point);
 Study candidate_study(const Candidates& candidates, Point point, const std::string& name);
 
+// best.json: the candidate on its layout, and before it the study's own rows there with the study's baseline,
+// so that `study best.json` compares them. A row that the candidate is, or that fits no other layout, is not
+// repeated; where the baseline is such a row, the candidate is the baseline.
+nlohmann::json best_json(const Candidates& candidates, Point point);
+
 }  // namespace equipoise

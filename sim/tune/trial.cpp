@@ -38,6 +38,8 @@ double tokens_of(const Step& step) {
 void end_early(Trial& trial) {
   const double first = trial.least.front(), last = trial.least.back();
   trial.outcome = Outcome::slower;
+  trial.token_delay.reset();
+  trial.peak_bytes = 0;
   trial.seconds_per_token = last;
   trial.steps = static_cast<int>(trial.least.size()) - 1;
   trial.expected = trial.steps > 0 ? first + (last - first) * trial.planned / trial.steps : last;
@@ -84,6 +86,7 @@ Trial simulate_until_slower(const StudyRow& row, const Plan& plan, const ShardRu
       trial.reason = "step " + std::to_string(i) + " does not fit into memory";
       return trial;
     }
+    trial.peak_bytes = std::max(trial.peak_bytes, result.work.peak.parts.total());
     seconds += to_seconds(result.times.makespan);
     rest -= least[i];
   }
@@ -189,7 +192,12 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
   if (std::string late = lateness(row.documents, packed->plan, limits); !late.empty())
     return ended(Outcome::late, std::move(late));
   row.workload = packed->workload;
-  return simulate_candidate(row, packed->plan, options, limits.seconds_per_token);
+  Trial trial = simulate_candidate(row, packed->plan, options, limits.seconds_per_token);
+  if (trial.outcome == Outcome::ok)
+    trial.token_delay = plan_metrics(row.documents.batches, packed->plan).token_delay_mean;
+  else
+    trial.peak_bytes = 0;
+  return trial;
 }
 
 }  // namespace
@@ -293,6 +301,8 @@ json line_of(std::size_t n, Point point, const Trial& trial) {
   if (trial.limit < std::numeric_limits<double>::infinity()) line["limit"] = trial.limit;
   if (!trial.least.empty()) line["least"] = trial.least;
   if (!trial.reason.empty()) line["reason"] = trial.reason;
+  if (trial.token_delay) line["token_delay"] = *trial.token_delay;
+  if (trial.peak_bytes > 0) line["peak_bytes"] = trial.peak_bytes;
   return line;
 }
 
@@ -305,6 +315,8 @@ Trial trial_of(const json& line, const std::string& where) {
   trial.steps = line.at("steps").get<int>();
   trial.planned = line.at("planned").get<int>();
   trial.reason = line.value("reason", "");
+  if (line.contains("token_delay")) trial.token_delay = line["token_delay"].get<double>();
+  trial.peak_bytes = line.value("peak_bytes", 0.0);
   if (line.contains("limit")) trial.limit = line["limit"].get<double>();
   if (line.contains("least")) trial.least = line["least"].get<std::vector<double>>();
   return trial;

@@ -40,6 +40,9 @@ struct Trial {
   int steps = 0;        // simulated
   int planned = 0;      // steps of its plan
   std::string reason;   // why it did not run; empty for ok and slower
+  // ok: iterations that a token waits on the mean, as metrics have it, and the most that a GPU holds.
+  std::optional<double> token_delay;
+  double peak_bytes = 0;
   // What it was held against, and seconds per token that were known to be needed before each step: of a
   // candidate that ended early, the last is above the limit. Empty where two sharding rules were tried.
   double limit = std::numeric_limits<double>::infinity();
@@ -114,7 +117,7 @@ std::string plan_key(const std::string& alike, const RunModels& models, const Po
 // What a search has tried, in a file that survives being killed: a line a candidate, in the order of the
 // search. A search that is resumed reads its results instead of trying again, and comes to the same end.
 inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
-inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/2", "equipoise tune", "search",
+inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/3", "equipoise tune", "search",
                                                  "study, space or options"};
 
 struct JournalText {

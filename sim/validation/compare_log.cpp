@@ -45,7 +45,9 @@ class Comparison {
     out.notes = log_.notes;
     for (const SimulatedPolicy& policy : policies_) {
       if (!in_log(policy)) {
-        out.notes.push_back(policy.label + " is not in " + log_.name + " and not compared");
+        out.notes.push_back(
+            policy.label + " is not in " + log_.name +
+            " and not compared: call the log's rows as the study does, or leave it out by --policy");
         continue;
       }
       out.policies.push_back(pair_steps(policy, out.notes));
@@ -132,11 +134,12 @@ class Comparison {
     if (out.steps.empty() && !policy.steps.empty()) {
       out.steps.push_back(mean_of(policy, 0, static_cast<std::int64_t>(policy.steps.size())));
       out.steps.back().measured_seconds = std::move(elsewhere);
-      notes.push_back(policy.label + ": the log has none of the " + last +
-                      " simulated steps: its median is compared with their mean");
+      notes.push_back(
+          policy.label + ": the log has none of the " + last +
+          " simulated steps: its median is compared with their mean; more of batch.steps simulate its own");
     } else if (!elsewhere.empty()) {
       notes.push_back(policy.label + ": " + std::to_string(elsewhere.size()) + " entries beyond the " + last +
-                      " simulated steps are left out");
+                      " simulated steps are left out: more of batch.steps simulate them");
     }
     check_unit(out);
     return out;
@@ -163,7 +166,9 @@ class Comparison {
     }
     for (auto& [key, pair] : pairs) out.ops.push_back(std::move(pair));
     if (left_out)
-      out.notes.push_back(policy.label + ": op times of steps without simulated ops are left out");
+      out.notes.push_back(
+          policy.label +
+          ": op times of steps without simulated ops are left out: more of batch.steps simulate them");
   }
 
   const MeasuredLog& log_;

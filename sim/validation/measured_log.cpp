@@ -75,7 +75,9 @@ MeasuredLog read_csv(std::string_view text, const std::string& name) {
   for (const std::string& column : table.header())
     if (std::find(kColumns.begin(), kColumns.end(), column) == kColumns.end())
       unused.push_back(printable(column));
-  if (!unused.empty()) log.notes.push_back(name + ": columns that are not used: " + joined(unused));
+  if (!unused.empty())
+    log.notes.push_back(name + ": columns that are not used: " + joined(unused) +
+                        "; those that are: " + joined(kColumns));
   return log;
 }
 
@@ -158,7 +160,7 @@ MeasuredLog read_megatron(std::string_view text, const std::string& name) {
     log.steps.push_back({"", last.iteration - count, count, last.seconds, 0});
     log.notes.push_back(name + ": only the last of " + std::to_string(entries.size()) +
                         " entries is used; all have warm-up in them (the first " + std::to_string(kWarmUp) +
-                        " iterations)");
+                        " iterations): log more often, or run longer");
   } else if (left_out > 0) {
     log.notes.push_back(name + ": " + std::to_string(left_out) + " of " + std::to_string(entries.size()) +
                         " entries are left out as warm-up (the first " + std::to_string(kWarmUp) +

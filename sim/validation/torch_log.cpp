@@ -109,9 +109,12 @@ class TraceReader {
     for (const auto& [key, seconds] : sums)
       if (seconds > 0) log.ops.push_back({"", key.first, std::string(key.second), seconds});
     if (outside > 0)
-      log.notes.push_back(name_ + ": " + std::to_string(outside) +
-                          " kernels outside of any step are left out");
-    if (kernels_.empty()) log.notes.push_back(name_ + ": no GPU kernels, so that only steps are compared");
+      log.notes.push_back(
+          name_ + ": " + std::to_string(outside) +
+          " kernels outside of any step are left out: call the profiler's step() around each");
+    if (kernels_.empty())
+      log.notes.push_back(
+          name_ + ": no GPU kernels, so that only steps are compared: record ProfilerActivity.CUDA, too");
   }
 
   const std::string& name_;

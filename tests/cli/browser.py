@@ -126,10 +126,30 @@ class Page:
         asked = [e["request"]["url"] for e in self._events("Network.requestWillBeSent")]
         return [url for url in asked if url.split("#")[0] != self.url]
 
-    def screenshot(self, file):
+    def mouse(self, kind, x, y, **more):
+        """As a hand does it, at a place of the window: mousePressed, mouseMoved, mouseReleased, mouseWheel."""
+        pressed = {"button": "left", "clickCount": 1} if kind != "mouseWheel" else {}
+        self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **{**pressed, **more})
+
+    def touch(self, kind, *points):
+        """Fingers at places of the window: touchStart, touchMove, touchEnd."""
+        self.send("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)])
+
+    def key(self, key):
+        for kind in ("keyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, **({"text": key} if len(key) == 1 and kind == "keyDown" else {}))
+
+    def saved(self, act):
+        """What the page saves as a file when a script acts: its name and text."""
+        return self.evaluate("new Promise(done => { const own = save; save = (name, blob) => { save = own; blob.text().then((text) => done([name, text])); };"
+                             f"{act}; }})")
+
+    def screenshot(self, file, height=None, part=None):
+        """The whole page, or so many pixels of it, from the top or from the element of an id."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        picture = self.send("Page.captureScreenshot", captureBeyondViewport=True,
-                            clip={"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1})
+        top = self.evaluate(f"document.getElementById('{part}').getBoundingClientRect().top + scrollY") if part else 0
+        picture = self.send("Page.captureScreenshot", captureBeyondViewport=True, clip={
+            "x": 0, "y": top, "width": size["width"], "height": min(height or size["height"], size["height"] - top), "scale": 1})
         pathlib.Path(file).write_bytes(base64.b64decode(picture["data"]))
 
     def close(self):

@@ -124,6 +124,21 @@ class Explain(Case):
         for key in re.findall(r"^\|[^|]*\| `(.*?)`", columns, re.MULTILINE):
             self.assertIn(key, words)
 
+    def test_every_word_that_a_key_may_be_is_explained(self):
+        found = json.loads(self.ok("explain", "--format", "json"))
+        values = [entry for entry in found if entry["kind"].startswith("value of ")]
+        self.assertEqual([f"{e['kind']}: {e['name']}" for e in values if not e["what"]], [])
+        of_key = {entry["kind"].removeprefix("value of "): 0 for entry in values}
+        for entry in found:  # each key whose values are words has them all
+            if entry["kind"] == "key of a study" and re.fullmatch(r"[a-z][a-z0-9-]*(, [a-z][a-z0-9-]*)+( or object)?", entry["values"] or "") and entry["values"] != "true, false":
+                words = entry["values"].removesuffix(" or object").split(", ")
+                self.assertEqual([v["name"] for v in values if v["kind"] == "value of " + entry["name"]], words)
+                of_key.pop(entry["name"])
+        self.assertEqual(list(of_key), ["parallel.recompute.modules", "policies[].recompute.modules"])
+        self.assertIn("ulysses, value of parallel.context_comm: an all-to-all gives a rank all tokens of some heads\n", self.ok("explain", "ulysses"))
+        self.assertIn("group-cast", self.ok("explain", "group-cast"))
+        self.assertIn("skrull-solver", self.ok("explain", "policies[].bucket_size"))
+
     def test_unknown_words_have_their_nearest(self):
         self.refused("explain", "paralel.contxt", says=['unknown word "paralel.contxt"', "nearest: parallel.context"])
         self.refused("explain", "qqqqqqqqqq", says=["expected a key of a study, a column, a policy"])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What `./run.sh papers` prints around its simulations: figures, the README's table, the plot."""
+import io
 import json
 import os
 import sys
@@ -16,7 +17,7 @@ from papers.hbp_setting import iterations_of_packs, whole_documents  # noqa: E40
 from papers.perfetto import peaks  # noqa: E402
 from papers.plot import svg  # noqa: E402
 from papers.runner import Runner  # noqa: E402
-from papers.seeds import median_or_none, merged, tables_of  # noqa: E402
+from papers.seeds import Progress, median_or_none, merged, tables_of  # noqa: E402
 from papers.summary import BEGIN, END, block_of, figures_of, row_of, summary_of  # noqa: E402
 
 
@@ -152,6 +153,18 @@ class Seeds(unittest.TestCase):
 
         with self.assertRaises(RuntimeError):
             tables_of([fails], Runner("none", sys.stderr), 2)
+
+
+class WhatIsLeft(unittest.TestCase):
+    def test_half_in_10_s_leaves_10_s_and_a_file_gets_no_line(self):
+        log = io.StringIO()
+        progress = Progress(4, log)
+        progress.what = "HBP"
+        self.assertEqual(progress.text(0), "HBP: 0 of 4 tables and draws")
+        progress.step()
+        progress.step()
+        self.assertEqual(progress.text(10), "HBP: 2 of 4 tables and draws, 10 s left")
+        self.assertEqual(log.getvalue(), "")
 
 
 class Readme(unittest.TestCase):

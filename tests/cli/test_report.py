@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import unittest
+import xml.etree.ElementTree
 
 from browser import Browser, Page, find_browser
 from support import STUDY, Case
@@ -65,10 +66,10 @@ class Pages(Case):
             self.assertFalse({"src", "srcset", "action"} & attributes.keys())
         return outline
 
-    def tune(self):
+    def tune(self, **cluster):
         out = self.folder / "tuned"
         space = {"parallel.tensor": [1, 2], "parallel.context": [1, 2], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}]}
-        self.ok("tune", self.write("study.json", STUDY), "--space", self.write("space.json", space), "--gpus", 4, "--out", out, "--quiet")
+        self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster)), "--space", self.write("space.json", space), "--gpus", 4, "--out", out, "--quiet")
         return out / "report.html"
 
     def validation(self):
@@ -174,8 +175,20 @@ class Report(Pages):
         outline = self.check_file(file)
         found = json.loads((file.parent / "tune.json").read_text())
         self.assertEqual(outline.data["tune"], {key: value for key, value in found.items() if key not in ("tried", "layouts", "rows")})
-        best = min(one["seconds_per_token"] for one in found["tried"] if one["outcome"] == "ok")
-        self.assertEqual(min(seconds for _, seconds in outline.data["ran"]), best)
+        drawn = outline.data["search"]
+        for place, (one, trial) in enumerate(zip(found["tried"], drawn["trials"])):
+            number, layout, row, outcome, seconds, delay, peak, reason = trial
+            self.assertEqual((number, drawn["outcomes"][outcome], seconds), (place, one["outcome"], one["seconds_per_token"] or 0))
+            self.assertEqual((delay, peak), (one.get("token_delay_mean"), one.get("peak_memory_bytes", 0)))
+            self.assertEqual(drawn["rows"][row][0], found["rows"][one["row"]]["label"])
+            degrees = found["layouts"][one["layout"]]
+            self.assertEqual(drawn["layouts"][layout][:4], [degrees["parallel.tensor"], degrees["parallel.context"], STUDY["parallel"]["pipeline"], degrees["parallel.data"]])
+            self.assertEqual(reason is None, "reason" not in one)
+        self.assertEqual(len(drawn["trials"]), len(found["tried"]))
+        for row in found["ranking"]:  # what the full run says of those is what the search said
+            one = next(t for t in found["tried"] if found["rows"][t["row"]]["label"] == row["label"] and found["layouts"][t["layout"]] == row["layout"])
+            self.assertAlmostEqual(one["token_delay_mean"], row["metrics"]["token_delay_mean"], places=9)
+            self.assertEqual(one["peak_memory_bytes"], row["metrics"]["peak_memory_bytes"])
         winner = found["ranking"][0]
         self.assertRegex(outline.text, r"%s on .* is the fastest of %d candidates: %.0f tokens/s/GPU" % (
             winner["label"], found["counts"]["candidates"], winner["metrics"]["tokens_per_second_per_gpu"]))
@@ -186,6 +199,8 @@ class Report(Pages):
         found = json.loads((file.parent / "validation.json").read_text())
         self.assertEqual(outline.data["validation"], found)
         self.assertIn("Passed: a policy's mean step is simulated at most 2.0% off what was measured", outline.text)
+        for policy in found["policies"]:
+            self.assertRegex(outline.text, r"%s: -2.0%% by time; single steps 2.0 %% on the mean, at most -2.0%%" % policy["label"])
 
 
     def test_a_saved_result_is_shown_again(self):
@@ -293,9 +308,14 @@ class InABrowser(Pages):
         rates = sorted((p["metrics"]["tokens_per_second_per_gpu"] for p in summary["policies"]), reverse=True)
         self.assertEqual([value.split()[0] for value in values], ["%.0f" % rate for rate in rates])
         sections = page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
-        self.assertEqual(sections, ["verdict", "throughput", "losses", "imbalance", "timeline", "lengths", "memory", "path", "gpus",
+        self.assertEqual(sections, ["verdict", "throughput", "losses", "imbalance", "timeline", "lengths", "memory", "gpus",
                                     "delay", "provenance"])
-        self.assertIn("--fidelity op", page.evaluate("document.getElementById('path').textContent"))
+        self.assertIn("--fidelity op", page.evaluate("document.getElementById('losses').textContent"))
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter(s => !s.querySelector('p, svg, canvas, table')).length"), 0)
+        verdict = page.evaluate("document.getElementById('verdict').textContent")
+        for note in summary["study"]["notes"]:
+            self.assertIn(note, verdict)
+        self.assertIn("beyond the profile’s samples", verdict)
         for chart in page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [c.getAttribute('aria-label'), c.querySelectorAll('svg, canvas').length])"):
             self.assertTrue(chart[0])
             self.assertEqual(chart[1], 1, chart)
@@ -314,18 +334,78 @@ class InABrowser(Pages):
                       "s.selectedIndex = 1; s.dispatchEvent(new Event('change'))}")
         page.settle()
         self.assertNotEqual(page.evaluate(marks), before)
-        page.evaluate("{const s = document.querySelectorAll('#timeline .scroll')[0]; s.focus();"
+        page.evaluate("{const s = document.querySelectorAll('#timeline .pipeline')[0]; s.focus();"
                       "s.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))}")
         tip = page.evaluate("document.getElementById('tip').innerText")
         self.assertRegex(tip, r"(?s)F0.*tokens in .*documents")
-        wide = "document.querySelector('#timeline .scroll').%sWidth"
-        once = page.evaluate(wide % "client")
-        page.evaluate("{const s = document.querySelectorAll('#timeline .controls')[0].querySelectorAll('select')[3];"
-                      "s.value = '4'; s.dispatchEvent(new Event('change'))}")
-        page.settle()
-        page.settle()
-        self.assertAlmostEqual(page.evaluate(wide % "scroll"), 4 * once, delta=4)
         self.assertEqual(page.complaints(), [])
+
+    def shown(self, page, panel=0):
+        """First and last second of a pipeline that is shown, by the ticks of its axis."""
+        page.settle()
+        page.settle()
+        return page.evaluate("(() => { const s = document.querySelectorAll('#timeline .pipeline svg')[%d]; const t = [...s.querySelectorAll('.axis .tick')].map(t =>"
+                             "[t.getBoundingClientRect().left, Number(t.textContent)]); const [a, b] = [t[0], t[t.length - 1]], r = (b[1] - a[1]) / (b[0] - a[0]);"
+                             "const box = s.getBoundingClientRect(); return [a[1] - (a[0] - box.left - 26) * r, b[1] + (box.right - 12 - b[0]) * r]; })()" % panel)
+
+    def test_pipelines_zoom_and_pan(self):
+        page = self.open(self.page(STUDY))
+        begin, end = self.shown(page)
+        self.assertAlmostEqual(begin, 0, delta=end / 50)
+        boxes = page.evaluate("document.querySelectorAll('#timeline .pipeline svg')[0].querySelectorAll('rect.op').length")
+        numbers = "[...document.querySelectorAll('#timeline .pipeline svg')[0].querySelectorAll('text.op')].map(t => t.textContent)"
+        self.assertIn("0", page.evaluate(numbers))
+        x, y = page.evaluate("(() => { const s = document.querySelector('#timeline .pipeline'); s.scrollIntoView(); const b = s.getBoundingClientRect();"
+                             "return [b.left + b.width / 2, b.top + 20]; })()")
+        page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300, modifiers=2)  # with Ctrl
+        zoomed = self.shown(page)
+        self.assertAlmostEqual(zoomed[1] - zoomed[0], (end - begin) / 2.718, delta=(end - begin) / 20)
+        self.assertLessEqual(page.evaluate("document.querySelectorAll('#timeline .pipeline svg')[0].querySelectorAll('rect.op').length"), boxes)
+        self.assertEqual([round(v, 6) for v in zoomed], [round(v, 6) for v in self.shown(page, 1)])  # both panels
+        page.mouse("mousePressed", x, y)
+        page.mouse("mouseMoved", x + 150, y)
+        page.mouse("mouseReleased", x + 150, y)
+        moved = self.shown(page)
+        self.assertLess(moved[0], zoomed[0])
+        self.assertAlmostEqual(moved[1] - moved[0], zoomed[1] - zoomed[0], delta=end / 100)
+        page.evaluate("document.querySelector('#timeline .pipeline').focus()")
+        page.key("0")
+        self.assertAlmostEqual(self.shown(page)[1], end, delta=end / 50)
+        page.key("+")
+        whole = self.shown(page)
+        self.assertAlmostEqual(whole[1] - whole[0], (end - begin) / 2, delta=end / 40)
+        page.evaluate("document.querySelector('#timeline button[aria-label=\"Show the whole step\"]').click()")
+        page.send("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+        page.touch("touchStart", (x - 30, y), (x + 30, y))
+        for apart in (45, 60, 90, 120):
+            page.touch("touchMove", (x - apart, y), (x + apart, y))
+        page.touch("touchEnd")
+        pinched = self.shown(page)
+        self.assertAlmostEqual(pinched[1] - pinched[0], (end - begin) / 4, delta=(end - begin) / 12)
+        self.assertEqual(page.complaints(), [])
+
+    def test_figures_are_saved_and_walked(self):
+        file = self.page(STUDY)
+        page = self.open(file)
+        summary = json.loads((file.parent / "summary.json").read_text())
+        name, text = page.saved("document.querySelector('#losses .chart + .tools button').click()")
+        self.assertTrue(name.endswith(".svg"), name)
+        drawing = xml.etree.ElementTree.fromstring(text)
+        self.assertEqual(drawing.tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertNotIn("var(", text)
+        self.assertIn(STUDY["policies"][0], text)
+        name, text = page.saved("[...document.querySelectorAll('#throughput button')].find(b => b.textContent === 'CSV').click()")
+        rows = list(csv.reader(text.splitlines()))
+        self.assertEqual([row[0] for row in rows[1:]], [policy["label"] for policy in summary["policies"]])
+        name, _ = page.saved("document.querySelector('#gpus .chart + .tools button').click()")
+        self.assertTrue(name.endswith(".png"), name)
+        unnamed = page.evaluate("[...document.querySelectorAll('button, select, input, .chart, [tabindex]')].filter(n => !(n.getAttribute('aria-label') || n.textContent || n.closest('label'))).length")
+        self.assertEqual(unnamed, 0)
+        page.evaluate("document.querySelector('#imbalance .chart').focus()")
+        page.key("ArrowRight")
+        self.assertRegex(page.evaluate("document.getElementById('tip').innerText"), r"(?s)step 0.*slowest / mean")
+        page.key("ArrowRight")
+        self.assertRegex(page.evaluate("document.getElementById('tip').innerText"), r"step 1")
 
     def test_without_the_chart_library_there_are_tables(self):
         file = self.page(STUDY)
@@ -360,7 +440,28 @@ class InABrowser(Pages):
     def test_sweep(self):
         file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2")
         page = self.look(file, "sweep")
+        cases = json.loads(page.evaluate("document.getElementById('data').textContent"))["cases"]
+        cells = "[...document.querySelectorAll('#sweep svg g.cell')].map(g => [...g.querySelectorAll('text')].map(t => t.textContent))"
+        shown = page.evaluate(cells)
+        self.assertEqual(len(shown), 4)
+        for case in cases:  # a case is nobody's where intervals overlap
+            self.assertIn(case["winner"] + ("" if case["told_apart"] else "?"), [cell[0] for cell in shown])
+        choose = "{const s = [...document.querySelectorAll('#%s select')].find(s => s.closest('label').textContent.startsWith('%s')); s.value = '%s'; s.dispatchEvent(new Event('change'))}"
+        page.evaluate(choose % ("sweep", "View", "lines"))
+        page.settle()
         self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path[d]:not(.domain)').length"), len(STUDY["policies"]))
+        column = "[...document.querySelectorAll('#cases tbody tr')].filter(r => !r.hidden).map(r => r.cells[%d].textContent)"
+        page.evaluate("[...document.querySelectorAll('#cases th button')].find(b => b.textContent === 'tokens/s/GPU').click()")
+        rates = [float(text) for text in page.evaluate(column % 4)]
+        self.assertEqual(rates, sorted(rates, reverse=True))
+        self.assertEqual(page.evaluate("document.querySelector('#cases th[aria-sort]').getAttribute('aria-sort')"), "descending")
+        page.evaluate(choose % ("cases", "policy", "wlb"))
+        self.assertEqual(page.evaluate(column % 2), ["wlb"] * 4)
+        page.evaluate("{const i = document.querySelector('#cases input'); i.value = '16k'; i.dispatchEvent(new Event('input'))}")
+        self.assertEqual(page.evaluate(column % 0), ["16K"] * 2)
+        self.assertIn("2 of 8 rows", page.evaluate("document.querySelector('#cases [role=status]').textContent"))
+        _, text = page.saved("[...document.querySelectorAll('#cases button')].find(b => b.textContent === 'CSV').click()")
+        self.assertEqual(len(text.splitlines()), 3)
         links = page.evaluate("[...document.querySelectorAll('#cases a')].map(a => decodeURIComponent(a.pathname))")
         for link in links:
             self.assertTrue(pathlib.Path(link).exists(), link)
@@ -372,6 +473,29 @@ class InABrowser(Pages):
         values = page.evaluate("[...document.querySelectorAll('#ranking svg .value')].map(t => t.textContent.split(/\\s/)[0])")
         rates = [row["metrics"]["tokens_per_second_per_gpu"] for row in found["ranking"] + [found["baseline"]]]
         self.assertEqual(values, ["%.0f" % rate for rate in rates])
+        degrees = {tuple(layout[key] for key in ("parallel.tensor", "parallel.context", "parallel.data")) for layout in found["layouts"]}
+        self.assertEqual(page.evaluate("document.querySelectorAll('#layouts svg g.cell').length"), len(degrees))
+        ran = [one for one in found["tried"] if one["outcome"] == "ok"]
+        dots = page.evaluate("[...document.querySelectorAll('#frontier .chart')].map(c => c.querySelectorAll('circle').length)")
+        self.assertEqual(dots[-1], len(ran))
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"),
+                         ["verdict", "ranking", "layouts", "frontier", "choices", "what_if", "candidates", "provenance"])
+        fastest = 1 / min(one["seconds_per_token"] for one in ran) / found["study"]["gpus"]
+        self.assertIn("%.0f" % fastest, page.evaluate("document.querySelector('#frontier table').textContent"))
+
+    def test_a_search_says_what_does_not_fit(self):
+        file = self.tune(memory_GB=14)
+        page = self.look(file, "tune-oom")
+        found = json.loads((file.parent / "tune.json").read_text())
+        reasons = {one["reason"] for one in found["tried"] if one["outcome"] == "oom"}
+        self.assertTrue(reasons)
+        shown = page.evaluate("document.querySelector('#layouts table').textContent")
+        self.assertTrue(any(reason in shown for reason in reasons), shown)
+
+    def test_sweep_of_three_keys(self):
+        file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2", "--sweep", "parallel.virtual_pipeline=1,2")
+        page = self.look(file, "sweep-3")
+        self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path.case').length"), 8 * len(STUDY["policies"]))
 
     def test_comparison(self):
         before, after = Report.two(self)
@@ -385,6 +509,8 @@ class InABrowser(Pages):
         page = self.look(self.validation(), "validation")
         values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
         self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
+        steps = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["policies"]
+        self.assertEqual(page.evaluate("document.querySelectorAll('#by_step svg circle').length"), sum(len(p["steps"]) for p in steps))
 
 
 if __name__ == "__main__":

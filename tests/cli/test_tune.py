@@ -37,13 +37,32 @@ class Tune(Case):
         elsewhere.mkdir()
         best = elsewhere / "best.json"
         best.write_text((out / "best.json").read_text())
-        row = json.loads(self.ok("study", best, "--format", "json", "--quiet"))["policies"][0]
+        result = json.loads(self.ok("study", best, "--format", "json", "--quiet"))
+        *own, row = result["policies"]  # the study's, then the winner
         winner = found["ranking"][0]
         self.assertEqual(row["label"], winner["label"])
+        self.assertEqual([other["label"] for other in own], [label for label in ("plain-4d", "wlb") if label != winner["label"]])
+        self.assertEqual(result["baseline"], "plain-4d")
+        for other in own:
+            self.assertLessEqual(other["metrics"]["tokens_per_second_per_gpu"], row["metrics"]["tokens_per_second_per_gpu"])
         for key, value in row["metrics"].items():
             if not key.startswith("speedup"):
                 self.assertEqual(value, winner["metrics"][key], key)
         self.assertGreaterEqual(winner["metrics"]["speedup"], 1)
+
+    def test_best_json_names_a_row_once(self):
+        """Where the winner is a row of the study, it stands there once, and is the baseline if that row was."""
+        out = self.folder / "out"
+        study = dict(STUDY, policies=[{"name": "wlb", "queues": 1, "label": "ours"}], baseline="ours")
+        self.search("--out", out, space={"parallel.context": [1, 2]}, study=study)
+        best = json.loads((out / "best.json").read_text())
+        self.assertEqual([row["label"] for row in best["policies"]], ["ours"])
+        self.assertEqual(best["baseline"], "ours")
+        other = {"parallel.context": [1, 2], "policies": [{"name": "wlb", "label": "ours", "queues": 2}]}
+        self.search("--out", out, space=other, study=study)
+        best = json.loads((out / "best.json").read_text())
+        self.assertEqual([(row["label"], row["queues"]) for row in best["policies"]], [("ours", 1), ("ours (found)", 2)])
+        self.assertEqual(best["baseline"], "ours")
 
     def test_formats_agree(self):
         found = json.loads(self.search("--format", "json"))

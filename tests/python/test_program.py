@@ -29,7 +29,7 @@ class Program(unittest.TestCase):
         self.assertEqual([without_measured(row) for row in found.ranking], [without_measured(row) for row in theirs["ranking"]])
         self.assertEqual(found.frame().index[0], 1)
         again = equipoise.study(found.best)
-        self.assertEqual(again.policies[0]["metrics"]["total_seconds"], found.ranking[0]["metrics"]["total_seconds"])
+        self.assertEqual(again.policies[-1]["metrics"]["total_seconds"], found.ranking[0]["metrics"]["total_seconds"])
         self.assertTrue((self.folder / "out/tune.json").exists())
         with self.assertRaisesRegex(ValueError, "no-such-key"):
             equipoise.tune(self.study, {"no-such-key": [1]})

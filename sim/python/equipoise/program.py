@@ -71,7 +71,7 @@ class Tuned:
 
     def __init__(self, text: str, best: Optional[Dict[str, Any]]):
         self.found: Dict[str, Any] = json.loads(text)
-        self.best = best  # a study that reproduces the first row; None where none runs
+        self.best = best  # a study of the given one's rows on that layout, the first of the ranking last; None where none runs
 
     @property
     def ranking(self) -> List[Dict[str, Any]]:

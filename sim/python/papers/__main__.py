@@ -16,7 +16,7 @@ from . import chunkflow, hbp, skrull, wlb_llm
 from .figure import markdown
 from .plot import svg
 from .runner import ROOT, Runner
-from .seeds import SEEDS, tables_of
+from .seeds import SEEDS, Progress, tables_of
 from .summary import BEGIN, END, block_of, figures_of, left_out, row_of, summary_of
 
 PAPERS = {"wlb_llm": wlb_llm, "chunkflow": chunkflow, "hbp": hbp, "skrull": skrull}
@@ -70,11 +70,13 @@ def main():
         parser.error("--write and --check take all papers and all draws")
     run = Runner(args.program, keep=args.keep)
     tables, missing = [], []
-    for name, paper in PAPERS.items():
-        if args.paper in (None, name):
-            print(f"{paper.PAPER}", file=sys.stderr)
-            tables += tables_of(paper.TABLES, run, args.seeds)
-            missing += [(paper.PAPER, *line) for line in paper.LEFT_OUT]
+    wanted = [paper for name, paper in PAPERS.items() if args.paper in (None, name)]
+    progress = Progress(args.seeds * sum(len(paper.TABLES) for paper in wanted))
+    for paper in wanted:
+        progress.what = paper.PAPER
+        progress.show(paper.PAPER) if sys.stderr.isatty() else print(paper.PAPER, file=sys.stderr)
+        tables += tables_of(paper.TABLES, run, args.seeds, progress)
+        missing += [(paper.PAPER, *line) for line in paper.LEFT_OUT]
     text = (
         summary_of(tables)
         + "\n"

@@ -4,6 +4,9 @@ The runs of all seeds and tables are spread over the cores; those that do not de
 """
 
 import os
+import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from statistics import median
@@ -56,8 +59,31 @@ def merged(tables):
     return replace(first, figures=[merged_figure(figures) for figures in zip(*(t.figures for t in tables))])
 
 
-def tables_of(makers, run, seeds=SEEDS):
+class Progress:
+    """What is left, on the last line of a terminal; nothing is shown elsewhere, and nothing is left of the line."""
+
+    def __init__(self, total, log=sys.stderr):
+        self.total, self.log, self.done, self.begin = total, log, 0, time.monotonic()
+        self.lock, self.what = threading.Lock(), ""
+
+    def text(self, seconds):
+        left = seconds / max(1, self.done) * (self.total - self.done)
+        return f"{self.what}: {self.done} of {self.total} tables and draws" + (f", {left:.0f} s left" if self.done else "")
+
+    def step(self, _=None):
+        with self.lock:
+            self.done += 1
+            self.show(self.text(time.monotonic() - self.begin) if self.done < self.total else "")
+
+    def show(self, text):
+        if self.log.isatty():
+            print("\r\033[K" + text[:79], end="", file=self.log, flush=True)
+
+
+def tables_of(makers, run, seeds=SEEDS, progress=None):
     """What the functions return, over all seeds."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         made = [[pool.submit(make, run.at(seed)) for make in makers] for seed in range(seeds)]
+        for future in (future for of_seed in made for future in of_seed if progress):
+            future.add_done_callback(progress.step)
         return [merged([future.result() for future in of_one]) for of_one in zip(*made)]

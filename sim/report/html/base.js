@@ -65,9 +65,19 @@ function select(label, options, chosen, act) {
 
 // Puts controls anew; the one that has the keyboard keeps it.
 function renew(parent, ...controls) {
-  const chosen = [...parent.querySelectorAll("select")].indexOf(document.activeElement);
+  const kinds = "select, button, input";
+  const chosen = [...parent.querySelectorAll(kinds)].indexOf(document.activeElement);
   parent.replaceChildren(...controls);
-  if (chosen >= 0) parent.querySelectorAll("select")[chosen].focus();
+  if (chosen >= 0 && parent.querySelectorAll(kinds)[chosen]) parent.querySelectorAll(kinds)[chosen].focus();
+}
+
+// A text as the name of a file.
+const fileName = (text) => `${document.title} ${text}`.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 80);
+
+function save(name, blob) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 const tip = document.getElementById("tip");
@@ -88,27 +98,71 @@ function hideTip() {
 
 // Shows the lines that `lines(datum)` gives while the pointer is over a mark. D3 6 and later give a listener the
 // event first, D3 5 keeps it aside.
-function tooltips(marks, lines) {
+function tooltips(marks, lines, walked = true) {
   marks.on("mousemove", (first, second) => {
     const [event, datum] = first instanceof Event ? [first, second] : [d3.event, first];
     showTip(lines(datum), event.clientX, event.clientY);
   }).on("mouseleave", hideTip);
+  const host = marks.empty() || !walked ? null : marks.node().closest(".chart");
+  if (host) marks.each(function (datum) { (host.marks = host.marks || []).push([this, () => lines(datum)]); });
+}
+
+// The same by keyboard: arrow keys go from mark to mark of the figure that has the focus.
+function walkMarks(host, event) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (!step || !host.marks || !host.marks.length) return;
+  event.preventDefault();
+  host.chosen = host.chosen === undefined ? 0 : (host.chosen + step + host.marks.length) % host.marks.length;
+  const [mark, lines] = host.marks[host.chosen];
+  for (const [other] of host.marks) other.classList.toggle("chosen", other === mark);
+  const box = mark.getBoundingClientRect();
+  showTip(lines(), box.left + box.width / 2, Math.min(box.bottom, innerHeight - 40));
 }
 
 const drawn = [];
 
+// A figure as a file: SVG with the colours that it has here, PNG of what is drawn on a canvas.
+function saveFigure(host, name) {
+  const canvas = host.querySelector("canvas");
+  if (canvas) return canvas.toBlob((blob) => save(name + ".png", blob));
+  const drawing = host.querySelector("svg"), copy = drawing.cloneNode(true);
+  const originals = [drawing, ...drawing.querySelectorAll("*")];
+  [copy, ...copy.querySelectorAll("*")].forEach((node, i) => {
+    const style = getComputedStyle(originals[i]);
+    for (const key of ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font-family", "font-size", "font-weight", "text-anchor", "display"])
+      node.style.setProperty(key, style.getPropertyValue(key));
+    node.removeAttribute("class");
+  });
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.removeAttribute("aria-hidden");
+  copy.style.background = cssColour("--paper");
+  save(name + ".svg", new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+}
+
 // A chart in `parent` that is drawn anew when its width or the theme changes: draw(host, width) fills an empty
-// element. `title` is what a screen reader says.
-function chart(parent, title, draw) {
+// element. `title` is what a screen reader says. Below it stands how to save it; `place` is where the chart
+// itself goes if that is inside something that scrolls.
+function chart(parent, title, draw, place = parent) {
   if (!hasCharts) return null;
-  const host = el("div", { class: "chart", role: "img", "aria-label": title });
-  parent.append(host);
+  const host = el("div", { class: "chart", role: "img", "aria-label": title, "aria-description": "Arrow keys go through its marks." });
+  const kind = el("button", { type: "button", onclick: () => saveFigure(host, fileName(title.split(/[:,]/)[0])) }, "SVG");
+  place.append(host);
+  parent.append(el("div", { class: "tools" }, kind));
+  host.addEventListener("keydown", (event) => walkMarks(host, event));
+  host.addEventListener("blur", hideTip);
   let width = 0;
   const again = () => {
     width = host.clientWidth;
     if (width < 1) return;
     host.replaceChildren();
+    delete host.marks;
+    delete host.chosen;
     draw(host, width);
+    if (host.marks) host.tabIndex = 0;
+    const drawing = host.querySelector("svg, canvas");
+    kind.hidden = !drawing;
+    kind.textContent = drawing && drawing.localName === "canvas" ? "PNG" : "SVG";
+    kind.setAttribute("aria-label", `Save as ${kind.textContent}: ${title.split(/[:,]/)[0]}`);
   };
   new ResizeObserver(() => {
     if (host.clientWidth !== width) requestAnimationFrame(again);

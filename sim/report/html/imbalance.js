@@ -53,9 +53,10 @@ function imbalanceSection() {
   const dotsOf = (row, key) => row.steps.filter((s) => isNumber(s[key])).map((s) => ({ value: s[key], step: s.step, seconds: s.seconds }));
   for (const [key, title] of kinds) {
     const own = rows.map((row) => ({ label: row.label, dots: dotsOf(row, key) })).filter((row) => row.dots.length);
+    if (!own.some((row) => row.dots.some((dot) => dot.value > 1.0005))) continue;  // one of each: nothing to balance
     const panel = el("div", {}, el("h3", {}, title));
     panels.append(panel);
-    if (own.length) dotRows(panel, title, own, "slowest / mean");
+    dotRows(panel, title, own, "slowest / mean");
   }
   const figures = (row, key) => {
     const values = dotsOf(row, key).map((dot) => dot.value);

@@ -1,8 +1,18 @@
 // Document lengths beside the work that they cause.
 
+// The bins below the one of the first percentile of documents are one with it: few have so little in them.
+function fromFirstPercentile(all) {
+  const documents = all.reduce((sum, bin) => sum + bin.documents, 0);
+  let first = 0, below = 0;
+  while (first + 1 < all.length && below + all[first].documents <= documents / 100) below += all[first++].documents;
+  if (first === 0) return all;
+  const sum = (key) => all.slice(0, first + 1).reduce((total, bin) => total + bin[key], 0);
+  return [{ ...all[first], begin: all[0].begin, shortest: true, documents: sum("documents"), tokens: sum("tokens"), causal_pairs: sum("causal_pairs") }, ...all.slice(first + 1)];
+}
+
 function lengthsSection() {
-  const bins = data.lengths;
-  if (!bins || !bins.length) return;
+  const bins = fromFirstPercentile(data.lengths || []);
+  if (!bins.length) return;
   const total = (key) => bins.reduce((sum, bin) => sum + bin[key], 0);
   const series = [["documents", "documents", "var(--s1)"], ["tokens", "tokens", "var(--s3)"], ["causal_pairs", "attention (query-key pairs)", "var(--p1)"]];
   const sums = Object.fromEntries(series.map(([key]) => [key, total(key)]));
@@ -11,9 +21,9 @@ function lengthsSection() {
   let from = bins.length, pairs = 0;
   while (from > 0 && pairs < 0.5) pairs += share(bins[--from], "causal_pairs");
   const of = (key) => bins.slice(from).reduce((sum, bin) => sum + share(bin, key), 0);
-  const name = (bin) => tokens(bin.begin);
+  const name = (bin) => (bin.shortest ? "to " + tokens(bin.end) : tokens(bin.begin));
   const parent = section("lengths", "Document lengths and the work they cause",
-    `Documents of ${name(bins[from])} tokens and more are ${percent(of("documents"))} of all; they hold ${percent(of("tokens"))} of the tokens and cause ${percent(of("causal_pairs"))} of the attention.`);
+    `Documents of ${tokens(bins[from].begin)} tokens and more are ${percent(of("documents"))} of all; they hold ${percent(of("tokens"))} of the tokens and cause ${percent(of("causal_pairs"))} of the attention.`);
   parent.append(legend(series.map(([, title, colour]) => [title, colour])));
   chart(parent, "Shares of documents, tokens and attention by document length", (host, width) => {
     const height = 240, bottom = 42, left = 38;
@@ -27,7 +37,7 @@ function lengthsSection() {
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
       .call(d3.axisBottom(x).tickFormat((i) => (i % every === 0 ? name(bins[i]) : "")).tickSize(0).tickPadding(8));
     svg.append("text").attr("class", "soft").attr("x", width - 4).attr("y", height - 6).attr("text-anchor", "end")
-      .text("document length in tokens, bins of a factor 2");
+      .text("document length in tokens, bins of a factor 2; the first holds all that are shorter");
     const wide = x.bandwidth() / series.length;
     series.forEach(([key, , colour], k) => {
       svg.selectAll(`rect.s${k}`).data(bins).join("rect").attr("class", `s${k}`).attr("x", (_, i) => x(i) + k * wide)

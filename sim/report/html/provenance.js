@@ -29,7 +29,5 @@ function provenanceSection(study) {
   if (beyond.length)
     parent.append(el("p", { class: "note" }, "Predictions beyond the profile’s samples, or on tables derived from another machine’s, of all: " +
       beyond.map((p) => `${p.label} ${grouped(p.provenance.beyond_samples)} and ${grouped(p.provenance.on_derived_tables)} of ${grouped(p.provenance.predictions)}`).join("; ") + "."));
-  const notes = [...(study.study.notes || []), ...study.policies.flatMap((p) => p.notes || [])];
-  if (notes.length) parent.append(el("h3", {}, "Notes"), el("ul", {}, ...notes.map((note) => el("li", {}, note))));
   if (data.version) parent.append(el("p", { class: "note" }, `equipoise ${data.version}`));
 }

@@ -1,4 +1,4 @@
-// A sweep: one line a policy over the values of a key, the other keys held.
+// A sweep: one key as lines, two as a map, more as parallel coordinates; every case in a table that sorts and filters.
 
 function assignmentsOf(one) {
   return Object.fromEntries(one.assignments.map((text) => [text.slice(0, text.indexOf("=")), text.slice(text.indexOf("=") + 1)]));
@@ -9,8 +9,23 @@ function sizeOf(text) {
   return found ? Number(found[1]) * { "": 1, K: 1024, M: 2 ** 20 }[found[2]] : NaN;
 }
 
+const shortKey = (key) => key.slice(key.lastIndexOf(".") + 1).replaceAll("_", " ");
+
 const kSweepMetrics = [["tokens_per_second_per_gpu", "Tokens per second and GPU"], ["speedup", "Speed-up over the baseline"],
   ["step_seconds", "Seconds a step"], ["peak_memory_bytes", "Most memory of a GPU, GiB"]];
+
+function metricText(metric, value) {
+  if (!isNumber(value)) return "–";
+  return metric === "tokens_per_second_per_gpu" ? whole(value) : metric === "peak_memory_bytes" ? gib(value) : value.toFixed(metric === "speedup" ? 2 : 3);
+}
+
+function rowLines(row, where) {
+  return [`${row.label}, ${where}`, isNumber(row.tokens_per_second_per_gpu) ? `${whole(row.tokens_per_second_per_gpu)} tokens/s/GPU` : row.status, speedupText(row),
+    isNumber(row.step_seconds) ? seconds(row.step_seconds) + " a step" : "", isNumber(row.peak_memory_bytes) ? gib(row.peak_memory_bytes) + " GiB" : "", row.reason];
+}
+
+// A win counts where the interval of the fastest overlaps with no other's.
+const standing = (one, row) => (row.label !== one.winner ? "" : one.told_apart ? "fastest" : "not told apart");
 
 function sweepPage() {
   const cases = data.cases.map((one) => ({ ...one, values: assignmentsOf(one) }));
@@ -18,53 +33,70 @@ function sweepPage() {
   colourOf = colourer(labels, cases[0].baseline);
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
-  const valuesOf = (key) => [...new Set(cases.map((one) => one.values[key]))];
-  if (keys.length) sweepLines(cases, labels, keys, valuesOf);
-  const parent = section("cases", "All cases", "All figures are simulated; the page of a case says from what.");
-  const shown = keys.length ? keys : Object.keys(cases[0].values);
-  parent.append(table([...shown.map((key) => [key.slice(key.lastIndexOf(".") + 1).replaceAll("_", " "), true]), ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false]],
-    cases.flatMap((one) => one.rows.map((row) => [
-      ...shown.map((key, i) => (i ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), row.label, row.status,
-      isNumber(row.tokens_per_second_per_gpu) ? whole(row.tokens_per_second_per_gpu) : "–", speedupText(row) || "–", fixedOr(row.step_seconds, 3),
-      isNumber(row.peak_memory_bytes) ? gib(row.peak_memory_bytes) : "–"]))));
-  const reasons = cases.flatMap((one) => one.rows.filter((row) => row.reason).map((row) => `${one.assignments.join(" ")}: ${row.label}: ${row.reason}`));
-  if (reasons.length) parent.append(el("h3", {}, "Rows that did not run, or do not fit"), ...reasons.map((reason) => el("p", { class: "reason" }, reason)));
+  const beyond = largest(cases.flatMap((one) => one.rows.map((row) => row.beyond_samples || 0)));
+  if (beyond > 0)
+    document.getElementById("verdict").append(el("p", { class: "note" }, `Up to ${percent(beyond, 0)} of a row’s kernel times are beyond the profile’s samples; the table says how much of each.`));
+  const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };
+  if (keys.length && cases.some((one) => one.winner)) sweepFigure(sweep);
+  casesTable(sweep);
+  contents();
 }
 
-function sweepLines(cases, labels, keys, valuesOf) {
-  const parent = section("sweep", "One line a policy");
-  const state = { x: keys.reduce((a, b) => (valuesOf(b).length > valuesOf(a).length ? b : a)), metric: kSweepMetrics[0][0] };
-  for (const key of keys) state[key] = valuesOf(key)[0];
-  const controls = el("div", { class: "controls" });
-  parent.append(controls, legend(labels.map((label) => [label, colourOf(label)])));
-  const redraw = chart(parent, "Figures over the swept key, a line a policy", (host, width) => drawSweep(host, width, cases, labels, state, keys, valuesOf));
+// By size where all are numbers, else as they were given.
+function orderedValues(values) {
+  const once = [...new Set(values)];
+  return once.every((value) => !Number.isNaN(sizeOf(value))) ? once.sort((a, b) => sizeOf(a) - sizeOf(b)) : once;
+}
+
+function sweepFigure(sweep) {
+  const { labels, keys, valuesOf } = sweep;
+  const views = [["lines", "Lines, one a policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
+  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where its interval overlaps with no other’s; where it does, none is told apart as the fastest (pale and with a question mark on the map).");
+  const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
+  const state = { view: views[views.length - 1][0], x: longest[0], y: longest[1], metric: kSweepMetrics[0][0], policy: "", held: {} };
+  for (const key of keys) state.held[key] = valuesOf(key)[0];
+  const controls = el("div", { class: "controls" }), colours = el("div");
+  parent.append(controls, colours);
+  const draw = { lines: sweepLines, map: sweepMap, parallel: sweepParallel };
+  const redraw = chart(parent, "Figures over the swept keys; the table below has all of them", (host, width) => draw[state.view](host, width, sweep, state));
   const show = () => {
-    const act = (key) => (value) => { state[key] = value; show(); };
-    renew(controls, select("Figure", kSweepMetrics, state.metric, act("metric")),
-      ...(keys.length > 1 ? [select("Over", keys.map((key) => [key, key]), state.x, act("x"))] : []),
-      ...keys.filter((key) => key !== state.x).map((key) => select(key, valuesOf(key).map((v) => [v, v]), state[key], act(key))));
+    const act = (key) => (value) => {
+      if (key === "x" && value === state.y) state.y = state.x;
+      state[key] = value;
+      show();
+    };
+    const axes = { lines: ["x"], map: ["x", "y"], parallel: keys }[state.view].map((axis) => state[axis] || axis);
+    const policies = [["", state.view === "map" ? "the fastest" : "all"], ...labels.map((label) => [label, label])];
+    renew(controls, ...(views.length > 1 ? [select("View", views, state.view, act("view"))] : []),
+      ...(state.view === "map" && !state.policy ? [] : [select("Figure", kSweepMetrics, state.metric, act("metric"))]),
+      ...(state.view === "lines" ? [] : [select("Policy", policies, state.policy, act("policy"))]),
+      ...(state.view !== "parallel" && keys.length > 1 ? [select("Over", keys.map((key) => [key, key]), state.x, act("x"))] : []),
+      ...(state.view === "map" && keys.length > 2 ? [select("And over", keys.filter((key) => key !== state.x).map((key) => [key, key]), state.y, act("y"))] : []),
+      ...keys.filter((key) => !axes.includes(key)).map((key) => select(key, valuesOf(key).map((v) => [v, v]), state.held[key], (value) => { state.held[key] = value; show(); })));
+    const shown = state.policy ? (state.view === "map" ? [] : [state.policy]) : labels;
+    colours.replaceChildren(legend(shown.map((label) => [label, colourOf(label)])));
     if (redraw) redraw();
   };
   show();
 }
 
-function drawSweep(host, width, cases, labels, state, keys, valuesOf) {
-  const held = cases.filter((one) => keys.every((key) => key === state.x || one.values[key] === state[key]));
-  const values = valuesOf(state.x);
-  const scale = state.metric === "peak_memory_bytes" ? 2 ** -30 : 1;
-  const numeric = values.every((value) => Number.isFinite(sizeOf(value)) && sizeOf(value) > 0) && values.length > 1;
-  const ordered = numeric ? values.slice().sort((a, b) => sizeOf(a) - sizeOf(b)) : values;
+const casesWith = (sweep, state, axes) => sweep.cases.filter((one) => sweep.keys.every((key) => axes.includes(key) || one.values[key] === state.held[key]));
+const metricScale = (metric) => (metric === "peak_memory_bytes" ? 2 ** -30 : 1);
+
+function sweepLines(host, width, sweep, state) {
+  const held = casesWith(sweep, state, [state.x]);
+  const values = sweep.valuesOf(state.x), scale = metricScale(state.metric);
   const height = 320, left = 52, bottom = 44;
-  const every = Math.ceil(ordered.length * (12 + 7 * Math.max(...ordered.map((value) => String(value).length))) / (width - left));
-  const svg = svgIn(host, width, height);
-  const x = d3.scalePoint().domain(ordered).range([left, width - 12]).padding(0.3);
-  const lines = labels.map((label) => ({ label, points: ordered.map((value) => {
+  const every = Math.ceil(values.length * (12 + 7 * Math.max(...values.map((value) => String(value).length))) / (width - left));
+  const lines = sweep.labels.map((label) => ({ label, points: values.map((value) => {
     const one = held.find((c) => c.values[state.x] === value);
     const row = one && one.rows.find((r) => r.label === label);
-    return { value, row, label, y: row && isNumber(row[state.metric]) ? row[state.metric] * scale : null };
+    return { value, row, one, label, y: row && isNumber(row[state.metric]) ? row[state.metric] * scale : null };
   }) }));
   const all = lines.flatMap((line) => line.points.filter((p) => p.y !== null).map((p) => p.y));
   if (!all.length) return;
+  const svg = svgIn(host, width, height);
+  const x = d3.scalePoint().domain(values).range([left, width - 12]).padding(0.3);
   const y = d3.scaleLinear().domain([0, Math.max(...all)]).nice(5).range([height - bottom, 10]);
   svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5, "~r").tickSize(-(width - left - 12)));
   svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
@@ -75,8 +107,110 @@ function drawSweep(host, width, cases, labels, state, keys, valuesOf) {
     svg.append("path").attr("d", path(line.points)).style("fill", "none").style("stroke", colourOf(line.label)).style("stroke-width", 2.5);
     const dots = svg.selectAll(null).data(line.points.filter((p) => p.y !== null)).enter().append("circle").attr("r", 4.5)
       .attr("cx", (p) => x(p.value)).attr("cy", (p) => y(p.y)).style("fill", colourOf(line.label));
-    tooltips(dots, (p) => [`${p.label}, ${state.x} ${p.value}`,
-      isNumber(p.row.tokens_per_second_per_gpu) ? `${whole(p.row.tokens_per_second_per_gpu)} tokens/s/GPU` : p.row.status, speedupText(p.row),
-      isNumber(p.row.step_seconds) ? seconds(p.row.step_seconds) + " a step" : "", isNumber(p.row.peak_memory_bytes) ? gib(p.row.peak_memory_bytes) + " GiB" : ""]);
+    tooltips(dots, (p) => [...rowLines(p.row, `${state.x} ${p.value}`), standing(p.one, p.row)]);
   }
+}
+
+// The colour of a share of 0 to 1, and of text on it.
+function heat(share) {
+  const colours = [0, 1, 2, 3, 4].map((i) => cssColour("--s" + i));
+  const at = Math.max(0, Math.min(3.999, share * 4)), i = Math.floor(at);
+  return d3.interpolateLab(colours[i], colours[i + 1])(at - i);
+}
+const textOn = (colour) => (d3.lab(colour).l > 58 ? "#111" : "#fff");
+
+// Cells of a map: [{x, y, text: [line, line], fill, pale, lines}]; what has no fill is empty.
+function heatMap(host, width, xs, ys, cells, xTitle, yTitle) {
+  const left = Math.min(width * 0.3, 14 + 8 * largest([...ys.map((v) => String(v).length), yTitle.length / 1.2]));
+  const wide = (width - left) / xs.length, tall = 44;
+  const svg = svgIn(host, width, ys.length * tall + 44);
+  svg.append("text").attr("class", "soft").attr("x", 0).attr("y", 12).text(yTitle).call(fitText, left - 6);
+  svg.append("text").attr("class", "soft").attr("x", width - 2).attr("y", ys.length * tall + 40).attr("text-anchor", "end").text(xTitle);
+  svg.selectAll("text.y").data(ys).join("text").attr("class", "y soft").attr("x", 0).attr("y", (_, i) => i * tall + 29).text(String).call(fitText, left - 6);
+  svg.selectAll("text.x").data(xs).join("text").attr("class", "x soft").attr("text-anchor", "middle").attr("x", (_, i) => left + (i + 0.5) * wide).attr("y", ys.length * tall + 20).text(String).call(fitText, wide - 4);
+  const cell = svg.selectAll("g.cell").data(cells).join("g").attr("class", "cell")
+    .attr("transform", (c) => `translate(${left + xs.indexOf(c.x) * wide},${ys.indexOf(c.y) * tall})`);
+  const boxes = cell.append("rect").attr("x", 1).attr("y", 1).attr("width", Math.max(1, wide - 2)).attr("height", tall - 2).attr("rx", 2)
+    .style("fill", (c) => c.fill || "var(--faint)").style("fill-opacity", (c) => (c.pale ? 0.35 : 1));
+  tooltips(boxes, (c) => c.lines);
+  for (const line of [0, 1])
+    cell.append("text").attr("x", wide / 2).attr("y", (c) => (c.text.length > 1 ? 18 + 16 * line : 26)).attr("text-anchor", "middle").style("pointer-events", "none").style("font-size", "12px")
+      .style("fill", (c) => (c.fill && !c.pale ? textOn(c.fill) : "var(--ink)")).text((c) => c.text[line] || "").call(fitText, wide - 6);
+}
+
+function sweepMap(host, width, sweep, state) {
+  const held = casesWith(sweep, state, [state.x, state.y]);
+  const values = held.map((one) => one.rows.find((row) => row.label === state.policy)).filter((row) => row && isNumber(row[state.metric])).map((row) => row[state.metric]);
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = largest(values);
+  const cells = held.map((one) => {
+    const place = { x: one.values[state.x], y: one.values[state.y] }, where = one.assignments.join(" ");
+    const row = one.rows.find((r) => r.label === (state.policy || one.winner));
+    if (!row) return { ...place, text: ["none runs"], lines: [where, ...one.rows.map((r) => `${r.label}: ${r.status}`)] };
+    if (!state.policy) {
+      const own = cssColour(colourOf(one.winner).slice(4, -1));
+      return { ...place, fill: own, pale: !one.told_apart, text: [one.told_apart ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
+        lines: [...rowLines(row, where), one.told_apart ? "fastest" : "not told apart from the next: their intervals overlap"] };
+    }
+    const value = row[state.metric];
+    return { ...place, fill: isNumber(value) ? heat(high > low ? (value - low) / (high - low) : 1) : null, text: [isNumber(value) ? metricText(state.metric, value) : row.status], lines: rowLines(row, where) };
+  });
+  heatMap(host, width, sweep.valuesOf(state.x), sweep.valuesOf(state.y), cells, state.x, shortKey(state.y));
+}
+
+function sweepParallel(host, width, sweep, state) {
+  const axes = [...sweep.keys, state.metric], height = 380, top = 44, scale = metricScale(state.metric);
+  const rows = sweep.cases.flatMap((one) => one.rows.filter((row) => isNumber(row[state.metric]) && (!state.policy || row.label === state.policy)).map((row) => ({ one, row })));
+  if (!rows.length) return;
+  const svg = svgIn(host, width, height);
+  const x = d3.scalePoint().domain(axes).range([20, width - 56]).padding(0.15);
+  const y = Object.fromEntries(sweep.keys.map((key) => [key, d3.scalePoint().domain(sweep.valuesOf(key)).range([height - 16, top]).padding(0.3)]));
+  y[state.metric] = d3.scaleLinear().domain(d3.extent(rows, (r) => r.row[state.metric] * scale)).nice(5).range([height - 16, top]);
+  const beside = (label) => 3.5 * (sweep.labels.indexOf(label) - (sweep.labels.length - 1) / 2);  // policies do not cover each other
+  const at = (r, axis) => [x(axis), axis === state.metric ? y[axis](r.row[axis] * scale) : y[axis](r.one.values[axis]) + beside(r.row.label)];
+  const lines = svg.selectAll("path.case").data(rows).join("path").attr("class", "case").attr("d", (r) => d3.line()(axes.map((axis) => at(r, axis))))
+    .style("fill", "none").style("stroke", (r) => colourOf(r.row.label)).style("stroke-width", 1.8).style("stroke-opacity", (r) => (standing(r.one, r.row) === "fastest" ? 1 : 0.4));
+  tooltips(lines, (r) => [...rowLines(r.row, r.one.assignments.join(" ")), standing(r.one, r.row)]);
+  axes.forEach((axis, i) => {
+    const g = svg.append("g").attr("class", "axis halo").attr("transform", `translate(${x(axis)},0)`);
+    g.call((axis === state.metric ? d3.axisRight(y[axis]).ticks(5, "~r") : d3.axisRight(y[axis])).tickSize(4));
+    g.append("line").attr("y1", top).attr("y2", height - 16);
+    svg.append("text").attr("class", "soft").attr("x", x(axis)).attr("y", i % 2 ? 30 : 14).attr("text-anchor", i === 0 ? "start" : i + 1 === axes.length ? "end" : "middle")
+      .text(axis === state.metric ? kSweepMetrics.find((m) => m[0] === axis)[1] : shortKey(axis)).call(fitText, width / 2.2);
+  });
+}
+
+// Every row of every case; titles sort, the controls above leave out rows.
+function casesTable(sweep) {
+  const { cases, keys, labels, valuesOf } = sweep;
+  const parent = section("cases", "All cases", "All figures are simulated; the page of a case says from what.");
+  const shown = keys.length ? keys : Object.keys(cases[0].values);
+  const flat = cases.flatMap((one) => one.rows.map((row) => ({ one, row })));
+  const made = table([...shown.map((key) => [shortKey(key), true]), ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["told apart", true]],
+    flat.map(({ one, row }) => [
+      ...shown.map((key, i) => (i ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), row.label, row.status,
+      metricText("tokens_per_second_per_gpu", row.tokens_per_second_per_gpu), speedupText(row) || "–", fixedOr(row.step_seconds, 3), metricText("peak_memory_bytes", row.peak_memory_bytes),
+      isNumber(row.beyond_samples) ? (100 * row.beyond_samples).toFixed(1) : "–", standing(one, row)]));
+  const body = made.querySelector("table"), own = [...body.tBodies[0].rows];
+  const state = { text: "", held: {} };
+  const count = el("p", { class: "note", role: "status" });
+  const apply = () => {
+    own.forEach((node, i) => {
+      const { one, row } = flat[i];
+      const values = { ...one.values, policy: row.label, status: row.status };
+      node.hidden = !node.textContent.toLowerCase().includes(state.text) || Object.entries(state.held).some(([key, value]) => value !== "" && values[key] !== value);
+    });
+    const left = own.filter((node) => !node.hidden).length;
+    count.textContent = left === own.length ? `${grouped(own.length)} rows` : `${grouped(left)} of ${grouped(own.length)} rows`;
+  };
+  const choice = (key, values) => select(shortKey(key), [["", "all"], ...values.map((v) => [v, v])], "", (value) => { state.held[key] = value; apply(); });
+  const words = el("input", { type: "search", oninput: () => { state.text = words.value.toLowerCase(); apply(); } });
+  const statuses = [...new Set(flat.map(({ row }) => row.status))];
+  parent.append(el("div", { class: "controls" }, el("label", {}, "Holds the text", words), ...keys.map((key) => choice(key, valuesOf(key))),
+    ...(labels.length > 1 ? [choice("policy", labels)] : []), ...(statuses.length > 1 ? [choice("status", statuses)] : [])), count, made);
+  makeSortable(body);
+  apply();
+  const reasons = flat.filter(({ row }) => row.reason);
+  if (!reasons.length) return;
+  const list = reasons.map(({ one, row }) => el("p", { class: "reason" }, `${one.assignments.join(" ")}: ${row.label}: ${row.reason}`));
+  parent.append(el("details", { open: list.length < 6 }, el("summary", {}, `${grouped(list.length)} rows that did not run, or do not fit`), ...list));
 }

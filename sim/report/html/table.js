@@ -4,11 +4,12 @@
 function table(columns, rows) {
   const cell = (value, index) => el(index === 0 ? "th" : "td",
     { scope: index === 0 ? "row" : null, class: columns[index][1] ? "text" : null }, value);
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": columns.map((c) => c[0]).join(", ") },
-    el("table", {},
-      el("thead", {}, el("tr", {}, ...columns.map(([title, isText]) =>
-        el("th", { scope: "col", class: isText ? "text" : null }, title)))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell))))));
+  const body = el("table", {},
+    el("thead", {}, el("tr", {}, ...columns.map(([title, isText]) =>
+      el("th", { scope: "col", class: isText ? "text" : null }, title)))),
+    el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell)))));
+  return el("div", {}, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": columns.map((c) => c[0]).join(", ") }, body),
+    el("div", { class: "tools" }, csvButton(body, columns.map((c) => c[0]).slice(0, 2).join(" "))));
 }
 
 // The same, folded away where there is a chart to look at.
@@ -16,4 +17,45 @@ function behind(parent, columns, rows, title = "Figures") {
   const node = el("details", { open: !hasCharts }, el("summary", {}, title), table(columns, rows));
   parent.append(node);
   return node;
+}
+
+// What stands in the rows that are shown, as CSV; numbers without their thousands' commas.
+function csvOf(body) {
+  const cell = (node) => {
+    const text = node.textContent.trim();
+    const plain = /^\d{1,3}(,\d{3})+$/.test(text) ? text.replaceAll(",", "") : text;
+    return /[",\n]/.test(plain) ? '"' + plain.replaceAll('"', '""') + '"' : plain;
+  };
+  return [...body.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map(cell).join(",") + "\n").join("");
+}
+
+function csvButton(body, title) {
+  return el("button", { type: "button", "aria-label": `Save as CSV: ${title}`,
+    onclick: () => save(fileName(title) + ".csv", new Blob([csvOf(body)], { type: "text/csv" })) }, "CSV");
+}
+
+// What a cell is sorted by: a number where it begins with one (4K is 4096), else its text.
+function sortKey(text) {
+  const plain = text.trim().replaceAll(",", "");
+  const size = sizeOf(plain.split(/\s/)[0].replace(/x$/, ""));
+  return plain === "–" ? -Infinity : Number.isNaN(size) ? plain : size;
+}
+
+// Titles become buttons that sort the rows by their column, largest number or first text first, then reversed.
+function makeSortable(body) {
+  const titles = [...body.tHead.rows[0].cells];
+  titles.forEach((title, column) => {
+    const act = () => {
+      const rows = [...body.tBodies[0].rows];
+      const keys = new Map(rows.map((row) => [row, sortKey(row.cells[column].textContent)]));
+      const first = rows.some((row) => typeof keys.get(row) === "number" && keys.get(row) > -Infinity) ? "descending" : "ascending";
+      const order = title.getAttribute("aria-sort") === first ? (first === "ascending" ? "descending" : "ascending") : first;
+      const less = (a, b) => (typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1);
+      rows.sort((a, b) => (order === "ascending" ? 1 : -1) * less(keys.get(a), keys.get(b)));
+      body.tBodies[0].append(...rows);
+      for (const other of titles) other.removeAttribute("aria-sort");
+      title.setAttribute("aria-sort", order);
+    };
+    title.replaceChildren(el("button", { type: "button", class: "sort", onclick: act }, title.textContent));
+  });
 }

@@ -8,7 +8,7 @@ function opsOf(lane) {
   const ops = [];
   for (let i = 0; i < lane.ops.length; i += 6) {
     const [stage, kind, microBatch, virtualStage, start, time] = lane.ops.slice(i, i + 6);
-    ops.push({ stage, kind, microBatch, virtualStage, start, end: start + time });
+    ops.push({ place: ops.length, stage, kind, microBatch, virtualStage, start, end: start + time });
   }
   return ops;
 }
@@ -23,19 +23,44 @@ function opLines(op, lane, where) {
     documents ? `documents ${documents}` : ""];
 }
 
+// The part of a step that the panels show, in microseconds: all of it, or less once zoomed in.
+class TimeWindow {
+  constructor() { this.begin = this.end = this.whole = 0; }
+
+  // Of a step of this length: what is shown stays, as far as the step has it.
+  setWhole(whole) {
+    const all = this.end - this.begin >= this.whole;
+    this.whole = whole;
+    if (all) [this.begin, this.end] = [0, whole];
+    else this.move(0);
+  }
+  zoom(times, at = (this.begin + this.end) / 2) {
+    const span = Math.min(this.whole, Math.max(this.whole / 400, (this.end - this.begin) / times));
+    this.begin = at - (at - this.begin) * span / (this.end - this.begin);
+    this.end = this.begin + span;
+    this.move(0);
+  }
+  move(by) {
+    const span = Math.min(this.whole, this.end - this.begin);
+    this.begin = Math.max(0, Math.min(this.begin + by, this.whole - span));
+    this.end = this.begin + span;
+  }
+}
+
 class TimelinePanel {
-  constructor(parent, rows, label, changed) {
-    Object.assign(this, { rows, changed, step: 0, lane: 0, zoom: 1 });
+  constructor(parent, rows, label, time, changed, redrawAll) {
+    Object.assign(this, { rows, time, changed, redrawAll, step: 0, lane: 0, pointers: new Map() });
     this.row = rows.find((row) => row.label === label) || rows[0];
-    this.end = this.drawnStep.end;
     this.controls = el("div", { class: "controls" });
     this.about = el("p", { class: "note" });
-    this.scroll = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Timeline: arrow keys go from op to op" });
+    this.scroll = el("div", { class: "pipeline", tabindex: "0", role: "region", "aria-label": "Timeline: arrow keys go from op to op, + and − zoom, 0 shows all" });
     this.table = el("div");
-    parent.append(this.controls, this.about, this.scroll, this.table);
-    this.redraw = chart(this.scroll, "Pipeline timeline", (host, width) => this.draw(host, width));
+    parent.append(this.controls, this.about, this.scroll);
+    this.redraw = chart(parent, "Pipeline timeline", (host, width) => this.draw(host, width), this.scroll);
+    parent.append(this.table);
     this.scroll.addEventListener("keydown", (event) => this.walk(event));
     this.scroll.addEventListener("blur", hideTip);
+    this.listen();
   }
   get drawnStep() { return this.row.drawn[this.step]; }
   get drawnLane() { return this.drawnStep.lanes[this.lane]; }
@@ -53,10 +78,12 @@ class TimelinePanel {
       this.step = this.lane = 0;
       this.changed();
     };
+    const button = (text, name, act) => el("button", { type: "button", "aria-label": name, onclick: () => this.zoomed(act) }, text);
     renew(this.controls,
       select("Policy", this.rows.map((row) => [row.label, row.label]), this.row.label, rowAct),
       select("Step", steps, this.step, change("step")), select("Lane", lanes, this.lane, change("lane")),
-      select("Zoom", [1, 2, 4, 8, 16].map((z) => [z, z + "x"]), this.zoom, (z) => { this.zoom = Number(z); this.redraw && this.redraw(); }));
+      button("+", "Zoom in", () => this.time.zoom(2)), button("−", "Zoom out", () => this.time.zoom(0.5)),
+      button("All", "Show the whole step", () => this.time.zoom(0)));
     const left = this.drawnStep.of_lanes - this.drawnStep.lanes.length;
     this.about.textContent = `Step ${this.drawnStep.step} takes ${seconds(this.drawnStep.end / 1e6)}, of which ${seconds(this.drawnStep.pipeline / 1e6)} are pipeline.` +
       (left > 0 ? ` ${left} of its ${this.drawnStep.of_lanes} lanes are left out here.` : "");
@@ -68,53 +95,112 @@ class TimelinePanel {
     if (this.redraw) this.redraw();
   }
 
-  draw(host, available) {
-    const width = available * this.zoom;
-    const ops = this.ops = opsOf(this.drawnLane);
-    const stages = Math.max(...ops.map((op) => op.stage)) + 1;
-    const tall = stages > 12 ? 16 : 26;
-    const left = 26;
+  // Both panels follow, once a frame.
+  zoomed(act) {
+    act();
+    hideTip();
+    if (!this.waiting) requestAnimationFrame(() => {
+      this.waiting = false;
+      this.redrawAll();
+    });
+    this.waiting = true;
+  }
+
+  // A drag pans, two fingers and a double click zoom; so does the wheel with Ctrl, or where the panel has the
+  // keyboard: a page that is scrolled past does not zoom.
+  listen() {
+    const host = this.scroll, pointers = this.pointers;
+    const timeAt = (x) => this.x ? this.x.invert(x - host.getBoundingClientRect().left) : 0;
+    const perPixel = () => (this.time.end - this.time.begin) / Math.max(1, this.inner);
+    host.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && document.activeElement !== host) return;
+      event.preventDefault();
+      this.zoomed(() => (Math.abs(event.deltaX) > Math.abs(event.deltaY) ? this.time.move(event.deltaX * perPixel())
+        : this.time.zoom(Math.exp(-event.deltaY / 300), timeAt(event.clientX))));
+    }, { passive: false });
+    host.addEventListener("dblclick", (event) => this.zoomed(() => this.time.zoom(2, timeAt(event.clientX))));
+    host.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      pointers.set(event.pointerId, event.clientX);
+      host.setPointerCapture(event.pointerId);
+    });
+    host.addEventListener("pointermove", (event) => {
+      if (!pointers.has(event.pointerId)) return;
+      const before = [...pointers.values()];
+      pointers.set(event.pointerId, event.clientX);
+      const now = [...pointers.values()];
+      const middle = (all) => all.reduce((a, b) => a + b, 0) / all.length;
+      this.zoomed(() => {
+        this.time.move((middle(before) - middle(now)) * perPixel());
+        const apart = [before, now].map((all) => Math.abs(all[0] - all[all.length - 1]));
+        if (now.length === 2 && apart[0] > 4) this.time.zoom(apart[1] / apart[0], timeAt(middle(now)));
+      });
+    });
+    for (const end of ["pointerup", "pointercancel"]) host.addEventListener(end, (event) => pointers.delete(event.pointerId));
+  }
+
+  draw(host, width) {
+    this.ops = opsOf(this.drawnLane);
+    const stages = largest(this.ops.map((op) => op.stage)) + 1;
+    const tall = stages > 12 ? 18 : 26;
+    const left = 26, right = 12;
+    this.inner = width - left - right;
     const svg = svgIn(host, width, stages * tall + 40);
-    const x = d3.scaleLinear().domain([0, this.end]).range([left, width - 12]);
+    const x = this.x = d3.scaleLinear().domain([this.time.begin, this.time.end]).range([left, width - right]).clamp(false);
+    const part = (op) => [Math.max(left, x(op.start)), Math.min(width - right, x(op.end))];
+    const seen = this.ops.filter((op) => op.end > this.time.begin && op.start < this.time.end);
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${stages * tall + 4})`)
-      .call(d3.axisBottom(x).ticks((width < 500 ? 4 : 8) * Math.min(4, this.zoom)).tickFormat((v) => +(v / 1e6).toPrecision(6)).tickSize(-stages * tall - 4));
+      .call(d3.axisBottom(x).ticks(width < 500 ? 4 : 8).tickFormat((v) => +(v / 1e6).toPrecision(6)).tickSize(-stages * tall - 4));
     svg.append("text").attr("class", "soft").attr("x", width - 12).attr("y", stages * tall + 37).attr("text-anchor", "end").text("seconds into the step");
     svg.selectAll("text.stage").data(d3.range(stages)).join("text").attr("class", "soft").attr("x", 0)
       .attr("y", (s) => s * tall + tall * 0.7).text((s) => (tall > 20 || s % 2 === 0 ? s : ""));
-    this.marks = svg.selectAll("rect").data(ops).join("rect").attr("x", (op) => x(op.start)).attr("y", (op) => op.stage * tall + 1)
-      .attr("width", (op) => Math.max(0.6, x(op.end) - x(op.start) - 0.4)).attr("height", tall - 3)
+    this.marks = svg.selectAll("rect.op").data(seen).join("rect").attr("class", "op").attr("x", (op) => part(op)[0]).attr("y", (op) => op.stage * tall + 1)
+      .attr("width", (op) => Math.max(0.6, part(op)[1] - part(op)[0] - 0.4)).attr("height", tall - 3)
       .style("fill", (op) => kOpColours[op.kind]);
-    tooltips(this.marks, (op) => opLines(op, this.drawnLane, this.row.label));
-    const named = ops.filter((op) => tall > 20 && x(op.end) - x(op.start) > 18);
-    svg.selectAll("text.op").data(named).join("text").attr("class", "op").attr("x", (op) => (x(op.start) + x(op.end)) / 2)
-      .attr("y", (op) => op.stage * tall + tall * 0.66).attr("text-anchor", "middle").style("pointer-events", "none")
+    tooltips(this.marks, (op) => opLines(op, this.drawnLane, this.row.label), false);
+    const room = (op) => (part(op)[1] - part(op)[0]) / String(op.microBatch).length;  // pixels a digit
+    const named = seen.filter((op) => room(op) > 6.8);
+    svg.selectAll("text.op").data(named).join("text").attr("class", "op").attr("x", (op) => (part(op)[0] + part(op)[1]) / 2)
+      .attr("y", (op) => op.stage * tall + tall * 0.68).attr("text-anchor", "middle").style("pointer-events", "none").style("font-size", (op) => (tall > 20 && room(op) > 10 ? "13px" : "11px"))
       .style("fill", (op) => (op.kind === 1 ? "#fff" : "#111")).text((op) => op.microBatch);
-    const pipeline = this.drawnStep.pipeline, end = this.drawnStep.end;
+    const pipeline = Math.max(this.drawnStep.pipeline, this.time.begin), end = Math.min(this.drawnStep.end, this.time.end);
     svg.append("rect").attr("x", x(pipeline)).attr("width", Math.max(0, x(end) - x(pipeline))).attr("y", 1).attr("height", stages * tall - 3)
       .style("fill", "var(--line)").style("fill-opacity", 0.6).append("title").text("gradients and optimizer");
-    this.chosen = -1;
+    this.mark(false);
   }
 
-  // Arrow keys go along a stage, and from stage to stage.
+  // The op that was walked to, if it is in the window.
+  mark(speak) {
+    this.marks.attr("class", (op) => (op.place === this.chosen ? "op chosen" : "op"));
+    const node = this.marks.nodes().find((_, i) => this.marks.data()[i].place === this.chosen);
+    if (!node || !speak) return;
+    const box = node.getBoundingClientRect();
+    showTip(opLines(this.ops[this.chosen], this.drawnLane, this.row.label), box.left, box.bottom);
+  }
+
+  // Arrow keys go along a stage, and from stage to stage; what is out of the window is moved into it.
   walk(event) {
+    const zoom = { "+": 2, "=": 2, "-": 0.5, "−": 0.5, 0: 0 }[event.key];
+    if (zoom !== undefined && !event.ctrlKey) return this.zoomed(() => this.time.zoom(zoom));
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!this.marks || (!step && !down)) return;
     event.preventDefault();
     const ops = this.ops;
-    if (this.chosen < 0) this.chosen = 0;
+    if (this.chosen === undefined || this.chosen >= ops.length) this.chosen = 0;
     else if (step) this.chosen = (this.chosen + step + ops.length) % ops.length;
     else {
       const from = ops[this.chosen];
       const there = ops.filter((op) => op.stage === from.stage + down);
       if (!there.length) return;
-      this.chosen = ops.indexOf(there.reduce((a, b) => (Math.abs(b.start - from.start) < Math.abs(a.start - from.start) ? b : a)));
+      this.chosen = there.reduce((a, b) => (Math.abs(b.start - from.start) < Math.abs(a.start - from.start) ? b : a)).place;
     }
-    this.marks.attr("class", (_, i) => (i === this.chosen ? "chosen" : null));
-    const mark = this.marks.nodes()[this.chosen];
-    mark.scrollIntoView({ block: "nearest", inline: "nearest" });
-    const box = mark.getBoundingClientRect();
-    showTip(opLines(ops[this.chosen], this.drawnLane, this.row.label), box.left, box.bottom);
+    const op = ops[this.chosen];
+    if (op.start < this.time.begin || op.end > this.time.end) {
+      this.time.move((op.start + op.end - this.time.begin - this.time.end) / 2);
+      this.redrawAll();
+    }
+    this.mark(true);
   }
 }
 
@@ -130,13 +216,14 @@ function timelineSection(study) {
   const kinds = new Set(rows.flatMap((row) => row.drawn.flatMap((s) => s.lanes.flatMap((lane) => opsOf(lane).map((op) => op.kind)))));
   parent.append(legend([...kinds].sort().map((kind) => [`${kOpLetters[kind]}: ${kOpNames[kind]}`, kOpColours[kind]])
     .concat([["gradients, optimizer", "var(--line)"]])));
-  const panels = [];
+  parent.append(el("p", { class: "note" }, "Drag to pan; pinch, double-click or Ctrl and the wheel to zoom; by keyboard + and −. Numbers are micro-batches."));
+  const panels = [], time = new TimeWindow();
   const changed = () => {
-    const end = Math.max(...panels.map((panel) => panel.drawnStep.end));
-    for (const panel of panels) {
-      panel.end = end;
-      panel.show();
-    }
+    time.setWhole(Math.max(...panels.map((panel) => panel.drawnStep.end)));
+    for (const panel of panels) panel.show();
+  };
+  const redrawAll = () => {
+    for (const panel of panels) if (panel.redraw) panel.redraw();
   };
   const other = rows.find((row) => row.label !== study.baseline);
   const firsts = [study.baseline, data.winner === study.baseline ? other && other.label : data.winner].filter((label) =>
@@ -144,7 +231,7 @@ function timelineSection(study) {
   for (const label of firsts.length ? firsts : [rows[0].label]) {
     const panel = el("div");
     parent.append(panel);
-    panels.push(new TimelinePanel(panel, rows, label, changed));
+    panels.push(new TimelinePanel(panel, rows, label, time, changed, redrawAll));
   }
   changed();
 }

@@ -5,6 +5,7 @@ const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.a
 function validationPage() {
   const v = data.validation;
   if (v.policies.length) stepsAgainst(v);
+  if (v.policies.some((p) => p.steps.length > 1)) stepByStep(v);
   if (v.ops.length) opsAgainst(v);
   if (v.micro_batches.count > 0) {
     const parent = section("micro_batches", "Micro-batches",
@@ -41,6 +42,35 @@ function stepsAgainst(v) {
   });
   behind(parent, [["policy", true], ["simulated", false], ["measured", false], ["noise", false], ["error", false], ["profile alone", false], ["steps", false]],
     v.policies.map((p) => [p.label, seconds(p.predicted_seconds), seconds(p.measured_seconds), seconds(p.noise_seconds), signed(p.error), signed(p.error_of_profile_alone), String(p.steps.length)])).open = true;
+}
+
+// Each step's own error, in the band of the limit of a policy's mean step; what repetitions leave open as a whisker.
+function stepByStep(v) {
+  const policies = v.policies.filter((p) => p.steps.length);
+  colourOf = colourer(policies.map((p) => p.label), null);
+  const all = policies.flatMap((p) => p.steps.map((s) => ({ ...s, label: p.label, noise: s.noise_seconds ? (s.predicted_seconds / s.measured_seconds) * (s.noise_seconds / s.measured_seconds) : 0 })));
+  const parent = section("by_step", "Error of each step", `Simulated over measured − 1. The band is the limit of a policy’s mean, ${percent(v.limits.step)}; a single step may lie outside of it.`);
+  parent.append(legend(policies.map((p) => [p.label, colourOf(p.label)])));
+  const most = Math.max(v.limits.step * 1.3, ...all.map((s) => Math.abs(s.error) + s.noise));
+  chart(parent, "Error of each step: " + policies.map((p) => `${p.label} mean of absolute ${percent(p.mean_abs_step_error)}, worst ${signed(p.worst_step_error)}`).join("; "), (host, width) => {
+    const height = 280, left = 62, bottom = 40;
+    const svg = svgIn(host, width, height);
+    const x = d3.scaleLinear().domain(d3.extent(all, (s) => s.step)).range([left + 12, width - 16]);
+    const y = d3.scaleLinear().domain([-most, most]).nice(4).range([height - bottom, 8]);
+    svg.append("rect").attr("x", left).attr("width", width - left - 4).attr("y", y(v.limits.step)).attr("height", y(-v.limits.step) - y(v.limits.step)).style("fill", "var(--faint)");
+    svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5).tickFormat(signed).tickSize(-(width - left - 4)));
+    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`).call(d3.axisBottom(x).ticks(width < 500 ? 4 : 10).tickFormat((s) => (Number.isInteger(s) ? s : "")).tickSize(0).tickPadding(8));
+    svg.append("text").attr("class", "soft").attr("x", width - 8).attr("y", height - 4).attr("text-anchor", "end").text("step");
+    svg.append("line").attr("class", "reference").attr("x1", left).attr("x2", width - 4).attr("y1", y(0)).attr("y2", y(0));
+    svg.selectAll("line.noise").data(all.filter((s) => s.noise > 0)).join("line").attr("class", "noise").attr("x1", (s) => x(s.step)).attr("x2", (s) => x(s.step))
+      .attr("y1", (s) => y(s.error - s.noise)).attr("y2", (s) => y(s.error + s.noise)).style("stroke", (s) => colourOf(s.label));
+    const dots = svg.selectAll("circle").data(all).join("circle").attr("cx", (s) => x(s.step)).attr("cy", (s) => y(s.error)).attr("r", all.length > 400 ? 2.5 : 4).style("fill", (s) => colourOf(s.label)).style("fill-opacity", 0.75);
+    tooltips(dots, (s) => [`${s.label}, step ${s.step}: ${signed(s.error)}`, `${seconds(s.predicted_seconds)} simulated, ${seconds(s.measured_seconds)} measured`, s.noise ? `measured within ${seconds(s.noise_seconds)}` : ""]);
+  });
+  const made = table([["policy", true], ["step", false], ["simulated", false], ["measured", false], ["noise", false], ["error %", false]],
+    all.map((s) => [s.label, String(s.step), seconds(s.predicted_seconds), seconds(s.measured_seconds), seconds(s.noise_seconds), (100 * s.error).toFixed(2)]));
+  makeSortable(made.querySelector("table"));
+  parent.append(el("details", { open: !hasCharts }, el("summary", {}, "Figures"), made));
 }
 
 function opsAgainst(v) {

@@ -83,8 +83,9 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "profile whose host was measured, else the preset's"),
     choice<&FrameworkOptions::host, &HostOptions::graphs>(
         "graphs", kGraphsNames,
-        "What runs from CUDA graphs and so takes the host one launch: nothing, a layer's attention with its "
-        "norm and projections, each pass of a layer, or everything. None by default"),
+        "What runs from CUDA graphs and so takes the host one launch, none by default; none: nothing; "
+        "attention: a layer's attention with its norm and projections; layer: each pass of a layer; full: "
+        "everything"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
@@ -135,15 +136,15 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         .acting("with a model that has experts", acts::has_experts),
     choice<&FrameworkOptions::expert_overlap>(
         "expert_overlap", kExpertOverlapNames,
-        "What hides the exchanges of expert parallelism: nothing; the shared expert (Megatron-LM's "
-        "moe_shared_expert_overlap); nothing, by DeepEP's kernels; another micro-batch's forward or backward "
-        "(DualPipe, Megatron-LM's overlap_moe_expert_parallel_comm)")
+        "What hides the exchanges of expert parallelism; none: nothing; shared-expert: the shared expert "
+        "(Megatron-LM's moe_shared_expert_overlap); deepep: nothing, by DeepEP's kernels; dualpipe: another "
+        "micro-batch's forward or backward (DualPipe, Megatron-LM's overlap_moe_expert_parallel_comm)")
         .acting("with parallel.expert above 1", acts::exchanges_experts)
         .noting(note_expert_overlap),
     choice<&FrameworkOptions::expert_dispatcher>(
         "expert_dispatcher", kExpertDispatcherNames,
-        "What moves token copies to their experts: NCCL's all-to-all, or DeepEP, which crosses the network "
-        "once for each node and token")
+        "What moves token copies to their experts; alltoall: NCCL's all-to-all; deepep: DeepEP, which "
+        "crosses the network once for each node and token")
         .acting("with parallel.expert above 1", acts::exchanges_experts),
     integer<&FrameworkOptions::expert_nodes>(
         "expert_nodes", 0, 1 << 20,

@@ -141,7 +141,9 @@ constexpr Key<Cluster> kNetworkKeys[] = {
     number<&Cluster::network, &NetworkRates::nic_GBps>(
         "nic_GBps", 0.001, 1e6, "Of one GPU's NIC, one direction; the profile's by default"),
     text<&Cluster::network, &NetworkRates::name>("name", "Which of the profile's fitted networks"),
-    choice<&Cluster::wiring>("topology", kWiringNames, "Wiring of nodes and switches"),
+    choice<&Cluster::wiring>("topology", kWiringNames,
+                             "Wiring of nodes and switches; rail: the k-th GPUs of all nodes share leaf "
+                             "switches; fat-tree: all GPUs of a node share one"),
     number<&Cluster::oversubscription>("oversubscription", 1, 1000, "Of the uplinks")
         .noting(note_oversubscription),
 };
@@ -172,7 +174,10 @@ constexpr Key<RecomputeKeys> kRecomputeKeys[] = {
                                     "Layers of the whole model that are recomputed in full"),
     other<RecomputeKeys>("modules", modules_schema,
                          "Parts of a layer whose forward runs again in the backward and whose results are "
-                         "not kept (Megatron-LM's --recompute-modules)"),
+                         "not kept (Megatron-LM's --recompute-modules); core_attn: the attention kernel; "
+                         "layernorm: both norms; moe_act: the activation inside routed experts; mla_up_proj: "
+                         "up projections of latent attention and rotary embedding; mlp: the FFN of a layer "
+                         "without experts; moe: router, exchanges and experts; shared_experts: these alone"),
 };
 
 // Layers or modules: an object with one of them.
@@ -183,8 +188,8 @@ ordered_json recompute_definition() {
     return schema;
   };
   return {{"description",
-           "What a backward computes again; none by default. Selective repeats attention's forward and, with "
-           "FlashAttention, frees nothing. Auto: the fewest layers with which the row fits into memory"},
+           "What a backward computes again, none by default; none: nothing; selective: attention's forward, "
+           "which frees nothing with FlashAttention; full: every layer; auto: the fewest layers that fit"},
           {"anyOf",
            {{{"enum", kRecomputeModeNames}}, object_of(kRecomputeKeys[0]), object_of(kRecomputeKeys[1])}}};
 }
@@ -219,7 +224,12 @@ constexpr Key<Layout> kParallelKeys[] = {
                   "Layers of each virtual stage, in the model's order; shared evenly by default, the middle "
                   "stages first")
         .acting("with a pipeline", acts::has_pipeline),
-    choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V")
+    choice<&Layout::context_comm>(
+        "context_comm", kContextCommNames,
+        "How CP exchanges K and V; all-gather: a rank gathers those of all before it attends; ring: they go "
+        "round; ulysses: an all-to-all gives a rank all tokens of some heads; ulysses-ring: ulysses inside "
+        "groups of context_inner ranks, a ring across them; ulysses-all-gather: the same with a gather "
+        "across; group-cast: a rank gets only the blocks that its queries see")
         .acting("with parallel.context or data above 1", acts::has_replicas),
     integer<&Layout::context_inner>(
         "context_inner", 1, kMostGpus,
@@ -228,7 +238,7 @@ constexpr Key<Layout> kParallelKeys[] = {
         .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
     choice<&Layout::context_placement>(
         "context_placement", kContextPlacementNames,
-        "Which CP ranks are neighbours: those of an all-to-all, or those of the ring or gather")
+        "Which CP ranks are neighbours; inner-first: of an all-to-all; outer-first: of the ring or gather")
         .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
     integer<&Layout::block>("block", 1, kLongestSize,
                             "Tokens of the packed sequence whose K and V are sent to all ranks with a query "
@@ -279,14 +289,16 @@ constexpr Key<Study> kBatchKeys[] = {
         "max_length", 1, kLongestSize,
         "Most tokens of a document, before any policy sees it; any by default"),
     choice<&Study::batch, &PackOptions::longer>(
-        "oversize", kLongerThanNames, "What happens to a document above max_length, the same for every row")
+        "oversize", kLongerThanNames,
+        "What happens to a document above max_length in every row; truncate: its end is cut; drop: all of it")
         .noting(note_longer),
     integer<&Study::batch, &PackOptions::micro_batches>("micro_batches", 1, 1 << 24,
                                                         "Micro-batches of a step over all lanes")
         .acting("with a policy of a given number of micro-batches", acts::takes_micro_batches),
     integer<&Study::steps>("steps", 1, kMostSteps, "Global batches of the study; 100 by default"),
     choice<&Study::loader>("loader", kLoaderTailNames,
-                           "What becomes of the rest of a document cut at a window's end")
+                           "What becomes of the rest of a document cut at a window's end; carry: it begins "
+                           "the next window; drop: it is thrown away, as WLB-LLM's loader does")
         .noting(note_windows),
 };
 
@@ -309,7 +321,7 @@ constexpr Key<Published> kPublishedKeys[] = {
     text<&Published::against>(
         "against", "Name or label of the row that a speed-up is over; the study's baseline by default"),
     other<Published>("status", published_status_schema,
-                     "oom: the source says that this run does not fit in memory"),
+                     "oom: the source says that this run does not fit in memory; ok: that it runs"),
     other<Published>("metrics", published_metrics_schema,
                      "Figures by the keys of summary.json's metrics, and bucket_size"),
 };
@@ -336,7 +348,9 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
     text<&PolicyRun::label>("label", "How the row is called; the name by default"),
     text<&PolicyRun::shard>("shard", "Sharding rule; per-sequence by default"),
     text<&PolicyRun::schedule>("schedule", "Pipeline schedule of this policy; the study's by default"),
-    choice<&PolicyRun::cost>("cost", kCostKindNames, "What a document weighs when packing"),
+    choice<&PolicyRun::cost>("cost", kCostKindNames,
+                             "What a document weighs when packing; profiled: its time by the profile; "
+                             "quadratic: its length squared; flops: its operations, Skrull's Eq. 13"),
     other<PolicyRun>("recompute", recompute_schema, ""),
     flag<&PolicyRun::recompute_by_stage>(
         "recompute_by_stage", "Recompute auto chooses layers for each micro-batch and stage (InfiniPipe)"),
@@ -368,7 +382,8 @@ constexpr Key<Study> kStudyKeys[] = {
     other<Study>("cluster", cluster_schema, "GPUs and network"),
     other<Study>("parallel", parallel_schema, "The layout: GPUs = tensor x context x pipeline x data"),
     other<Study>("batch", batch_schema, "The shape of a step"),
-    choice<&Study::layout, &Layout::precision>("precision", kPrecisionNames, "Of GEMMs"),
+    choice<&Study::layout, &Layout::precision>("precision", kPrecisionNames,
+                                               "Of GEMMs; bf16: all; fp8: those of layers, the head in bf16"),
     other<Study>("framework", framework_schema,
                  "A preset (`equipoise list frameworks`; megatron by default), the path of a file made by "
                  "`equipoise fit --steps`, or an object with a preset and what differs from it"),

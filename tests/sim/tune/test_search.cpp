@@ -260,8 +260,11 @@ TEST_CASE("where nothing fits the result says why") {
   const SearchResult found = c.find();
   CHECK(found.ranking.empty());
   CHECK(found.complete());
-  const bool said = !found.too_large_example.empty() || !found.tried.front().trial.reason.empty();
-  CHECK(said);
+  REQUIRE(found.too_large_layouts.size() == c.candidates.layouts.size());
+  for (const std::string& why : found.too_large_layouts) {
+    const bool said = !why.empty() || !found.tried.front().trial.reason.empty();
+    CHECK(said);
+  }
 }
 
 }  // namespace

@@ -54,8 +54,11 @@ TEST_CASE("Steps are paired by number, repetitions together, ops by name or kind
   CHECK(v.ops[0].predicted_seconds == 0.625);  // both GEMMs of the step
   CHECK(v.ops[0].measured_seconds == std::vector<double>{0.5, 0.75});
   CHECK(v.ops[1].predicted_seconds == 0.5);
-  CHECK(v.notes == std::vector<std::string>{"plain: 1 entries beyond the 4 simulated steps are left out",
-                                            "plain: op times of steps without simulated ops are left out"});
+  CHECK(
+      v.notes ==
+      std::vector<std::string>{
+          "plain: 1 entries beyond the 4 simulated steps are left out: more of batch.steps simulate them",
+          "plain: op times of steps without simulated ops are left out: more of batch.steps simulate them"});
 }
 
 TEST_CASE("An entry of several steps is compared with their mean") {
@@ -74,8 +77,8 @@ TEST_CASE("A log that shares no step is compared as a whole") {
   CHECK(v.policies[0].steps[0].predicted_seconds == 2.5);
   CHECK(figures_of(v).policies[0].measured_seconds == 3);
   CHECK(v.notes ==
-        std::vector<std::string>{
-            "plain: the log has none of the 4 simulated steps: its median is compared with their mean"});
+        std::vector<std::string>{"plain: the log has none of the 4 simulated steps: its median is compared "
+                                 "with their mean; more of batch.steps simulate its own"});
 }
 
 TEST_CASE("Policies are told apart by their labels") {
@@ -83,7 +86,8 @@ TEST_CASE("Policies are told apart by their labels") {
   const Validation v = compare_with_log(log_of("policy,step,step_seconds\nwlb,0,1\n"), two, {});
   REQUIRE(v.policies.size() == 1);
   CHECK(v.policies[0].label == "wlb");
-  CHECK(v.notes == std::vector<std::string>{"plain is not in log and not compared"});
+  CHECK(v.notes == std::vector<std::string>{"plain is not in log and not compared: call the log's rows as "
+                                            "the study does, or leave it out by --policy"});
   CHECK(refusal("step,step_seconds\n0,1\n", two) ==
         "log: expected a column policy, since the study has plain, wlb, or one policy of them, found a log "
         "of one run");

@@ -57,7 +57,9 @@ TEST_CASE("CSV: steps, repetitions, policies, and ops in long form") {
   REQUIRE(log.ops.size() == 2);
   CHECK(log.ops[0].kind == "attention");
   CHECK(log.ops[0].seconds == 0.25);
-  CHECK(log.notes == std::vector<std::string>{"log: columns that are not used: who"});
+  CHECK(log.notes ==
+        std::vector<std::string>{"log: columns that are not used: who; those that are: policy, step, tokens, "
+                                 "step_seconds, op, seconds"});
 }
 
 TEST_CASE("CSV: what is none is refused with its line") {
@@ -139,7 +141,10 @@ TEST_CASE("torch.profiler: steps by their annotations, kernels by name and by wh
     CHECK(log.ops[1].step == 3);
     CHECK(log.ops[2].kind == "all_gather");
     CHECK(log.ops[2].step == 4);
-    CHECK(log.notes == std::vector<std::string>{log.name + ": 1 kernels outside of any step are left out"});
+    CHECK(log.notes ==
+          std::vector<std::string>{
+              log.name +
+              ": 1 kernels outside of any step are left out: call the profiler's step() around each"});
   };
   check(parse(trace));
   const test::Scratch folder;
