@@ -87,7 +87,8 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes + framework.gradient_copy_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
-      keeps_gathered_kv_(framework.keep_gathered_kv && gathers_keys(layout.acting_form())),
+      keeps_gathered_kv_(framework.keep_gathered_kv && (gathers_keys(layout.acting_form()) ||
+                                                        layout.context_comm == ContextComm::disaggregated)),
       cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
       input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),

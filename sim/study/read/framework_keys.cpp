@@ -23,9 +23,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "benchmarks that time forward and backward (its memory stays)"),
     flag<&FrameworkOptions::keep_gathered_kv>(
         "keep_gathered_kv",
-        "context_comm all-gather and group-cast: the K and V that a forward gathered are kept for its backward, which then "
-        "gathers nothing; false by default, as keeping them takes a group's whole context on every rank")
-        .acting("with all-gather or group-cast context parallelism", acts::gathers_keys),
+        "context_comm all-gather, group-cast and disaggregated: what a forward brought from other ranks is "
+        "kept for its backward, which then gathers nothing; false by default, as keeping K and V takes a "
+        "group's whole context on every rank")
+        .acting("with all-gather, group-cast or disaggregated context parallelism", acts::gathers_keys),
     integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
                                                "Of a gradient element in the reduction"),
     number<&FrameworkOptions::optimizer_bytes>(

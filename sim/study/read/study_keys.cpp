@@ -193,6 +193,9 @@ ordered_json recompute_schema() {
   return definition("recompute");
 }
 
+constexpr std::string_view kContextCommHelp =
+    "How CP exchanges K and V; disaggregated: attention may run on any rank (DistCA)";
+
 constexpr Key<Layout> kParallelKeys[] = {
     integer<&Layout::tensor>("tensor", 1, kMostGpus,
                              "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
@@ -210,7 +213,7 @@ constexpr Key<Layout> kParallelKeys[] = {
         "Embedding and head count as a layer each where the stages get their layers")
         .acting("with a pipeline", acts::has_pipeline)
         .noting(note_count_embedding),
-    choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V")
+    choice<&Layout::context_comm>("context_comm", kContextCommNames, kContextCommHelp)
         .acting("with parallel.context or data above 1", acts::has_replicas),
     integer<&Layout::context_inner>(
         "context_inner", 1, kMostGpus,
@@ -229,6 +232,13 @@ constexpr Key<Layout> kParallelKeys[] = {
         "cast_stages", 1, kMostCastStages,
         "Exchanges in which a rank's blocks arrive, each beside the attention to those before")
         .acting("with parallel.context_comm group-cast", acts::casts),
+    number<&Layout::epsilon>(
+        "epsilon", 0, 1, "How far from the mean a rank's attention may be, as a share of it; 0.1 by default")
+        .acting("with context_comm disaggregated", acts::disaggregates),
+    integer<&Layout::nano_batches>(
+        "nano_batches", 1, kMostNanoBatches,
+        "2: a micro-batch runs as two halves, each beside the other's exchanges of Q, K, V and output")
+        .acting("with context_comm disaggregated", acts::disaggregates),
     integer<&Layout::zero>("zero", 0, 3,
                            "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
                            "FSDP; the framework preset's by default")
@@ -318,7 +328,7 @@ ordered_json published_schema() {
 constexpr Key<PolicyRun> kPolicyKeys[] = {
     other<PolicyRun>("name", text_schema,
                      "A packing policy (`equipoise list policies`), a preset (plain-4d, fixed-4d, wlb-llm, "
-                     "seq1f1b, slimpipe), or plan: a plan made elsewhere")
+                     "seq1f1b, slimpipe, disaggregated), or plan: a plan made elsewhere")
         .must_be("the name of a policy"),
     other<PolicyRun>("file", filled_text_schema,
                      "plan: its file (equipoise.plan/1 or equipoise.plans/1), relative to the study"),
@@ -327,6 +337,7 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
     text<&PolicyRun::label>("label", "How the row is called; the name by default"),
     text<&PolicyRun::shard>("shard", "Sharding rule; per-sequence by default"),
     text<&PolicyRun::schedule>("schedule", "Pipeline schedule of this policy; the study's by default"),
+    choice<&PolicyRun::context_comm>("context_comm", kContextCommNames, kContextCommHelp),
     choice<&PolicyRun::cost>("cost", kCostKindNames, "What a document weighs when packing"),
     other<PolicyRun>("recompute", recompute_schema, ""),
     flag<&PolicyRun::recompute_by_stage>(
