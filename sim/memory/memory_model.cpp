@@ -170,8 +170,12 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
 
 std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
                                           std::int64_t group_tokens) const {
+  // Q and the output of as many queries as a rank has tokens, in units of K and V.
+  const bool away = layout_.context_comm == ContextComm::disaggregated && context > 1;
+  const std::int64_t queries = away && !model_.mla ? rank_tokens * model_.heads / model_.kv_heads : 0;
   return context_form(layout_).held_tokens(rank_tokens, group_tokens, layout_.inner_ranks(context)) *
-         copies_of_heads(context);
+             copies_of_heads(context) +
+         queries;
 }
 
 // How often the ranks that share out the heads hold each KV head.
