@@ -49,6 +49,8 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
                    ".context_comm: expected " + allowed + " for a model with sliding windows, found " +
                        std::string(name_of(p.context_comm)));
   }
+  require_layout(!m.moe || p.nano_batches_of(p.context) == 1, where,
+                 ".nano_batches: expected 1 for a model with experts, found " + num(p.nano_batches));
   require_layout(heads_suit(p, heads, p.context), where,
                  ".context: " + std::string(form.title) + " needs a divisor of the " + num(heads) +
                      " query heads of a TP rank, found " + num(p.context));

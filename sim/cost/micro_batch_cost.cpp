@@ -24,6 +24,28 @@ void check_heads(const LayerCosts& costs, int context) {
                   std::to_string(heads) + " query heads of a TP rank");
 }
 
+void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding) {
+  const std::string form = "parallel.context_comm: disaggregated with ";
+  if (micro_batch.chunk.count > 1)
+    throw UserError(form + "dependent chunks; allowed: micro-batches of whole slices");
+  if (sharding.strided) throw UserError(form + "striped sharding; allowed: rules that leave runs of tokens");
+}
+
+LocalWork& operator+=(LocalWork& sum, const LocalWork& more) {
+  sum.forward_before += more.forward_before;
+  sum.forward_after += more.forward_after;
+  sum.backward_before += more.backward_before;
+  sum.backward_after += more.backward_after;
+  sum.recomputed += more.recomputed;
+  sum.weight += more.weight;
+  sum.tokens += more.tokens;
+  sum.before_launches += more.before_launches;
+  sum.forward_launches += more.forward_launches;
+  sum.backward_launches += more.backward_launches;
+  sum.use += more.use;
+  return sum;
+}
+
 }  // namespace
 
 bool costs_alike(const MicroBatch& a, const MicroBatch& b) {
@@ -118,17 +140,27 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
 void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   check_heads(costs_, context);
   attention_.forget();
+  const bool tasks = context > 1 && costs_.layout().context_comm == ContextComm::disaggregated;
+  const bool halves = costs_.layout().nano_batches_of(context) == 2;
+  const auto shard_by = [&](const ShardPolicy& rule, Sharding& sharding) {
+    if (halves)
+      shard_in_halves(rule, micro_batch, context, rule_.options, attention_, sharding);
+    else
+      rule.shard(micro_batch, context, rule_.options, attention_, sharding);
+    if (halves) attention_.forget();  // the halves' segments are gone
+    if (tasks) check_tasks(micro_batch, sharding);
+  };
   if (rule_.choice != ShardChoice::optimal) {
     const ShardPolicy& rule =
         rule_.choice == ShardChoice::adaptive ? sharding_policy("adaptive") : *rule_.fixed;
-    rule.shard(micro_batch, context, rule_.options, attention_, out.sharding);
+    shard_by(rule, out.sharding);
     return;
   }
   // `optimal`: both rules simulated, the better taken.
-  sharding_policy("per-sequence").shard(micro_batch, context, rule_.options, attention_, out.sharding);
+  shard_by(sharding_policy("per-sequence"), out.sharding);
   cost_sharded(micro_batch, context, out);
   if (context == 1) return;
-  sharding_policy("per-document").shard(micro_batch, context, rule_.options, attention_, other_.sharding);
+  shard_by(sharding_policy("per-document"), other_.sharding);
   cost_sharded(micro_batch, context, other_);
   if (model_times(micro_batch, other_).both < model_times(micro_batch, out).both) std::swap(out, other_);
 }
@@ -154,6 +186,11 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
                                     std::span<const ExpertArrivals> arriving, MicroBatchCost& out) {
   const LayerCounts& layers = costs_.layer_counts();
   out.begin(context, layers);
+  first_tokens_.clear();
+  if (costs_.layout().nano_batches_of(context) == 2) {
+    const NanoCut cut = nano_cut(micro_batch, context);
+    for (int r = 0; r < context; ++r) first_tokens_.push_back(cut.tokens_before(out.sharding.of_rank(r)));
+  }
   out.arriving.assign(arriving.begin(), arriving.end());
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
     bool attended = false;  // the mask's attention, which its layers share
@@ -175,10 +212,11 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
                        attention_,
                        micro_batch,
                        out.sharding,
-                       exchanged_tokens(micro_batch, out.sharding, window, costs_.layout()),
+                       exchanged_tokens(micro_batch, out.sharding, window, costs_),
                        context,
                        window};
-  out.cast_tokens = std::max(out.cast_tokens, of.tokens.cast.held);
+  out.cast_tokens = std::max(
+      {out.cast_tokens, of.tokens.cast.held, of.tokens.tasks != nullptr ? of.tokens.tasks->held : 0});
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   if (context > 1) form.exchange(costs_, of.tokens, context_group(costs_, context), exchanges_, out.use);
@@ -312,6 +350,29 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t token
   return slot;
 }
 
+LayerWork MicroBatchCoster::layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out) {
+  const std::int64_t tokens = out.sharding.rank_tokens[rank];
+  LayerWork work;
+  if (first_tokens_.empty()) {
+    const LocalWork& all = local_work(kind, tokens, out.arriving[rank]);
+    work.all = &all;
+    work.forward = {all.forward_before.total, 0, 0, all.forward_after.total};
+    work.backward = {all.backward_before.total, 0, 0, all.backward_after.total};
+    work.input = {all.input_before, 0, 0, all.input_after};
+    return work;
+  }
+  both_ = local_work(kind, first_tokens_[rank], {});
+  const LocalWork& second = local_work(kind, tokens - first_tokens_[rank], {});
+  work.forward = {both_.forward_before.total, second.forward_before.total, both_.forward_after.total,
+                  second.forward_after.total};
+  work.backward = {second.backward_before.total, both_.backward_before.total, second.backward_after.total,
+                   both_.backward_after.total};
+  work.input = {second.input_before, both_.input_before, second.input_after, both_.input_after};
+  both_ += second;
+  work.all = &both_;
+  return work;
+}
+
 void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const int ranks = out.ranks;
@@ -334,21 +395,29 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
       add_run(pass, timeline, e + 1);
     }
   };
+  works_.clear();
   for (int r = 0; r < ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
-    forward.add_local(r, work.forward_before.total);
-    backward.add_local(r, work.backward_before.total);
-    input.add_local(r, work.input_before);
+    works_.push_back(layer_work(kind, at(r), out));
+    const LocalWork& work = *works_.back().all;
     out.use += work.use;
     out.recomputed[k] =
         std::max(out.recomputed[k], work.recomputed + (selective ? passes_.forward.busy[at(r)] : 0));
   }
-  add_run(passes_.forward, forward, 0);
-  add_exchanged(exchanges_.forward, passes_.forward, forward);
-  for (LayerTimeline* timeline : {&backward, &input}) {
-    add_run(passes_.backward, *timeline, 0);
-    add_exchanged(exchanges_.backward, passes_.backward, *timeline);
-  }
+  const auto add_pass = [&](std::span<const Op> exchanges, PassWork LayerWork::*own, ContextPass& pass,
+                            LayerTimeline& timeline) {
+    for (std::size_t r = 0; r < c; ++r) {
+      const PassWork& work = works_[r].*own;
+      timeline.add_local(static_cast<int>(r), work.before);
+      if (first_tokens_.empty()) continue;
+      pass.under[r] = work.beside_first;
+      pass.under[(exchanges.size() - 1) * c + r] = work.beside_last;
+    }
+    add_run(pass, timeline, 0);
+    add_exchanged(exchanges, pass, timeline);
+  };
+  add_pass(exchanges_.forward, &LayerWork::forward, passes_.forward, forward);
+  add_pass(exchanges_.backward, &LayerWork::input, passes_.backward, input);
+  add_pass(exchanges_.backward, &LayerWork::backward, passes_.backward, backward);
   if (is_moe(kind) && costs_.layout().expert > 1) add_layer_exchanges(kind, out);
   finish_layer(kind, out);
   out.full[k] = forward;
@@ -387,7 +456,8 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::int64_t last_launches =
       attention_launches(host, true, calls) + launches_of(host, exchanges_.backward, true);
   for (std::size_t r = 0; r < c; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[r], out.arriving[r]);
+    const LayerWork of_layer = layer_work(kind, r, out);
+    const LocalWork& work = *of_layer.all;
     // Counts a pass, and returns what the host issues for it.
     const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
@@ -410,9 +480,9 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     const Picoseconds forward_stall = forward_stall_of(kind, work, forward, backward);
     const Picoseconds backward_stall = costs_.host_stall(kind, backward, forward);
     const int rank = static_cast<int>(r);
-    out.forward[k].add_local(rank, work.forward_after.total + forward_stall);
-    out.backward[k].add_local(rank, work.backward_after.total + backward_stall);
-    out.input_gradient[k].add_local(rank, work.input_after + backward_stall);
+    out.forward[k].add_local(rank, of_layer.forward.after + forward_stall);
+    out.backward[k].add_local(rank, of_layer.backward.after + backward_stall);
+    out.input_gradient[k].add_local(rank, of_layer.input.after + backward_stall);
     out.weight_gradient[k][r] = work.weight;
   }
   for (auto* exposed : {&out.exposed_forward[k], &out.exposed_backward[k]})

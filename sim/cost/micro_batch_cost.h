@@ -102,6 +102,16 @@ struct LocalWork {
   RangeUse use;
 };
 
+// Where that work stands in a pass. With two nano-batches: of the first one before its exchange and of the
+// second one after its last, and what is beside the first and the last exchange, of the other one.
+struct PassWork {
+  Picoseconds before = 0, beside_first = 0, beside_last = 0, after = 0;
+};
+struct LayerWork {
+  const LocalWork* all = nullptr;
+  PassWork forward, backward, input;  // the last: a backward without weight gradients
+};
+
 // The embedding and the head on a rank that holds a number of tokens, and what it sends.
 struct EndWork {
   std::int64_t tokens = -1;
@@ -138,6 +148,8 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving);
+  // Of a rank; good until the next call.
+  LayerWork layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out);
   const EndWork& end_work(std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
   void add_layer_exchanges(LayerKind kind, MicroBatchCost& out);
@@ -154,6 +166,9 @@ class MicroBatchCoster {
   ContextPasses passes_;
   OpList before_, after_;
   std::vector<ExpertArrivals> own_;
+  std::vector<LayerWork> works_;            // by rank, of the layer that is built
+  LocalWork both_;                          // of two nano-batches
+  std::vector<std::int64_t> first_tokens_;  // by rank, of the first of them
   // Direct-mapped by tokens and what arrives; of the kinds that the model has.
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;

@@ -202,6 +202,7 @@ std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank
     // A ring goes round even where nothing is shared; the other forms have nothing to exchange then.
     if (!shares && (form == ContextComm::ring || form == ContextComm::ulysses_ring))
       return make_ring_attention(rank, rows, index, chunks);
+    if (form == ContextComm::disaggregated) return make_disaggregated_attention(rank, rows, index, chunks);
     if (form == ContextComm::group_cast) return make_group_cast_attention(rank, rows, index, chunks);
     if (shares && rows.rows.exchanges()) return make_ulysses_attention(rank, rows, index, chunks);
   }

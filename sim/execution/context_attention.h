@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -62,9 +63,9 @@ std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::sp
 std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row);
 
 // --- Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts
-// it: at the exchanges of K and V. One class a form: all-gather, ring, group-cast, and Ulysses, which is
-// round one of the first two where it is nested. Where a lane has one rank, or nothing to exchange, there is
-// nothing but attention.
+// it: at the exchanges of K and V. One class a form: all-gather, ring, group-cast, disaggregated, and
+// Ulysses, which is round one of the first two where it is nested. Where a lane has one rank, or nothing to
+// exchange, there is nothing but attention.
 
 // What a chunk of a group leaves for the others, on one layer: its K and V, which later chunks attend to, and
 // what their backwards found for its gradients so far.
@@ -79,7 +80,8 @@ struct AttentionRun {
   Memory keys;     // K rows, then V rows from row `capacity` on, each (KV heads, head dim)
   Memory out;      // as query
   Memory log_sum;  // (rows, query heads)
-  // Where ranks share out heads: the same of this rank's heads, of all rows of its inner group.
+  // Where ranks share out heads: the same of this rank's heads, of all rows of its inner group. Where
+  // attention is disaggregated: the log-sums of the queries that this rank computes.
   std::shared_ptr<AttentionRun> of_heads;
 };
 
@@ -222,6 +224,34 @@ class AttentionForm : public ContextAttention {
     state.gradients.reset();
   }
 
+  // Sends every rank a message of elements_to(rank), which pack(rank, message) fills, and takes that of
+  // elements_from(rank) apart with unpack. In each round every rank has one partner, so that also where a
+  // rank's messages go one after the other (NCCL) nobody waits in a circle.
+  template <class To, class From, class Pack, class Unpack>
+  void exchange_messages(const To& elements_to, const From& elements_from, const Pack& pack,
+                         const Unpack& unpack) {
+    kernels::Communicator& group = *rows_.group.elements;
+    std::vector<Memory> messages;
+    std::vector<std::unique_ptr<kernels::Pending>> pending;
+    const auto ranks = static_cast<unsigned>(group.size());
+    for (unsigned round = 1; round < std::bit_ceil(ranks); ++round) {
+      const unsigned partner = static_cast<unsigned>(group.rank()) ^ round;
+      if (partner >= ranks) continue;
+      const auto peer = static_cast<int>(partner);
+      if (const std::int64_t count = elements_to(peer); count > 0) {
+        messages.push_back(rank_.elements(count));
+        pack(peer, messages.back());
+        pending.push_back(group.start_send(messages.back().data(), count, peer));
+      }
+      if (const std::int64_t count = elements_from(peer); count > 0) {
+        const Memory message = rank_.elements(count);
+        group.receive(message.data(), count, peer);
+        unpack(peer, message);
+      }
+    }
+    for (const auto& message : pending) message->wait();
+  }
+
   const RankContext& rank_;
   const AttentionRows& rows_;
   int index_;
@@ -290,6 +320,8 @@ class BlockwiseAttention : public AttentionForm {
   Memory again_out_, again_log_sum_;
 };
 
+std::unique_ptr<ContextAttention> make_disaggregated_attention(const RankContext&, const AttentionRows&,
+                                                               int index, ChunkStates&);
 std::unique_ptr<ContextAttention> make_gathered_attention(const RankContext&, const AttentionRows&, int index,
                                                           ChunkStates&);
 std::unique_ptr<ContextAttention> make_group_cast_attention(const RankContext&, const AttentionRows&,

@@ -5,7 +5,6 @@
 // A stage's rows lie by chunk, slice and position, so that the keys of a slice that a run of queries sees are
 // its first ones there. Messages hold K rows, then V rows; who has nothing for the other sends none.
 #include <algorithm>
-#include <bit>
 #include <tuple>
 
 #include "policies/base/index.h"
@@ -191,12 +190,10 @@ class GroupCastAttention final : public BlockwiseAttention {
     return sum;
   }
 
-  // Sends every rank a message of the rows outgoing(rank), which pack(rows, K, V) fills, and takes those of
-  // incoming(rank) apart with unpack. In each round every rank has one partner, so that also where a rank's
-  // messages go one after the other (NCCL) nobody waits in a circle.
+  // Sends every rank the rows outgoing(rank), of which pack(rows, K, V) fills a message, and takes those of
+  // incoming(rank) apart with unpack.
   template <class Outgoing, class Incoming, class Pack, class Unpack>
   void exchange(const Outgoing& outgoing, const Incoming& incoming, const Pack& pack, const Unpack& unpack) {
-    kernels::Communicator& group = *rows_.group.elements;
     const auto for_rows = [&](const std::vector<CastRows>& rows, const Memory& message, const auto& visit) {
       const std::int64_t count = count_of(rows);
       std::int64_t row = 0;
@@ -208,25 +205,10 @@ class GroupCastAttention final : public BlockwiseAttention {
     const auto elements_of = [&](const std::vector<CastRows>& rows) {
       return 2 * count_of(rows) * key_width_;
     };
-    std::vector<Memory> messages;
-    std::vector<std::unique_ptr<kernels::Pending>> pending;
-    const auto ranks = static_cast<unsigned>(group.size());
-    for (unsigned round = 1; round < std::bit_ceil(ranks); ++round) {
-      const unsigned partner = static_cast<unsigned>(group.rank()) ^ round;
-      if (partner >= ranks) continue;
-      const auto peer = static_cast<int>(partner);
-      if (const std::vector<CastRows> rows = outgoing(peer); !rows.empty()) {
-        messages.push_back(rank_.elements(elements_of(rows)));
-        for_rows(rows, messages.back(), pack);
-        pending.push_back(group.start_send(messages.back().data(), elements_of(rows), peer));
-      }
-      if (const std::vector<CastRows> rows = incoming(peer); !rows.empty()) {
-        const Memory message = rank_.elements(elements_of(rows));
-        group.receive(message.data(), elements_of(rows), peer);
-        for_rows(rows, message, unpack);
-      }
-    }
-    for (const auto& message : pending) message->wait();
+    exchange_messages([&](int to) { return elements_of(outgoing(to)); },
+                      [&](int from) { return elements_of(incoming(from)); },
+                      [&](int to, const Memory& message) { for_rows(outgoing(to), message, pack); },
+                      [&](int from, const Memory& message) { for_rows(incoming(from), message, unpack); });
   }
 
   void cast(Stage& stage) {

@@ -23,8 +23,10 @@ Value virtual_stages(Row r) {
   return pipeline_layout(r).is_null() ? above(1, r.layout().virtual_pipeline) : Value();
 }
 Value context_comm(Row r) {
-  // The last two are the nearest: Megatron-LM has no all-gather across inner groups, and no group-cast.
-  constexpr const char* kNames[] = {"all_gather", "p2p", "a2a", "a2a+p2p", "a2a+p2p", "all_gather"};
+  // The last three are the nearest: Megatron-LM has no all-gather across inner groups, no group-cast, and no
+  // attention away from its tokens.
+  constexpr const char* kNames[] = {"all_gather", "p2p",        "a2a",       "a2a+p2p",
+                                    "a2a+p2p",    "all_gather", "all_gather"};
   static_assert(std::size(kNames) == std::size(kContextCommNames));
   return where(r.layout().context > 1, kNames[at(r.layout().context_comm)]);
 }
@@ -202,8 +204,9 @@ constexpr Gap kGaps[] = {
      "inside an all-to-all K and V go round a ring", "ulysses-ring (a2a+p2p)"},
     {"parallel.context_comm",
      [](Row r) {
-       const bool casts = r.layout().context > 1 && r.layout().context_comm == ContextComm::group_cast;
-       return std::string(casts ? name_of(r.layout().context_comm) : "");
+       const ContextComm form = r.layout().context_comm;
+       const bool own = form == ContextComm::group_cast || form == ContextComm::disaggregated;
+       return std::string(r.layout().context > 1 && own ? name_of(form) : "");
      },
      "a rank gets K and V of all tokens, needed or not", "all-gather (all_gather)"},
     {"parallel.order",

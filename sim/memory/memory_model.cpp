@@ -87,7 +87,8 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes + framework.gradient_copy_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
-      keeps_gathered_kv_(framework.keep_gathered_kv && gathers_keys(layout.acting_form())),
+      keeps_gathered_kv_(framework.keep_gathered_kv && (gathers_keys(layout.acting_form()) ||
+                                                        layout.context_comm == ContextComm::disaggregated)),
       cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
       input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
@@ -169,8 +170,12 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
 
 std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
                                           std::int64_t group_tokens) const {
+  // Q and the output of as many queries as a rank has tokens, in units of K and V.
+  const bool away = layout_.context_comm == ContextComm::disaggregated && context > 1;
+  const std::int64_t queries = away && !model_.mla ? rank_tokens * model_.heads / model_.kv_heads : 0;
   return context_form(layout_).held_tokens(rank_tokens, group_tokens, layout_.inner_ranks(context)) *
-         copies_of_heads(context);
+             copies_of_heads(context) +
+         queries;
 }
 
 // How often the ranks that share out the heads hold each KV head.

@@ -40,16 +40,13 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
   for (const int layer : first_layers(costs.model(), costs.layout())) first_layer_.push_back(layer);
 }
 
-// A backward in its two halves, and what of it is compute.
+// A backward in its two halves.
 void StepExpander::split_backward(LayerOps& ops) {
   ops.input_before = without_weight_gradients(ops.backward_before);
   ops.input_after = without_weight_gradients(ops.backward_after);
   ops.weights = only_weight_gradients(ops.backward_before);
   const std::vector<Op> later = only_weight_gradients(ops.backward_after);
   ops.weights.insert(ops.weights.end(), later.begin(), later.end());
-  constexpr auto kCompute = at(Stream::compute);
-  ops.backward_compute =
-      run_time(ops.backward_before).busy[kCompute] + run_time(ops.backward_after).busy[kCompute];
 }
 
 // `arriving`: only of layers with experts.
@@ -262,7 +259,17 @@ void StepExpander::add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::
 }
 
 // Of one layer's forward on the CP rank with the most; ranks that share out heads do equal shares.
-double StepExpander::attention_flops(const MicroBatchCost& cost, std::int64_t window) const {
+double StepExpander::attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
+                                     std::int64_t window) const {
+  if (tokens.tasks != nullptr) {
+    std::int64_t most = 0;
+    for (std::size_t r = 0; r < at(cost.ranks); ++r) {
+      std::int64_t pairs = 0;
+      for (int n = 0; n < tokens.tasks->nano_batches; ++n) pairs += tokens.tasks->parts[at(n)].pairs[r];
+      most = std::max(most, pairs);
+    }
+    return costs_.causal_attention_flops(as_double(most));
+  }
   const int shares = context_form(costs_).head_shares(costs_.layout(), cost.ranks);
   double most = 0, together = 0;
   for (int r = 0; r < cost.ranks; ++r) {
@@ -288,55 +295,71 @@ std::shared_ptr<const StepExpander::LayerOps> StepExpander::only_exchanges() con
   return made;
 }
 
-void StepExpander::find_rank_ops(LayerKind kind, const MicroBatchCost& cost) {
-  const auto& held = cost.sharding.rank_tokens;
-  rank_ops_.clear();
+// `held`: tokens by rank.
+void StepExpander::find_rank_ops(LayerKind kind, const MicroBatchCost& cost,
+                                 std::span<const std::int64_t> held,
+                                 std::vector<std::shared_ptr<const LayerOps>>& out) {
+  out.clear();
   bool idle = is_moe(kind) && costs_.layout().expert > 1;
   for (std::size_t r = 0; r < held.size(); ++r) idle = idle && held[r] == 0 && cost.arriving[r].tokens == 0;
   if (idle) {
-    rank_ops_.assign(held.size(), only_exchanges());
+    out.assign(held.size(), only_exchanges());
     return;
   }
   for (std::size_t r = 0; r < held.size(); ++r) {
     const ExpertArrivals arriving = is_moe(kind) ? cost.arriving[r] : ExpertArrivals{};
-    const bool as_before =
-        r > 0 && rank_ops_.back()->tokens == held[r] && rank_ops_.back()->arriving == arriving;
-    rank_ops_.push_back(as_before ? rank_ops_.back() : layer_ops(kind, held[r], arriving));
+    const bool as_before = r > 0 && out.back()->tokens == held[r] && out.back()->arriving == arriving;
+    out.push_back(as_before ? out.back() : layer_ops(kind, held[r], arriving));
   }
 }
 
 void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                                    OpLane& out, std::size_t first) {
+                                    OpLane& out, std::size_t begin) {
   const auto k = at(kind);
-  find_rank_ops(kind, cost);
-  backward_attention_.clear();
-  for (std::size_t r = 0; r < rank_ops_.size(); ++r)
-    backward_attention_.push_back(cost.compute_backward[k][r] - rank_ops_[r]->backward_compute);
+  const bool halves = costs_.layout().nano_batches_of(cost.ranks) == 2;
+  if (halves) {
+    const NanoCut cut = nano_cut(micro_batch, cost.ranks);
+    for (auto& tokens : nano_tokens_) tokens.clear();
+    for (int r = 0; r < cost.ranks; ++r) {
+      nano_tokens_[0].push_back(cut.tokens_before(cost.sharding.of_rank(r)));
+      nano_tokens_[1].push_back(cost.sharding.rank_tokens[at(r)] - nano_tokens_[0].back());
+    }
+    for (std::size_t n = 0; n < rank_ops_.size(); ++n)
+      find_rank_ops(kind, cost, nano_tokens_[n], rank_ops_[n]);
+  } else {
+    find_rank_ops(kind, cost, cost.sharding.rank_tokens, rank_ops_[0]);
+  }
+  const std::vector<Picoseconds>& backward_attention = cost.attention_backward[mask_of(kind)];
   const std::int64_t window = costs_.window_of(kind);
   exchanges_.forward.clear();
   exchanges_.backward.clear();
+  const ExchangedTokens tokens = exchanged_tokens(micro_batch, cost.sharding, window, costs_);
   if (cost.ranks > 1)
-    context_form(costs_).exchange(costs_,
-                                  exchanged_tokens(micro_batch, cost.sharding, window, costs_.layout()),
-                                  context_group(costs_, cost.ranks), exchanges_, use_);
-  const double flops = attention_flops(cost, window);
+    context_form(costs_).exchange(costs_, tokens, context_group(costs_, cost.ranks), exchanges_, use_);
+  const double flops = attention_flops(cost, tokens, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
   const double backward_flops = (costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5) * flops;
-  const auto lists = [&](std::vector<Op> LayerOps::*list, std::vector<const std::vector<Op>*>& out_lists) {
+  const auto lists = [&](std::vector<Op> LayerOps::*list, const auto& rank_ops,
+                         std::vector<const std::vector<Op>*>& out_lists) {
     out_lists.clear();
-    for (const auto& ops : rank_ops_) out_lists.push_back(&(ops.get()->*list));
+    for (const auto& ops : rank_ops) out_lists.push_back(&(ops.get()->*list));
     return RankOps(out_lists);
   };
-  append_layer(lists(&LayerOps::forward_before, before_lists_), lists(&LayerOps::forward_after, after_lists_),
-               cost.forward[k], cost.attention_forward[mask_of(kind)], flops, exchanges_.forward,
-               out.blocks[first + kForward + k]);
-  append_layer(lists(&LayerOps::backward_before, before_lists_),
-               lists(&LayerOps::backward_after, after_lists_), cost.backward[k], backward_attention_,
-               backward_flops, exchanges_.backward, out.blocks[first + kBackward + k]);
-  append_layer(lists(&LayerOps::input_before, before_lists_), lists(&LayerOps::input_after, after_lists_),
-               cost.input_gradient[k], backward_attention_, backward_flops, exchanges_.backward,
-               out.blocks[first + kInputGradient + k]);
-  append_ops(lists(&LayerOps::weights, before_lists_), out.blocks[first + kWeightGradient + k]);
+  // A backward goes through the nano-batches from the last to the first.
+  const auto &first = rank_ops_[0], &last = rank_ops_[halves ? 1 : 0];
+  append_layer(lists(&LayerOps::forward_before, first, before_lists_),
+               lists(&LayerOps::forward_after, last, after_lists_), cost.forward[k],
+               cost.attention_forward[mask_of(kind)], flops, exchanges_.forward, halves,
+               out.blocks[begin + kForward + k]);
+  append_layer(lists(&LayerOps::backward_before, last, before_lists_),
+               lists(&LayerOps::backward_after, first, after_lists_), cost.backward[k], backward_attention,
+               backward_flops, exchanges_.backward, halves, out.blocks[begin + kBackward + k]);
+  append_layer(lists(&LayerOps::input_before, last, before_lists_),
+               lists(&LayerOps::input_after, first, after_lists_), cost.input_gradient[k], backward_attention,
+               backward_flops, exchanges_.backward, halves, out.blocks[begin + kInputGradient + k]);
+  append_ops(lists(&LayerOps::weights, last, before_lists_), out.blocks[begin + kWeightGradient + k]);
+  if (halves)
+    append_ops(lists(&LayerOps::weights, first, before_lists_), out.blocks[begin + kWeightGradient + k]);
 }
 
 }  // namespace equipoise

@@ -38,10 +38,11 @@ void append_ops(RankOps lists, OpBlock& block);
 
 // A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
 // holds beyond them is attention (`attention` of each rank in all; `attention_flops`: of the busiest one) and
-// the host's stalls. `exchanges`: the timeline's synchronisations as ops.
+// the host's stalls. `exchanges`: the timeline's synchronisations as ops. `halves`: of two nano-batches,
+// `before` is of the one that comes first and `after` of the other one.
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, double attention_flops,
-                  std::span<const Op> exchanges, OpBlock& block);
+                  std::span<const Op> exchanges, bool halves, OpBlock& block);
 
 // A layer of a forward beside a layer of a backward, on the same ranks (walk_layer_pair in
 // sim/cost/layer_timeline.h): their ops in the order in which they are issued, the exchanges of each over
@@ -107,7 +108,6 @@ class StepExpander {
     ExpertArrivals arriving;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
     std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
-    Picoseconds backward_compute = 0;                    // busy, without attention
   };
   static void split_backward(LayerOps& ops);
   // The embedding and the head, forward and backward.
@@ -120,7 +120,8 @@ class StepExpander {
                                             const ExpertArrivals& arriving);
   std::shared_ptr<const EndOps> end_ops(std::int64_t tokens);
   [[nodiscard]] std::shared_ptr<const LayerOps> only_exchanges() const;
-  void find_rank_ops(LayerKind kind, const MicroBatchCost& cost);
+  void find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::span<const std::int64_t> held,
+                     std::vector<std::shared_ptr<const LayerOps>>& out);
   void expand_lockstep_groups(const Step& step, OpProgram& program);
   void add_costed(const CostedLane& lane, OpProgram& program);
   OpBlock& add_block(OpLane& out);
@@ -129,8 +130,9 @@ class StepExpander {
                   OpLane& out);
   void add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::size_t first);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                        OpLane& out, std::size_t first);
-  [[nodiscard]] double attention_flops(const MicroBatchCost& cost, std::int64_t window) const;
+                        OpLane& out, std::size_t begin);
+  [[nodiscard]] double attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
+                                       std::int64_t window) const;
   void add_shared_blocks(OpLane& out);
   void add_transfers(const MicroBatchCost& cost, OpLane& out);
   // `arrivals`: null if the lane waits for no other.
@@ -169,10 +171,10 @@ class StepExpander {
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
   std::vector<std::shared_ptr<const EndOps>> end_memo_;
   // Of the micro-batch that is expanded, by rank.
-  std::vector<std::shared_ptr<const LayerOps>> rank_ops_;
+  std::array<std::vector<std::shared_ptr<const LayerOps>>, kMostNanoBatches> rank_ops_;
+  std::array<std::vector<std::int64_t>, kMostNanoBatches> nano_tokens_;
   std::vector<std::shared_ptr<const EndOps>> rank_ends_;
   std::vector<const std::vector<Op>*> before_lists_, after_lists_;
-  std::vector<Picoseconds> backward_attention_;
   std::size_t blocks_ = 0;                  // of the lane
   std::vector<std::int32_t> scheduled_of_;  // of the same: scratch of add_scheduled_ops
   OpList before_, after_;

@@ -249,7 +249,7 @@ void append_ops(RankOps lists, OpBlock& block) {
 
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, double attention_flops,
-                  std::span<const Op> exchanges, OpBlock& block) {
+                  std::span<const Op> exchanges, bool halves, OpBlock& block) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
   const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
@@ -276,15 +276,21 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
       attend([&](std::size_t r) { return run_of(p, r); });
     }
     push_kernel(block, OpName::attention, kernel, flops_of(kernel));
-    attend([&](std::size_t r) { return timeline.overlap[p * ranks + r]; });
+    // The other nano-batch's ops beside the first exchange and the last one are one op.
+    const bool attends = !halves || (p > 0 && p + 1 < count);
+    const auto under = [&](std::size_t r) { return timeline.overlap[p * ranks + r]; };
+    if (attends)
+      attend(under);
+    else
+      for (std::size_t r = 0; r < ranks; ++r) kernel[r] = under(r);
     const bool beside = any(kernel);
     const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
     OpStep step{exchanges[p].name, Stream::cp, SyncGroup::context, beside};
     step.bytes = exchanges[p].bytes;
     push_step(block, step, shared);
     if (!beside) continue;
-    OpStep piece{OpName::attention};
-    piece.flops = flops_of(kernel);
+    OpStep piece{attends ? OpName::attention : OpName::nano_batch};
+    if (attends) piece.flops = flops_of(kernel);
     push_step(block, piece, kernel);
   }
   // The last run: the rest of the attention, `after`, and what the host makes the GPU wait.

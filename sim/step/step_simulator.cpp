@@ -207,8 +207,10 @@ void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result)
   const std::int64_t distributed = exchanged_tokens({}, sharding, 0, Layout{}).distributed;
   rank_tokens_.push_back(*fullest);
   fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
-  const std::int64_t needed = cost.cast_tokens > 0 ? cost.cast_tokens : distributed;
-  gathered_tokens_.push_back(memory_->gathered_tokens(sharding.ranks(), *fullest, needed));
+  // Of a group-cast, and of attention on any rank, it is known what arrives.
+  gathered_tokens_.push_back(cost.cast_tokens > 0
+                                 ? cost.cast_tokens
+                                 : memory_->gathered_tokens(sharding.ranks(), *fullest, distributed));
   result.work.bucket_broken = result.work.bucket_broken || !sharding.fits;
 }
 

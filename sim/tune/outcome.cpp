@@ -150,6 +150,7 @@ std::string layout_text(const Layout& layout) {
   if (layout.context > 1 && layout.context_comm == ContextComm::group_cast)
     text +=
         " (block " + std::to_string(layout.block) + ", stages " + std::to_string(layout.cast_stages) + ")";
+  if (layout.nano_batches_of(layout.context) > 1) text += " (2 nano-batches)";
   text += ", PP " + std::to_string(layout.pipeline);
   if (layout.virtual_pipeline > 1) text += " x " + std::to_string(layout.virtual_pipeline);
   text += ", DP " + std::to_string(layout.data);

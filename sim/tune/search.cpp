@@ -178,8 +178,9 @@ void Search::look_at_layouts() {
       const PolicyRun& row = study.policies.front();
       // A row's own recompute, and what hbp finds for each of its groups.
       recomputes = row.has_recompute || row.policy().derives == Derives::groups;
-      exchanges = spreads_documents(row);
+      exchanges = spreads_documents(row) && !row.context_comm;
       slow = packs_slowly(row);
+      if (row.context_comm) cuts_.back() = 1;  // bounds of pairs are by the layout's own form
     } catch (const UserError&) {
     }
     recomputes_.push_back(recomputes ? 1 : 0);

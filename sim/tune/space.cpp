@@ -239,7 +239,7 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
   std::vector<json> inner;  // in a node, as the heads allow; below the CP degree
   for (const json& degree : divisors(gpus, std::min<std::int64_t>(gpus_per_node, gpus / 2)))
     if (degree > 1 && study.model.heads % degree.get<int>() == 0) inner.push_back(degree);
-  std::vector<json> forms = {"all-gather", "ulysses", "ring", "group-cast"};
+  std::vector<json> forms = {"all-gather", "ulysses", "ring", "group-cast", "disaggregated"};
   if (!inner.empty()) forms.insert(forms.end(), {"ulysses-ring", "ulysses-all-gather"});
   add_axis("context_comm", forms, nullptr, space);
   if (!inner.empty())

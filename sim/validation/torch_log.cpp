@@ -201,6 +201,7 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
     case OpName::ep_all_to_all:
       return "send_recv";
     case OpName::host_stall:
+    case OpName::nano_batch:
     case OpName::taken_sms:
       return "";
     case OpName::rms_norm:

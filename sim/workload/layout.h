@@ -16,10 +16,19 @@
 namespace equipoise {
 
 // The nested ones: an all-to-all inside groups of `context_inner` ranks, a ring or an all-gather across them.
-// group_cast: only the blocks of `block` tokens that a rank's queries see.
-enum class ContextComm { all_gather, ring, ulysses, ulysses_ring, ulysses_all_gather, group_cast };
+// group_cast: only the blocks of `block` tokens that a rank's queries see. disaggregated: attention on any
+// rank.
+enum class ContextComm {
+  all_gather,
+  ring,
+  ulysses,
+  ulysses_ring,
+  ulysses_all_gather,
+  group_cast,
+  disaggregated
+};
 inline constexpr std::string_view kContextCommNames[] = {
-    "all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather", "group-cast"};
+    "all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather", "group-cast", "disaggregated"};
 constexpr bool is_nested(ContextComm form) {
   return form == ContextComm::ulysses_ring || form == ContextComm::ulysses_all_gather;
 }
@@ -112,6 +121,8 @@ struct Layout {
   ContextPlacement context_placement = ContextPlacement::inner_first;
   std::int64_t block = 512;  // of group-cast: tokens of the packed sequence that are sent together
   int cast_stages = 1;       // and in how many exchanges what a rank needs arrives
+  double epsilon = 0.1;      // of disaggregated: how far a rank's attention may be from the mean
+  int nano_batches = 1;      // and the halves of a micro-batch that hide each other's exchanges, or 1
   int zero = 1;              // 0: everything replicated .. 3: FSDP
   // ZeRO-2 reduces gradients with every micro-batch, as DeepSpeed and FSDP do because a rank keeps a shard of
   // them only; false: after the last backward of a layer. The memory model counts a shard in both cases. A
@@ -143,6 +154,10 @@ struct Layout {
   // Ranks of an inner group of a CP group of that degree, where the form is nested; 1 elsewhere.
   [[nodiscard]] int inner_ranks(int degree) const {
     return is_nested(acting_form()) ? std::gcd(context_inner, degree) : 1;
+  }
+  // Parts of a micro-batch on a CP group of that degree, of which one hides the other's exchanges.
+  [[nodiscard]] int nano_batches_of(int degree) const {
+    return context_comm == ContextComm::disaggregated && degree > 1 ? nano_batches : 1;
   }
   [[nodiscard]] int expert_tensor_size() const { return expert_tensor > 0 ? expert_tensor : tensor; }
   // Ranks of a pipeline stage that hold the same experts.

@@ -45,6 +45,7 @@ enum class OpName : std::uint8_t {
   input_gradient,
   weight_gradient,
   host_stall,
+  nano_batch,  // the other half's ops of a layer, while a half's Q, K, V or output travel
   embedding,
   logits_gemm,
   cross_entropy,

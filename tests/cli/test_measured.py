@@ -18,7 +18,7 @@ from measured.distca import padded, read_distca  # noqa: E402
 from measured.plot import svg  # noqa: E402
 from measured.predict import predict  # noqa: E402
 from measured.recorder import StepRecorder  # noqa: E402
-from measured.report import Predicted, choices, gains, layouts, summary, text, within_runs  # noqa: E402
+from measured.report import Predicted, away_gains, choices, gains, layouts, summary, text, within_runs  # noqa: E402
 from measured.runs import Run, RunsError, Step, plan_of, read_runs  # noqa: E402
 
 MODEL = {"name": "tiny", "layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 4096}
@@ -152,13 +152,32 @@ class Tables(Case):
         with open(self.folder / "steps.csv", "w", newline="") as file:
             writer = csv.DictWriter(file, row)
             writer.writeheader()
-            writer.writerows([row, dict(row, id="b#1", run="b", policy="d2")])
+            writer.writerows([row, dict(row, id="b#1", run="b", policy="d2", sharding="disaggregated", cp=1)])
         with gzip.open(self.folder / "documents.csv.gz", "wt") as file:
-            file.write("id,windows,micro_batches\na#1,x,1000;24|64\n")
-        (run,) = read_distca(self.folder)
+            file.write("id,windows,micro_batches\na#1,x,1000;24|64\nb#1,1000;24|64|1;2|3,\n")
+        run, away = read_distca(self.folder)
         self.assertEqual(run.steps[0].lanes, [[[1000, 24]], [[64, 512]]])
         self.assertEqual(run.steps[0].seconds, 1.5)
         self.assertFalse(run.study["framework"]["optimizer_step"])
+        self.assertEqual(away.steps[0].lanes, [[[1000, 24, 64, 1, 2, 3]]])  # one pool, windows in their order
+        self.assertEqual((away.shard, away.steps[0].sample), ("contiguous", "1000;24|64|1;2|3"))
+        parallel = away.study["parallel"]
+        self.assertEqual([parallel[k] for k in ("context", "data", "context_comm")], [2, 1, "disaggregated"])
+
+    def test_what_disaggregation_gains_is_of_equal_samples(self):
+        def a_result(policy, context, seconds, ours, samples=("a", "b")):
+            result = Predicted(a_run(seconds, context, policy), ours)
+            for step, sample in zip(result.run.steps, samples):
+                step.sample = sample
+            return result
+
+        results = [
+            a_result("per-document", 2, (4.0, 4.0), [3.0, 3.0]),
+            a_result("per-document", 4, (3.0, 3.0), [6.0, 6.0]),
+            a_result("disaggregated", 8, (2.0, 9.0), [2.0, 9.0], ("a", "c")),
+        ]
+        self.assertEqual(away_gains(results), [("g", 1, 1.5, 1.5)])
+        self.assertEqual(away_gains(results[:2]), [])
 
 
 if __name__ == "__main__":

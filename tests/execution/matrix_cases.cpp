@@ -108,6 +108,7 @@ json MatrixCase::to_json() const {
     parallel["block"] = block;
     parallel["cast_stages"] = 1 + seed % 3;
   }
+  if (form == "disaggregated") parallel["epsilon"] = 0.05 * static_cast<double>(seed % 4);
   const bool by_stage = recompute == "by-stage";  // a row's own
   parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(by_stage ? "none" : recompute);
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
@@ -356,6 +357,28 @@ void add_group_cast(Matrix& matrix) {
         }
 }
 
+// Attention on ranks that do not hold its tokens: whole documents on some, runs of them, or shares of all.
+void add_disaggregated(Matrix& matrix) {
+  for (const int context : {2, 3, 4, 6, 8})
+    for (const char* policy : {"plain", "wlb", "padded", "skrull", "hbp", "dynamic-cp"})
+      for (const ShardPolicy& rule : sharding_policies()) {
+        MatrixCase c;
+        c.group = "disaggregated";
+        const std::string_view name = policy;
+        if (rule.deals_tokens) continue;
+        if (context % 3 == 0 && (name == "hbp" || name == "dynamic-cp")) continue;  // powers of two
+        c.policy = policy;
+        c.form = "disaggregated";
+        c.context = context;
+        c.kv_heads = 1 << matrix.size() % 3;
+        c.shard = rule.name;
+        c.recompute = kRecompute[matrix.size() / 3 % 4];
+        c.tensor = context <= 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
+        c.pipeline = context < 8 && c.tensor == 1 && matrix.size() % 3 == 0 ? 2 : 1;
+        matrix.add(c);
+      }
+}
+
 MatrixCase four_dimensions(const char* group) {
   MatrixCase c;
   c.group = group;
@@ -413,6 +436,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_losses(matrix);
   add_nested(matrix);
   add_group_cast(matrix);
+  add_disaggregated(matrix);
   return matrix.take();
 }
 

@@ -33,6 +33,25 @@ ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& 
   return tokens;
 }
 
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+                                 const LayerCosts& costs) {
+  ExchangedTokens tokens = exchanged_tokens(micro_batch, sharding, window, costs.layout());
+  if (costs.layout().acting_form() == ContextComm::disaggregated && sharding.ranks() > 1)
+    tokens.tasks = &planned_tasks(micro_batch, sharding, costs);
+  return tokens;
+}
+
+Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& group, RangeUse& use) {
+  Op op{OpName::cp_all_to_all, Stream::cp};
+  op.bytes = bytes * group.ranks / (group.ranks - 1);  // a rank keeps its own part of a whole send buffer
+  op.duration =
+      to_picoseconds(costs.collectives().seconds(Collective::all_to_all, op.bytes, group.shape, use));
+  // Our own ranks put rows into messages and out of them.
+  if (costs.framework().own_kernels)
+    op.duration += costs.moves(op.name, Elementwise::copy, 4 * bytes, use).duration;
+  return op;
+}
+
 ContextGroup context_group(const LayerCosts& costs, int context) {
   return {context, costs.grid().context_shape(context), as_double(costs.kv_bytes_per_token())};
 }
@@ -149,6 +168,10 @@ void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
 // Ranks that share out the heads have all queries of their group: each key of it is seen at least by its own.
 // What an inner group receives of others, each of its ranks receives for its heads.
 ReceivedTokens received_tokens(const ContextCase& of) {
+  if (of.tokens.tasks != nullptr) {  // up to the last query of a slice: all are seen
+    const auto received = static_cast<double>(of.tokens.tasks->received);
+    return {received, received};
+  }
   const int shares = context_form(of.costs).head_shares(of.costs.layout(), of.context);
   if (shares == 1) return received_by_ranks(of);
   thread_local Sharding merged;

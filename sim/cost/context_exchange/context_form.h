@@ -12,6 +12,8 @@
 //               then holds across them
 //   group-cast  only the blocks of K and V that some query of the receiver sees, beside the attention to the
 //               rank's own keys; their gradients go the way back
+//   disaggregated  Q, K and V to whichever rank computes, and its output home
+//   (policies/sharding/disaggregation.h)
 //
 // Example, 4 ranks of 2,048 tokens each, forward: all-gather has one exchange of 8,192 tokens' K and V, and
 // then the attention; ring has three of 2,048 tokens', each beside the attention to the block before; Ulysses
@@ -27,6 +29,7 @@
 
 #include "policies/base/index.h"
 #include "policies/plan.h"
+#include "policies/sharding/disaggregation.h"
 #include "policies/sharding/sharding.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/policy_costs.h"
@@ -51,6 +54,20 @@ struct CastTokens {
   std::int64_t received = 0;  // of the micro-batch, by all ranks together
 };
 
+// The attention tasks of a micro-batch, by nano-batch, and the bytes of the rank that moves most, one way.
+struct PlannedTasks {
+  int nano_batches = 1;
+  std::array<AttentionTasks, kMostNanoBatches> parts;
+  struct Bytes {
+    double inputs = 0, output = 0;     // of a forward: Q, K and V go out, the output comes home
+    double resent = 0, gradients = 0;  // of a backward: those, the output and its gradient; theirs come home
+    [[nodiscard]] bool none() const { return inputs + output == 0; }
+  };
+  std::array<Bytes, kMostNanoBatches> most;
+  std::int64_t held = 0;      // as if K and V: on the rank with the most, its own and what it receives
+  std::int64_t received = 0;  // keys, by all ranks together
+};
+
 // Tokens whose K and V the ranks of a group need of each other in one layer.
 struct ExchangedTokens {
   std::int64_t distributed = 0;    // of the micro-batch, but for those of slices that one rank holds whole
@@ -59,9 +76,13 @@ struct ExchangedTokens {
   std::int64_t fullest = 0;        // of the micro-batch, on the rank with the most
   std::int64_t fullest_inner = 0;  // on the inner group with the most
   CastTokens cast{};               // where the layout's form is group-cast
+  const PlannedTasks* tasks = nullptr;  // disaggregated; good until this thread asks again
 };
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const Layout& layout);
+// The same with planned tasks.
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+                                 const LayerCosts& costs);
 
 // Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
 struct ContextGroup {
@@ -148,9 +169,10 @@ struct ContextForm {
 
 // The forms, each in its file, and the table: in the order of ContextComm.
 extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm, kUlyssesRingForm, kUlyssesAllGatherForm,
-    kGroupCastForm;
+    kGroupCastForm, kDisaggregatedForm;
 inline constexpr const ContextForm* kContextForms[] = {
-    &kAllGatherForm, &kRingForm, &kUlyssesForm, &kUlyssesRingForm, &kUlyssesAllGatherForm, &kGroupCastForm};
+    &kAllGatherForm,        &kRingForm,      &kUlyssesForm,      &kUlyssesRingForm,
+    &kUlyssesAllGatherForm, &kGroupCastForm, &kDisaggregatedForm};
 static_assert(std::size(kContextForms) == std::size(kContextCommNames));
 
 inline const ContextForm& context_form(const Layout& layout) {
@@ -161,6 +183,13 @@ inline const ContextForm& context_form(const LayerCosts& costs) {
 }
 
 // ---- What users and forms share ----
+
+// An all-to-all with messages of any size, as long as one in which every rank sends or receives so many
+// bytes.
+Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& group, RangeUse& use);
+// The tasks of a sharded micro-batch; good until this thread asks again.
+const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
+                                  const LayerCosts& costs);
 
 // Whether a group of `degree` ranks can share out the heads of a TP rank as the layout's form does.
 bool heads_suit(const Layout& layout, int heads, int degree);

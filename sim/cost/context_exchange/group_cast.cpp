@@ -157,18 +157,9 @@ CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, 
 
 namespace {
 
-// An all-to-all whose ranks each move so many tokens. Its bytes are a whole send buffer, of which a rank
-// keeps its own part.
+// Whose ranks each move so many tokens.
 Op all_to_all(const LayerCosts& costs, std::int64_t tokens, const ContextGroup& group, RangeUse& use) {
-  const double moved = as_double(tokens) * group.kv_bytes_per_token;
-  Op op{OpName::cp_all_to_all, Stream::cp};
-  op.bytes = moved * group.ranks / (group.ranks - 1);
-  op.duration =
-      to_picoseconds(costs.collectives().seconds(Collective::all_to_all, op.bytes, group.shape, use));
-  // Our own ranks put rows into messages and out of them.
-  if (costs.framework().own_kernels)
-    op.duration += costs.moves(op.name, Elementwise::copy, 4 * moved, use).duration;
-  return op;
+  return uneven_all_to_all(costs, as_double(tokens) * group.kv_bytes_per_token, group, use);
 }
 
 // Beside the attention to a stage the next one arrives and the gradients of the one before go home.

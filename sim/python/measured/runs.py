@@ -20,6 +20,7 @@ class RunsError(ValueError):
 class Step:
     lanes: list  # [lane][micro-batch][document]: tokens
     seconds: float = 0.0  # measured
+    sample: str = ""  # of whose documents it is, as policies that packed them otherwise may know it
 
 
 @dataclass

@@ -23,10 +23,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "benchmarks that time forward and backward (its memory stays)"),
     flag<&FrameworkOptions::keep_gathered_kv>(
         "keep_gathered_kv",
-        "context_comm all-gather and group-cast: the K and V that a forward gathered are kept for its "
-        "backward, which then "
-        "gathers nothing; false by default, as keeping them takes a group's whole context on every rank")
-        .acting("with all-gather or group-cast context parallelism", acts::gathers_keys),
+        "context_comm all-gather, group-cast and disaggregated: what a forward brought from other ranks is "
+        "kept for its backward, which then gathers nothing; false by default, as keeping K and V takes a "
+        "group's whole context on every rank")
+        .acting("with all-gather, group-cast or disaggregated context parallelism", acts::gathers_keys),
     integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
                                                "Of a gradient element in the reduction"),
     number<&FrameworkOptions::optimizer_bytes>(
@@ -45,10 +45,11 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::fused_rope>("fused_rope",
                                         "RoPE is one kernel; true by default, false for PyTorch's own ones "
                                         "(Megatron-LM without apply_rope_fusion)"),
-    choice<&FrameworkOptions::loss>("loss", kLossNames,
-                                    "What follows the logits: a fused cross-entropy, Megatron-LM's unfused "
-                                    "one, or what benchmarks take in its place, "
-                                    "the sum, mean or mean of (logit - 1)^2 in fp32; \"fused\" by default"),
+    choice<&FrameworkOptions::loss>(
+        "loss", kLossNames,
+        "What follows the logits, the preset's by default; fused: a cross-entropy of two reads and a write; "
+        "unfused: Megatron-LM's, kernel by kernel; sum: of an fp32 copy of the logits, in a benchmark; mean: "
+        "of that copy; mean-square: the mean of (logit - 1)^2 of that copy"),
     integer<&FrameworkOptions::logit_bytes>(
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "

@@ -19,6 +19,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   // hbp chooses it with its groups (Algorithm 1).
   if (key == "recompute" && run.chooses_groups()) return false;
   if (key == "recompute_by_stage") return !run.has_recompute || run.recompute == Recompute::automatic;
+  if (key == "context_comm") return run.pack.context > 1 || run.pack.lanes > 1;
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
@@ -90,14 +91,27 @@ bool exchanges_experts(const Study& s) {
 bool draws_experts(const Study& s) {
   return s.model.moe && s.framework.in_training.expert_skew > 0;
 }
+// Of the layout or a row.
+bool has_form(const Study& s, bool (*is)(ContextComm)) {
+  return is(s.layout.context_comm) ||
+         std::any_of(s.policies.begin(), s.policies.end(),
+                     [&](const PolicyRun& run) { return run.context_comm && is(*run.context_comm); });
+}
 bool gathers_keys(const Study& s) {
-  return s.layout.context > 1 && equipoise::gathers_keys(s.layout.acting_form());
+  const auto row_gathers = [](const PolicyRun& run) {
+    return run.context_comm && equipoise::gathers_keys(*run.context_comm);
+  };
+  return s.layout.context > 1 && (equipoise::gathers_keys(s.layout.acting_form()) || disaggregates(s) ||
+                                  std::any_of(s.policies.begin(), s.policies.end(), row_gathers));
 }
 bool nests(const Study& s) {
-  return is_nested(s.layout.context_comm);
+  return has_form(s, is_nested);
 }
 bool casts(const Study& s) {
-  return s.layout.context_comm == ContextComm::group_cast;
+  return has_form(s, [](ContextComm form) { return form == ContextComm::group_cast; });
+}
+bool disaggregates(const Study& s) {
+  return has_form(s, [](ContextComm form) { return form == ContextComm::disaggregated; });
 }
 bool gathers_parameters(const Study& s) {
   return s.layout.zero == 1 || s.layout.zero == 2;
@@ -122,6 +136,7 @@ std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
 
 std::string idle_key_note(const PolicyRun& run, const std::string& key) {
   if (key == "recompute_by_stage") return no_effect(key, "with recompute auto");
+  if (key == "context_comm") return no_effect(key, "with parallel.context or data above 1");
   if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
     return no_effect(key, row->acts_when);

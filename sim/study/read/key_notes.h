@@ -22,6 +22,7 @@ bool has_tensor(const Study& study);
 bool has_replicas(const Study& study);
 bool nests(const Study& study);
 bool casts(const Study& study);
+bool disaggregates(const Study& study);
 bool has_pipeline(const Study& study);
 bool offloads(const Study& study);
 bool has_no_pipeline(const Study& study);

@@ -32,6 +32,9 @@ constexpr Preset kPresets[] = {
      "Slices of equal work through a 1F1B pipeline"},
     {"slimpipe", "sequence-slices", "per-sequence", "slice_by", 1 /* tokens */, "SlimPipe (arXiv 2504.14519)",
      "Slices of equal tokens, without the paper's exchange of attention among stages"},
+    {"disaggregated", "plain", "contiguous", nullptr, 0, "DistCA (arXiv 2510.18121)",
+     "Windows as they are, a run of tokens a rank, attention on any rank (context_comm disaggregated)",
+     ContextComm::disaggregated},
 };
 
 template <class Options>
@@ -142,6 +145,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   run.shard = run.policy().shard;
   if (preset != std::end(kPresets)) {
     run.shard = preset->shard;
+    run.context_comm = preset->context_comm;
     if (preset->key != nullptr) pack_parameter(preset->key)->set(run.pack, preset->value);
   }
   run.schedule = run.policy().schedule;

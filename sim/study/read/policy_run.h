@@ -30,8 +30,9 @@ struct Preset {
   std::int64_t value;
   const char* paper;
   const char* summary;
+  std::optional<ContextComm> context_comm = {};
 };
-// The papers' systems by name: plain-4d, fixed-4d, wlb-llm, seq1f1b, slimpipe.
+// The papers' systems by name: plain-4d, fixed-4d, wlb-llm, seq1f1b, slimpipe, disaggregated.
 std::span<const Preset> presets();
 
 }  // namespace equipoise

@@ -60,6 +60,8 @@ struct PolicyRun {
   std::string schedule;            // empty: the study's
   std::optional<CostKind> cost;    // empty: what the policy's paper uses (cost_kind)
   std::vector<std::string> typed;  // keys that the study gives; the others may be derived
+  // Empty: the layout's.
+  std::optional<ContextComm> context_comm;
   PackOptions pack;
   ShardOptions sharding;
   bool has_recompute = false;  // overrides the layout's

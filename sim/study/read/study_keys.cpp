@@ -203,6 +203,13 @@ ordered_json stage_layers_schema() {
           {"items", {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostLayers}}}};
 }
 
+constexpr std::string_view kContextCommHelp =
+    "How CP exchanges K and V; all-gather: a rank gathers those of all before it attends; ring: they go "
+    "round; ulysses: an all-to-all gives a rank all tokens of some heads; ulysses-ring: ulysses inside "
+    "groups of context_inner ranks, a ring across them; ulysses-all-gather: the same with a gather "
+    "across; group-cast: a rank gets only the blocks that its queries see; disaggregated: attention may run "
+    "on any rank (DistCA)";
+
 constexpr Key<Layout> kParallelKeys[] = {
     integer<&Layout::tensor>("tensor", 1, kMostGpus,
                              "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
@@ -224,12 +231,7 @@ constexpr Key<Layout> kParallelKeys[] = {
                   "Layers of each virtual stage, in the model's order; shared evenly by default, the middle "
                   "stages first")
         .acting("with a pipeline", acts::has_pipeline),
-    choice<&Layout::context_comm>(
-        "context_comm", kContextCommNames,
-        "How CP exchanges K and V; all-gather: a rank gathers those of all before it attends; ring: they go "
-        "round; ulysses: an all-to-all gives a rank all tokens of some heads; ulysses-ring: ulysses inside "
-        "groups of context_inner ranks, a ring across them; ulysses-all-gather: the same with a gather "
-        "across; group-cast: a rank gets only the blocks that its queries see")
+    choice<&Layout::context_comm>("context_comm", kContextCommNames, kContextCommHelp)
         .acting("with parallel.context or data above 1", acts::has_replicas),
     integer<&Layout::context_inner>(
         "context_inner", 1, kMostGpus,
@@ -248,6 +250,13 @@ constexpr Key<Layout> kParallelKeys[] = {
         "cast_stages", 1, kMostCastStages,
         "Exchanges in which a rank's blocks arrive, each beside the attention to those before")
         .acting("with parallel.context_comm group-cast", acts::casts),
+    number<&Layout::epsilon>(
+        "epsilon", 0, 1, "How far from the mean a rank's attention may be, as a share of it; 0.1 by default")
+        .acting("with context_comm disaggregated", acts::disaggregates),
+    integer<&Layout::nano_batches>(
+        "nano_batches", 1, kMostNanoBatches,
+        "2: a micro-batch runs as two halves, each beside the other's exchanges of Q, K, V and output")
+        .acting("with context_comm disaggregated", acts::disaggregates),
     integer<&Layout::zero>("zero", 0, 3,
                            "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
                            "FSDP; the framework preset's by default")
@@ -339,7 +348,7 @@ ordered_json published_schema() {
 constexpr Key<PolicyRun> kPolicyKeys[] = {
     other<PolicyRun>("name", text_schema,
                      "A packing policy (`equipoise list policies`), a preset (plain-4d, fixed-4d, wlb-llm, "
-                     "seq1f1b, slimpipe), or plan: a plan made elsewhere")
+                     "seq1f1b, slimpipe, disaggregated), or plan: a plan made elsewhere")
         .must_be("the name of a policy"),
     other<PolicyRun>("file", filled_text_schema,
                      "plan: its file (equipoise.plan/1 or equipoise.plans/1), relative to the study"),
@@ -348,6 +357,7 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
     text<&PolicyRun::label>("label", "How the row is called; the name by default"),
     text<&PolicyRun::shard>("shard", "Sharding rule; per-sequence by default"),
     text<&PolicyRun::schedule>("schedule", "Pipeline schedule of this policy; the study's by default"),
+    choice<&PolicyRun::context_comm>("context_comm", kContextCommNames, kContextCommHelp),
     choice<&PolicyRun::cost>("cost", kCostKindNames,
                              "What a document weighs when packing; profiled: its time by the profile; "
                              "quadratic: its length squared; flops: its operations, Skrull's Eq. 13"),

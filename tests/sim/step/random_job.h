@@ -43,7 +43,8 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   constexpr std::uint64_t kOther = 0x9e3779b97f4a7c15;  // so that the rest of the job stays as it is
   SplitMix64 random(seed ^ kOther);
   job.layout.count_embedding_and_head = job.layout.pipeline > 1 && below(random, 2) == 0;
-  if (job.layout.context_comm == ContextComm::ring || job.layout.context_comm == ContextComm::ulysses_ring ||
+  const ContextComm form = job.layout.context_comm;
+  if (form == ContextComm::ring || form == ContextComm::ulysses_ring || form == ContextComm::disaggregated ||
       below(random, 3) > 0)
     return;
   job.model.sliding_window = 1LL << (5 + below(random, 8));
@@ -75,9 +76,14 @@ inline void nest(std::uint64_t seed, Job& job) {
   if (seed % 4 == 0) layout.context_placement = ContextPlacement::outer_first;
 }
 
-// And some ranks of others send only what is needed, in blocks from 16 to 2,048 tokens.
+// And some ranks of others send only what is needed, in blocks from 16 to 2,048 tokens, or attention away.
 inline void cast(std::uint64_t seed, Job& job) {
-  if (job.layout.context_comm != ContextComm::all_gather || seed % 3 != 0) return;
+  if (job.layout.context_comm != ContextComm::all_gather) return;
+  if (seed % 3 == 1) {
+    job.layout.context_comm = ContextComm::disaggregated;
+    job.layout.nano_batches = job.model.moe ? 1 : 1 + static_cast<int>(seed / 3 % 2);
+  }
+  if (seed % 3 != 0) return;
   job.layout.context_comm = ContextComm::group_cast;
   job.layout.block = 16LL << (seed % 8);
   job.layout.cast_stages = 1 + static_cast<int>(seed / 3 % 4);

@@ -43,6 +43,7 @@ Layout layout_of(const Setting& setting, ContextComm form) {
   layout.context_inner = 2;
   layout.recompute = form == ContextComm::ring ? Recompute::selective : Recompute::layers;
   layout.recompute_layers = 3;
+  layout.nano_batches = setting.expert > 1 ? 1 : 2;
   return layout;
 }
 
@@ -128,13 +129,17 @@ void check_no_history(const Fresh& fresh, const Setting& setting, std::uint64_t 
 TEST_CASE("A step equals the same step from a fresh simulator, whatever ran before, at both fidelities") {
   const FlopsWorkload workload(1024, 1024);
   for (const Setting& setting : kSettings)
-    for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses,
-                                   ContextComm::ulysses_ring, ContextComm::group_cast}) {
+    for (const ContextComm form :
+         {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses, ContextComm::ulysses_ring,
+          ContextComm::group_cast, ContextComm::disaggregated}) {
       const Models models(model_for(setting), layout_of(setting, form));
       for (const ShardPolicy& policy : sharding_policies()) {
         // Every rule where lanes run on their own; the other settings differ in what comes behind it.
         const bool first = &setting == &kSettings[0];
         if (!first && policy.name != "per-document" && policy.name != "dacp") continue;
+        // It takes neither striped tokens nor dependent chunks.
+        if (form == ContextComm::disaggregated && (policy.deals_tokens || &setting == &kSettings[2]))
+          continue;
         CAPTURE(setting.text);
         CAPTURE(name_of(form));
         CAPTURE(policy.name);

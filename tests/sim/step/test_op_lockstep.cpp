@@ -48,6 +48,8 @@ Job coupled_job(std::uint64_t seed) {
   }
   const bool uneven = job.layout.virtual_pipeline == 1;
   const bool chunks = job.options.schedule->name == "state-aware-1f1b" && job.layout.pipeline == 1;
+  if (chunks && job.layout.context_comm == ContextComm::disaggregated)  // which refuses them
+    job.layout.context_comm = ContextComm::group_cast;
   job.options.keep = static_cast<int>(below(random, 3)) + 1;
   job.step.lanes.clear();
   std::int64_t document = 0;
@@ -191,6 +193,8 @@ TEST_CASE(
     CHECK(op.times.ops.size() == stage.times.ops.size());
     CHECK(op.times.losses.bubble_ratio == doctest::Approx(stage.times.losses.bubble_ratio).epsilon(1e-9));
     REQUIRE(op.times.gpu_compute.size() == stage.times.gpu_compute.size());
+    // The op of another nano-batch has its TP collectives in it.
+    if (job.layout.nano_batches_of(job.layout.context) > 1 && job.layout.tensor > 1) continue;
     for (std::size_t g = 0; g < op.times.gpu_compute.size(); ++g)
       CHECK(op.times.gpu_compute[g] == doctest::Approx(stage.times.gpu_compute[g]).epsilon(1e-9));
   }

@@ -229,7 +229,7 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: framework.exchange_sms: expected an integer in 0..1024, found \"8K\""},
       {"/parallel/context_comm", "tree",
        "study.json: parallel.context_comm: expected one of all-gather, ring, ulysses, ulysses-ring, "
-       "ulysses-all-gather, group-cast, found \"tree\""},
+       "ulysses-all-gather, group-cast, disaggregated, found \"tree\""},
       {"/parallel/block", 0, "study.json: parallel.block: expected an integer in 1..2147483648, found 0"},
       {"/parallel/recompute", "some",
        "study.json: parallel.recompute: expected one of none, selective, full, auto, found \"some\""},

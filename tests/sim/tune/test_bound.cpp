@@ -29,7 +29,9 @@ json random_space() {
           {"parallel.pipeline", {1, 2, 4}},
           {"parallel.virtual_pipeline", {1, 2}},
           {"parallel.context_comm",
-           {"all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather", "group-cast"}},
+           {"all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather", "group-cast",
+            "disaggregated"}},
+          {"parallel.nano_batches", {1, 2}},
           {"parallel.context_inner", {2, 4}},
           {"parallel.recompute", {"none", "selective", {{"layers", 3}}, "full"}},
           {"policies", kRows}};
@@ -77,8 +79,7 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
         });
       });
     });
-    if (plan.dropped.empty() && whole && pairs > 0)
-      CHECK(bound.run_seconds(c.inputs.documents) <= all);
+    if (plan.dropped.empty() && whole && pairs > 0) CHECK(bound.run_seconds(c.inputs.documents) <= all);
     if (plan.dropped.empty())
       CHECK(bound.even_seconds(static_cast<double>(c.inputs.documents.tokens), pairs,
                                row.run.policy().derives != Derives::groups, spreads) <= all);

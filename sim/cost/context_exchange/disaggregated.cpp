@@ -1,0 +1,146 @@
+// Core attention disaggregation (DistCA, arXiv 2510.18121): any rank of the group computes any query's
+// attention (policies/sharding/disaggregation.h plans it).
+//
+// One all-to-all takes Q, K and V to the ranks that compute, one brings the output with its log-sums home.
+// The ranks that compute keep nothing: a backward sends Q, K, V, the output and its gradient, and the
+// gradients of Q, K and V come home, those of K and V added up before they are sent. With
+// framework.keep_gathered_kv they keep all of it, and only the output's gradient is sent.
+//
+// With two nano-batches a layer of a forward is, while x travels | beside the exchange:
+//   A's projections; Q, K, V of A | B's projections; Q, K, V of B | A's attention; output of A | B's
+//   attention; output of B | the rest of A's layer; the rest of B's layer.
+// A backward goes through B first, since what A's keys add to the gradients is found in B. The authors
+// overlap the last exchange with A's next layer, too; here a layer ends with its exchanges.
+//
+// The time of an exchange is that of the all-to-all in which every rank moves as much as the one here that
+// moves most.
+#include <algorithm>
+
+#include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kLogSumBytes = 4;  // of a query and a head
+
+// Of a token, on one TP rank.
+struct TokenBytes {
+  double query = 0, output = 0, log_sum = 0, key_value = 0;
+};
+TokenBytes token_bytes(const LayerCosts& costs) {
+  const ModelShape& model = costs.model();
+  const double heads = model.heads / costs.layout().tensor;
+  const double element_bytes = costs.profile().device().element_bytes;
+  return {heads * model.head_dim * element_bytes, heads * model.value_dim() * element_bytes,
+          heads * kLogSumBytes, as_double(costs.kv_bytes_per_token())};
+}
+
+PlannedTasks::Bytes most_bytes(const AttentionTasks& tasks, const TokenBytes& of, bool kept) {
+  PlannedTasks::Bytes most;
+  for (const TaskTraffic& t : tasks.traffic) {
+    const auto raise = [&](double& to, double of_query, double of_key) {
+      to = std::max({to, as_double(t.queries_sent) * of_query + as_double(t.keys_sent) * of_key,
+                     as_double(t.queries_received) * of_query + as_double(t.keys_received) * of_key});
+    };
+    raise(most.inputs, of.query, of.key_value);
+    raise(most.output, of.output + of.log_sum, 0);
+    if (kept)
+      raise(most.resent, of.output, 0);
+    else
+      raise(most.resent, of.query + 2 * of.output + of.log_sum, of.key_value);
+    raise(most.gradients, of.query, of.key_value);
+  }
+  return most;
+}
+
+void exchange_tasks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
+                    ContextExchanges& out, RangeUse& use) {
+  out.forward.clear();
+  out.backward.clear();
+  const PlannedTasks& planned = *tokens.tasks;
+  const auto send = [&](double bytes) {
+    const Op nothing{OpName::cp_all_to_all, Stream::cp};
+    return bytes > 0 ? uneven_all_to_all(costs, bytes, group, use) : nothing;
+  };
+  const PlannedTasks::Bytes &a = planned.most[0], &b = planned.most[1];
+  if (planned.nano_batches == 2) {
+    out.forward = {send(a.inputs), send(b.inputs), send(a.output), send(b.output)};
+    out.backward = {send(b.resent), send(a.resent), send(b.gradients), send(a.gradients)};
+  } else if (!a.none()) {
+    out.forward = {send(a.inputs)};
+    if (a.output > 0) out.forward.push_back(send(a.output));
+    if (a.resent > 0) out.backward.push_back(send(a.resent));
+    out.backward.push_back(send(a.gradients));
+  }
+}
+
+void attend_tasks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
+  const PlannedTasks& planned = *of.tokens.tasks;
+  const bool pair = planned.nano_batches == 2;
+  // Where no query moves, its rank has the output already, and what was kept for a backward.
+  const std::size_t comes = planned.most[0].output > 0 ? 1 : 0, goes = planned.most[0].resent > 0 ? 1 : 0;
+  out.forward.reset(of.context, pair ? 4 : 1 + comes);
+  out.backward.reset(of.context, pair ? 4 : goes + 1);
+  thread_local std::vector<QueryKeys> pieces;
+  for (std::size_t n = 0; n < at(planned.nano_batches); ++n) {
+    const std::vector<AttentionTask>& tasks = planned.parts[n].tasks;
+    for (std::size_t i = 0; i < tasks.size();) {
+      const int rank = tasks[i].rank;
+      pieces.clear();
+      for (; i < tasks.size() && tasks[i].rank == rank; ++i)
+        pieces.push_back({tasks[i].queries.queries(), tasks[i].queries.keys()});
+      const LayerCosts::AttentionTimes times = of.costs.attention_times(pieces, use);
+      if (pair) {
+        out.forward.add_under(1 + n, at(rank), times.forward);
+        out.backward.add_under(2 - n, at(rank), of.backward(times));
+      } else {
+        out.forward.add_run(1, at(rank), times.forward);
+        out.backward.add_run(goes, at(rank), of.backward(times));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
+                                  const LayerCosts& costs) {
+  thread_local PlannedTasks planned;
+  const TokenBytes of = token_bytes(costs);
+  planned.nano_batches = costs.layout().nano_batches_of(sharding.ranks());
+  planned.held = planned.received = 0;
+  const bool pair = planned.nano_batches == 2;
+  const NanoCut cut = pair ? nano_cut(micro_batch, sharding.ranks()) : NanoCut{};
+  for (int n = 0; n < planned.nano_batches; ++n) {
+    AttentionTasks& tasks = planned.parts[at(n)];
+    const NanoBatch half{cut, n};
+    disaggregate(sharding, pair ? &half : nullptr, costs.layout().epsilon, {of.query, of.key_value}, tasks);
+    planned.most[at(n)] = most_bytes(tasks, of, costs.framework().keep_gathered_kv);
+  }
+  for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
+    double held = as_double(sharding.rank_tokens[r]);  // both nano-batches are under way
+    for (int n = 0; n < planned.nano_batches; ++n) {
+      const TaskTraffic& t = planned.parts[at(n)].traffic[r];
+      planned.received += t.keys_received;
+      held +=
+          as_double(t.keys_received) + as_double(t.queries_received) * (of.query + of.output) / of.key_value;
+    }
+    planned.held = std::max(planned.held, static_cast<std::int64_t>(held));
+  }
+  return planned;
+}
+
+constinit const ContextForm kDisaggregatedForm = {
+    .title = "Disaggregated attention",
+    .takes_windows = false,
+    .head_shares = [](const Layout&, int) { return 1; },
+    .estimated_exchanges = [](const Layout& layout,
+                              int context) { return 2 * layout.nano_batches_of(context); },
+    .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
+    .exchange = exchange_tasks,
+    .attend = attend_tasks,
+    .least_seconds = [](const LayerCosts&, const ContextGroup&) { return 0.0; },  // nothing need travel
+};
+
+}  // namespace equipoise
