@@ -71,8 +71,11 @@ std::array<std::uint32_t, 64> fractions_of_primes(double (*root)(double)) {
 }
 
 void add_block(const unsigned char* block, std::array<std::uint32_t, 8>& state) {
-  static const std::array<std::uint32_t, 64> kRounds = fractions_of_primes([](double n) { return std::cbrt(n); });
-  const auto mixed = [](std::uint32_t x, int a, int b, int c) { return std::rotr(x, a) ^ std::rotr(x, b) ^ std::rotr(x, c); };
+  static const std::array<std::uint32_t, 64> kRounds =
+      fractions_of_primes([](double n) { return std::cbrt(n); });
+  const auto mixed = [](std::uint32_t x, int a, int b, int c) {
+    return std::rotr(x, a) ^ std::rotr(x, b) ^ std::rotr(x, c);
+  };
   std::array<std::uint32_t, 64> w{};
   for (std::size_t i = 0; i < 16; ++i)
     for (std::size_t byte = 0; byte < 4; ++byte) w[i] = w[i] << 8U | block[4 * i + byte];
@@ -95,7 +98,8 @@ void add_block(const unsigned char* block, std::array<std::uint32_t, 8>& state) 
 }  // namespace
 
 std::string sha256(std::string_view bytes) {
-  static const std::array<std::uint32_t, 64> kStart = fractions_of_primes([](double n) { return std::sqrt(n); });
+  static const std::array<std::uint32_t, 64> kStart =
+      fractions_of_primes([](double n) { return std::sqrt(n); });
   std::string padded(bytes);  // 1, zeros up to 8 bytes before the end of a block, the number of bits
   padded += '\x80';
   padded.resize((padded.size() + 8 + 63) / 64 * 64 - 8);

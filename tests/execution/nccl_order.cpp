@@ -47,8 +47,13 @@ class Recorded final : public Communicator {
  public:
   Recorded(Communicator& inner, NcclRecord& record, int number, std::string name, int world_rank,
            std::unique_ptr<Communicator> owned = nullptr)
-      : owned_(std::move(owned)), inner_(inner), record_(record), number_(number), name_(std::move(name)),
-        world_rank_(world_rank), calls_(record.calls[static_cast<std::size_t>(world_rank)]) {}
+      : owned_(std::move(owned)),
+        inner_(inner),
+        record_(record),
+        number_(number),
+        name_(std::move(name)),
+        world_rank_(world_rank),
+        calls_(record.calls[static_cast<std::size_t>(world_rank)]) {}
 
   [[nodiscard]] std::string_view name() const override { return inner_.name(); }
   [[nodiscard]] int rank() const override { return inner_.rank(); }
@@ -77,7 +82,8 @@ class Recorded final : public Communicator {
     calls_.push_back({NcclCall::send, "", number_, count, to, -1, tag});
     inner_.send(data, count, to, tag);
   }
-  [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int to, int tag) override {
+  [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int to,
+                                                    int tag) override {
     const std::size_t started = calls_.size();
     calls_.push_back({NcclCall::started_send, "", number_, count, to, -1, tag});
     return std::make_unique<RecordedSend>(inner_.start_send(data, count, to, tag), calls_, started);
@@ -101,12 +107,15 @@ class Recorded final : public Communicator {
   void abort(const std::string& reason) override { inner_.abort(reason); }
 
  private:
-  void note(const char* what, std::int64_t count) { calls_.push_back({NcclCall::collective, what, number_, count}); }
+  void note(const char* what, std::int64_t count) {
+    calls_.push_back({NcclCall::collective, what, number_, count});
+  }
   int join(const std::string& made, const Communicator& part) {
     const std::lock_guard lock(record_.mutex);
     const auto [found, fresh] = record_.numbers.try_emplace(made, static_cast<int>(record_.members.size()));
     if (fresh) record_.members.emplace_back(static_cast<std::size_t>(part.size()), -1);
-    record_.members[static_cast<std::size_t>(found->second)][static_cast<std::size_t>(part.rank())] = world_rank_;
+    record_.members[static_cast<std::size_t>(found->second)][static_cast<std::size_t>(part.rank())] =
+        world_rank_;
     return found->second;
   }
 
@@ -134,7 +143,8 @@ struct Op {
 
 class Model {
  public:
-  explicit Model(const NcclRecord& record) : record_(record), ops_(record.calls.size()), first_open_(record.calls.size()) {
+  explicit Model(const NcclRecord& record)
+      : record_(record), ops_(record.calls.size()), first_open_(record.calls.size()) {
     for (std::size_t rank = 0; rank < ops_.size(); ++rank) add_ops(rank);
   }
 
@@ -155,13 +165,14 @@ class Model {
   void add_ops(std::size_t rank) {
     constexpr std::size_t kNone = static_cast<std::size_t>(-1);
     std::size_t default_tail = kNone;
-    std::map<LaneKey, std::size_t> send_tails;   // of started ones
+    std::map<LaneKey, std::size_t> send_tails;  // of started ones
     std::map<LaneKey, std::size_t> lane_tails;
     for (const NcclCall& call : record_.calls[rank]) {
       const std::vector<int>& members = record_.members[static_cast<std::size_t>(call.communicator)];
       Op op;
       op.call = &call;
-      op.rank = static_cast<int>(std::find(members.begin(), members.end(), static_cast<int>(rank)) - members.begin());
+      op.rank = static_cast<int>(std::find(members.begin(), members.end(), static_cast<int>(rank)) -
+                                 members.begin());
       if (call.kind == NcclCall::send || call.kind == NcclCall::started_send)
         op.lane = op.rank < call.to ? Lane::upward : Lane::downward;
       if (call.kind == NcclCall::receive) op.lane = call.from < op.rank ? Lane::upward : Lane::downward;
@@ -195,7 +206,8 @@ class Model {
     for (std::size_t i = open; i < ops.size(); ++i) {
       Op& op = ops[i];
       if (op.begun || !std::ranges::all_of(op.after, [&](std::size_t before) { return ops[before].ended; })) {
-        if (!op.begun && op.call->kind != NcclCall::started_send) break;  // nothing later on the default stream can begin
+        if (!op.begun && op.call->kind != NcclCall::started_send)
+          break;  // nothing later on the default stream can begin
         continue;
       }
       op.begun = any = true;
@@ -208,9 +220,11 @@ class Model {
   }
 
   Op* head(const Op& op, int member) {
-    const int world = record_.members[static_cast<std::size_t>(op.call->communicator)][static_cast<std::size_t>(member)];
+    const int world =
+        record_.members[static_cast<std::size_t>(op.call->communicator)][static_cast<std::size_t>(member)];
     const auto found = heads_.find({static_cast<std::size_t>(world), op.call->communicator, op.lane});
-    return found == heads_.end() || found->second == nullptr || found->second->ended ? nullptr : found->second;
+    return found == heads_.end() || found->second == nullptr || found->second->ended ? nullptr
+                                                                                     : found->second;
   }
 
   bool advance(std::size_t rank, Op& op) {
@@ -228,7 +242,8 @@ class Model {
   }
 
   bool advance_collective(Op& op) {
-    const auto size = static_cast<int>(record_.members[static_cast<std::size_t>(op.call->communicator)].size());
+    const auto size =
+        static_cast<int>(record_.members[static_cast<std::size_t>(op.call->communicator)].size());
     for (int member = 0; member < size; ++member) {
       const Op* const other = head(op, member);
       if (other == nullptr) return false;
@@ -246,8 +261,8 @@ class Model {
     const NcclCall& call = *op.call;
     constexpr std::array kNames = {"", "send", "start_send", "wait", "receive", "send_receive"};
     std::string text = call.kind == NcclCall::collective ? call.what : kNames[call.kind];
-    text += " of " + std::to_string(call.count) + " on communicator " + std::to_string(call.communicator) + " by its rank " +
-            std::to_string(op.rank);
+    text += " of " + std::to_string(call.count) + " on communicator " + std::to_string(call.communicator) +
+            " by its rank " + std::to_string(op.rank);
     if (call.to >= 0) text += " to " + std::to_string(call.to);
     if (call.from >= 0) text += " from " + std::to_string(call.from);
     if (call.tag != 0) text += ", tag " + std::to_string(call.tag);
@@ -258,13 +273,14 @@ class Model {
     std::string text;
     for (std::size_t rank = 0; rank < ops_.size(); ++rank)
       for (const Op& op : ops_[rank])
-        if (op.begun && !op.ended) text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(rank) + ": " + text_of(op));
+        if (op.begun && !op.ended)
+          text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(rank) + ": " + text_of(op));
     return text.empty() ? "" : "for ever: " + text;
   }
 
   const NcclRecord& record_;
   std::vector<std::vector<Op>> ops_;
-  std::vector<std::size_t> first_open_;  // by rank: the ops before it have ended
+  std::vector<std::size_t> first_open_;                      // by rank: the ops before it have ended
   std::map<std::tuple<std::size_t, int, Lane>, Op*> heads_;  // begun last, by rank, communicator and lane
   std::string fault_;
 };

@@ -1,6 +1,6 @@
-// Any documents under any policy, sharding, schedule and layout: a study is made from bytes, and has to be refused in
-// one line or to run. Then the validator has passed every plan (`verify`), both fidelities agree to the picosecond, and
-// every token is in a step or was dropped.
+// Any documents under any policy, sharding, schedule and layout: a study is made from bytes, and has to be
+// refused in one line or to run. Then the validator has passed every plan (`verify`), both fidelities agree
+// to the picosecond, and every token is in a step or was dropped.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -47,8 +47,9 @@ struct Shape {
 
 json parallel_of(Choices& choices, Shape& shape) {
   shape.context = choices.of(kDegrees);
-  json parallel = {{"tensor", 1 + choices.below(2)}, {"context", shape.context}, {"pipeline", choices.of(kDegrees)},
-                   {"data", 1 + choices.below(2)},   {"zero", choices.below(4)}, {"recompute", choices.of(kRecompute)}};
+  json parallel = {{"tensor", 1 + choices.below(2)},   {"context", shape.context},
+                   {"pipeline", choices.of(kDegrees)}, {"data", 1 + choices.below(2)},
+                   {"zero", choices.below(4)},         {"recompute", choices.of(kRecompute)}};
   if (shape.context > 1) parallel["context_comm"] = choices.of(kForms);
   if (choices.below(4) == 1) parallel["virtual_pipeline"] = 2;
   return parallel;
@@ -63,7 +64,9 @@ json policy_of(Choices& choices, const Shape& shape) {
   entry["remainder"] = choices.of(kRemainderNames);
   entry["block"] = 16;
   if (policy.hard_limit != nullptr) entry["oversize"] = choices.of(kOversizeNames);
-  const auto share = [&](int most) { return std::max<int>(1, shape.window * static_cast<int>(1 + choices.below(16)) / most); };
+  const auto share = [&](int most) {
+    return std::max<int>(1, shape.window * static_cast<int>(1 + choices.below(16)) / most);
+  };
   const auto add = [&](const char* key, const auto& value) {
     if (uses_key(policy, key) && choices.below(3) > 0) entry[key] = value;
   };
@@ -77,7 +80,8 @@ json policy_of(Choices& choices, const Shape& shape) {
   add("queues", 1 + choices.below(4));
   add("slices", 1 + choices.below(4));
   add("node_limit", 5);
-  add("groups", std::to_string(share(16)) + ":1," + std::to_string(share(4)) + ":" + std::to_string(shape.context));
+  add("groups",
+      std::to_string(share(16)) + ":1," + std::to_string(share(4)) + ":" + std::to_string(shape.context));
   return entry;
 }
 
@@ -88,15 +92,18 @@ Trace trace_of(Choices& choices, const Study& study) {
   do {
     const auto part = static_cast<std::int64_t>(1 + choices.below(64));
     const std::size_t kind = choices.below(7);
-    trace.lengths.push_back(kind < 4 ? part : std::max<std::int64_t>(1, window * part / (kind == 6 ? 16 : 64)));
+    trace.lengths.push_back(kind < 4 ? part
+                                     : std::max<std::int64_t>(1, window * part / (kind == 6 ? 16 : 64)));
   } while (choices.left() && trace.lengths.size() < 64);
   const std::size_t count = trace.lengths.size();
   std::int64_t tokens = 0;
   const std::int64_t needed = study.steps * study.batch.sequences_per_step * window;
   for (std::size_t i = 0; tokens < needed || trace.lengths.size() < 256; ++i) {
     tokens += trace.lengths[i];
-    if (i >= count) trace.lengths.push_back(trace.lengths[i % count]);
-    else if (i + 1 == count) trace.lengths.push_back(trace.lengths[0]);
+    if (i >= count)
+      trace.lengths.push_back(trace.lengths[i % count]);
+    else if (i + 1 == count)
+      trace.lengths.push_back(trace.lengths[0]);
   }
   return trace;
 }
@@ -104,8 +111,10 @@ Trace trace_of(Choices& choices, const Study& study) {
 // Throws UserError where the study or its row is refused.
 class EngineSubject {
  public:
-  EngineSubject() : inputs_(load_inputs(parse_study(json::parse(R"({"trace": {"uniform": 512}, "model": "wlb-550m",
-      "batch": {"steps": 1}, "policies": ["plain"]})"), "study.json"))) {}
+  EngineSubject()
+      : inputs_(load_inputs(parse_study(json::parse(R"({"trace": {"uniform": 512}, "model": "wlb-550m",
+      "batch": {"steps": 1}, "policies": ["plain"]})"),
+                                        "study.json"))) {}
 
   void run(const std::string& bytes) {
     Choices choices(bytes);
@@ -128,7 +137,8 @@ class EngineSubject {
     if (row.status != RowStatus::ok) throw UserError(row.reason);
     options.steps.fidelity = Fidelity::op;
     const StudyResult ops = run_study(study, inputs_, options);
-    if (ops.policies[0].steps.size() != row.steps.size()) throw std::logic_error("steps were lost: " + file.dump());
+    if (ops.policies[0].steps.size() != row.steps.size())
+      throw std::logic_error("steps were lost: " + file.dump());
     std::int64_t tokens = 0;
     for (std::size_t i = 0; i < row.steps.size(); ++i) {
       tokens += row.steps[i].work.tokens;
@@ -162,5 +172,6 @@ std::vector<std::string> seeds_of(EngineSubject& subject) {
 
 TEST_CASE("Studies made of bytes run with sound plans at both fidelities, or are refused") {
   EngineSubject subject;
-  test::check_reader("engine", seeds_of(subject), [&](const std::string& bytes) { subject.run(bytes); }, 20, 300);
+  test::check_reader(
+      "engine", seeds_of(subject), [&](const std::string& bytes) { subject.run(bytes); }, 20, 300);
 }

@@ -1,8 +1,8 @@
 // The law of all readers: a file is read, or it is refused with a UserError of one line. Nothing else.
 //
-// Three ways to try it. Every build runs the seeds, kMutants mutants of them, and the corpus: inputs that together
-// reach all the branches that libFuzzer found (corpus/, one file a reader). The fuzz preset (clang++) also lets libFuzzer
-// grow that corpus by coverage: run.py.
+// Three ways to try it. Every build runs the seeds, kMutants mutants of them, and the corpus: inputs that
+// together reach all the branches that libFuzzer found (corpus/, one file a reader). The fuzz preset
+// (clang++) also lets libFuzzer grow that corpus by coverage: run.py.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -35,6 +35,8 @@ Verdict verdict_of(const Read& read, const std::string& bytes) {
   } catch (const UserError& e) {
     const std::string_view text = e.what();
     if (text.empty()) throw std::logic_error("refused without a word");
+    if (text.find('\n') != std::string_view::npos)
+      throw std::logic_error("refused in several lines: " + std::string(text));
     return Verdict::refused;
   } catch (const std::exception& e) {
     throw std::logic_error(e.what());
@@ -62,12 +64,12 @@ void fuzz(const std::string& name, const std::vector<std::string>& seeds,
           const std::function<void(const std::string&)>& law);
 #endif
 
-// Reads every seed, which has to succeed, the corpus, and `mutants` mutants, of which so many have to be read: or they
-// would be too wild to say anything. 0: of a reader that wants more than the file, and refuses even seeds. `name`: of
-// its corpus.
+// Reads every seed, which has to succeed, the corpus, and `mutants` mutants, of which so many have to be
+// read: or they would be too wild to say anything. 0: of a reader that wants more than the file, and refuses
+// even seeds. `name`: of its corpus.
 template <class Read>
-void check_reader(const std::string& name, std::vector<std::string> seeds, const Read& read, int least_good = 20,
-                  int mutants = kMutants) {
+void check_reader(const std::string& name, std::vector<std::string> seeds, const Read& read,
+                  int least_good = 20, int mutants = kMutants) {
 #ifdef EQUIPOISE_LIBFUZZER
   if (std::getenv("EQUIPOISE_FUZZ") != nullptr)
     return fuzz(name, seeds, [&](const std::string& bytes) { (void)verdict_of(read, bytes); });

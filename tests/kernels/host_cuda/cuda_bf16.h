@@ -1,5 +1,5 @@
-// The part of CUDA's header of this name that our kernels use, on the host: stands before CUDA's in the search for
-// headers.
+// The part of CUDA's header of this name that our kernels use, on the host: stands before CUDA's in the
+// search for headers.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
-// The language and the runtime of CUDA as far as our row kernels use them, on the host: stands before CUDA's header of
-// this name. What is no C++ (launches, shared memory of a size given at the launch, the timer) is rewritten by
-// translate.cmake first.
+// The language and the runtime of CUDA as far as our row kernels use them, on the host: stands before CUDA's
+// header of this name. What is no C++ (launches, shared memory of a size given at the launch, the timer) is
+// rewritten by translate.cmake first.
 #pragma once
 
 #include <cmath>
@@ -48,9 +48,11 @@ inline cudaError_t cudaGetLastError() {
   return host_cuda::fault().empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }
 inline const char* cudaGetErrorString(cudaError_t status) {
-  return status == cudaErrorLaunchFailure ? host_cuda::take_fault() : "what the device does not have was asked for";
+  return status == cudaErrorLaunchFailure ? host_cuda::take_fault()
+                                          : "what the device does not have was asked for";
 }
 template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute, int bytes) {
-  return host_cuda::allow_shared(reinterpret_cast<void (*)()>(kernel), bytes) ? cudaSuccess : cudaErrorInvalidValue;
+  return host_cuda::allow_shared(reinterpret_cast<void (*)()>(kernel), bytes) ? cudaSuccess
+                                                                              : cudaErrorInvalidValue;
 }

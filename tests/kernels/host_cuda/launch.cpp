@@ -151,8 +151,8 @@ class Grid {
     inside_ = false;
   }
 
-  // Contexts are changed by jumps, which ask nothing of the kernel; AddressSanitizer has to be told of a stack, and
-  // takes a jump for the end of what lies between.
+  // Contexts are changed by jumps, which ask nothing of the kernel; AddressSanitizer has to be told of a
+  // stack, and takes a jump for the end of what lies between.
 #ifdef EQUIPOISE_ASAN
   void go(std::size_t thread) {
     void* fake = nullptr;
@@ -205,7 +205,8 @@ class Grid {
   bool release_if(std::size_t begin, std::size_t end, bool warps) {
     const Barrier& barrier = fibers_[begin].barrier;
     for (std::size_t i = begin; i < end; ++i)
-      if (fibers_[i].state != Fiber::waiting || of_warp(fibers_[i].barrier) != warps || !same(fibers_[i].barrier, barrier))
+      if (fibers_[i].state != Fiber::waiting || of_warp(fibers_[i].barrier) != warps ||
+          !same(fibers_[i].barrier, barrier))
         return false;
     for (std::size_t i = begin; i < end; ++i) fibers_[i].state = Fiber::ready;
     return true;
@@ -215,8 +216,8 @@ class Grid {
     for (std::size_t i = 1; i < fibers_.size(); ++i)
       if (fibers_[i].state != fibers_[0].state ||
           (fibers_[i].state == Fiber::waiting && !same(fibers_[i].barrier, fibers_[0].barrier)))
-        return "threads of block " + std::to_string(thread_.block) + " wait for one another: " +
-               text_of(fibers_[0], 0) + ", " + text_of(fibers_[i], i);
+        return "threads of block " + std::to_string(thread_.block) +
+               " wait for one another: " + text_of(fibers_[0], 0) + ", " + text_of(fibers_[i], i);
     return "threads of a block wait for one another";
   }
 
@@ -299,7 +300,8 @@ void run_grid(void (*kernel)(), unsigned int blocks, unsigned int threads, std::
   Grid grid(threads, shared_bytes, body);
   Grid::current = &grid;
   now.grid.x = blocks;
-  for (unsigned int block = 0; block < blocks && fault().empty(); ++block) grid.run_block(static_cast<int>(block));
+  for (unsigned int block = 0; block < blocks && fault().empty(); ++block)
+    grid.run_block(static_cast<int>(block));
   Grid::current = nullptr;
 }
 

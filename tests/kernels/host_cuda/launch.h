@@ -1,7 +1,8 @@
-// Kernels of CUDA on the host: the blocks of a grid one after another, the threads of a block as fibers that run until
-// the next barrier, in ascending or in descending order. What a GPU would answer with a fault or with wrong numbers is
-// a fault here: threads of a block that wait at different barriers, lanes that miss a shuffle, more shared memory than
-// was asked for. A block's memory beyond its size is AddressSanitizer's to see, and races are race_check.cpp's.
+// Kernels of CUDA on the host: the blocks of a grid one after another, the threads of a block as fibers that
+// run until the next barrier, in ascending or in descending order. What a GPU would answer with a fault or
+// with wrong numbers is a fault here: threads of a block that wait at different barriers, lanes that miss a
+// shuffle, more shared memory than was asked for. A block's memory beyond its size is AddressSanitizer's to
+// see, and races are race_check.cpp's.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,8 @@ struct Now {
 };
 extern Now now;
 
-// All threads of a block, or all lanes of a warp, wait for one another. A shuffle exchanges values and orders no memory.
+// All threads of a block, or all lanes of a warp, wait for one another. A shuffle exchanges values and orders
+// no memory.
 struct Barrier {
   enum Kind { block, block_vote, warp, shuffle } kind = block;
   const char* file = "";
@@ -45,7 +47,8 @@ const std::string& fault();
 const char* take_fault();
 void set_fault(const std::string& what);
 
-// Whether a block may ask for so much at a launch: 48 KiB, or what the device (an H100's 227 KiB) has once it is allowed.
+// Whether a block may ask for so much at a launch: 48 KiB, or what the device (an H100's 227 KiB) has once it
+// is allowed.
 bool allow_shared(void (*kernel)(), int bytes);
 
 void run_grid(void (*kernel)(), unsigned int blocks, unsigned int threads, std::size_t shared_bytes,
@@ -71,7 +74,8 @@ struct Launch {
   std::size_t shared_bytes;
 
   void operator()(Parameters... arguments) const {
-    run_grid(reinterpret_cast<void (*)()>(kernel), blocks, threads, shared_bytes, [&] { kernel(arguments...); });
+    run_grid(reinterpret_cast<void (*)()>(kernel), blocks, threads, shared_bytes,
+             [&] { kernel(arguments...); });
   }
 };
 

@@ -1,9 +1,9 @@
-// Races between the threads of a kernel. Its code is compiled with the compiler's ThreadSanitizer instrumentation, which
-// calls a function before each access to memory; the functions are these and not that sanitizer's. Two accesses to a
-// byte, one of them a write, race unless both are atomic, or a barrier of their block, or of their warp, lies between
-// them: whether it does is known from counts of barriers, so that a race is found in any order of the threads. Blocks
-// of a launch have no order, so what one writes no other may touch. Shared memory begins anew with each block, and what
-// a block reads of it, it has to write first.
+// Races between the threads of a kernel. Its code is compiled with the compiler's ThreadSanitizer
+// instrumentation, which calls a function before each access to memory; the functions are these and not that
+// sanitizer's. Two accesses to a byte, one of them a write, race unless both are atomic, or a barrier of
+// their block, or of their warp, lies between them: whether it does is known from counts of barriers, so that
+// a race is found in any order of the threads. Blocks of a launch have no order, so what one writes no other
+// may touch. Shared memory begins anew with each block, and what a block reads of it, it has to write first.
 #include <array>
 #include <unordered_map>
 
@@ -14,8 +14,8 @@ namespace {
 
 enum class Access { read, write, atomic };
 
-// What is known of a byte: reads of the last block that came to it since its last barrier with one, its last write, and
-// what earlier blocks did.
+// What is known of a byte: reads of the last block that came to it since its last barrier with one, its last
+// write, and what earlier blocks did.
 struct Cell {
   int block = -1;
   bool read_before = false;  // by earlier blocks
@@ -41,8 +41,9 @@ std::unordered_map<std::uintptr_t, Page>& pages() {
 }
 
 void report(const char* what, const Thread& by, int other, bool shared) {
-  set_fault(std::string(what) + (shared ? " shared" : " global") + " memory: block " + std::to_string(by.block) +
-            ", thread " + std::to_string(by.thread) + (other >= 0 ? " and " + std::to_string(other) : ""));
+  set_fault(std::string(what) + (shared ? " shared" : " global") + " memory: block " +
+            std::to_string(by.block) + ", thread " + std::to_string(by.thread) +
+            (other >= 0 ? " and " + std::to_string(other) : ""));
 }
 
 // A block comes to a byte: what is of an earlier one has no order with it.
@@ -88,7 +89,8 @@ void touch(Cell& cell, const Thread& by, Access access, bool shared) {
   enter(cell, by, shared);
   const bool write = access != Access::read;
   const bool both_atomic = access == Access::atomic && cell.atomic;
-  if (cell.written_before || (cell.added_to_before && access != Access::atomic) || (write && cell.read_before))
+  if (cell.written_before || (cell.added_to_before && access != Access::atomic) ||
+      (write && cell.read_before))
     report("blocks race for", by, -1, shared);
   if (cell.writer >= 0 && !both_atomic && unordered(by, cell.writer, cell.write_epoch, cell.write_warp_epoch))
     report(write ? "two writes race for" : "a read races with a write of", by, cell.writer, shared);
@@ -132,11 +134,19 @@ extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
-#define EQUIPOISE_ACCESS(bytes)                                                                                    \
-  void __tsan_read##bytes(void* data) { host_cuda::on_aligned(data, bytes, host_cuda::Access::read); }            \
-  void __tsan_write##bytes(void* data) { host_cuda::on_aligned(data, bytes, host_cuda::Access::write); }          \
-  void __tsan_unaligned_read##bytes(void* data) { host_cuda::on_access(data, bytes, host_cuda::Access::read); }   \
-  void __tsan_unaligned_write##bytes(void* data) { host_cuda::on_access(data, bytes, host_cuda::Access::write); }
+#define EQUIPOISE_ACCESS(bytes)                                   \
+  void __tsan_read##bytes(void* data) {                           \
+    host_cuda::on_aligned(data, bytes, host_cuda::Access::read);  \
+  }                                                               \
+  void __tsan_write##bytes(void* data) {                          \
+    host_cuda::on_aligned(data, bytes, host_cuda::Access::write); \
+  }                                                               \
+  void __tsan_unaligned_read##bytes(void* data) {                 \
+    host_cuda::on_access(data, bytes, host_cuda::Access::read);   \
+  }                                                               \
+  void __tsan_unaligned_write##bytes(void* data) {                \
+    host_cuda::on_access(data, bytes, host_cuda::Access::write);  \
+  }
 EQUIPOISE_ACCESS(1)
 EQUIPOISE_ACCESS(2)
 EQUIPOISE_ACCESS(4)

@@ -1,6 +1,9 @@
 // The row kernels of kernels/cuda on the host, each against its float64 reference.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -37,24 +40,30 @@ class HostCuda : public Backend {
     if (bytes > 0) std::memcpy(target, source, bytes);
   }
   void clear(void* target, std::size_t bytes) override { std::memset(target, 0, bytes); }
-  [[nodiscard]] std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape&, std::span<const Piece>, Pass,
-                                                              const AttentionRows&) override {
+  [[nodiscard]] std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape&, std::span<const Piece>,
+                                                              Pass, const AttentionRows&) override {
     throw std::logic_error("cuDNN's");
   }
   void attention_forward(AttentionPlan&, const void*, const void*, const void*, void*, float*) override {}
   void attention_backward(AttentionPlan&, const void*, const void*, const void*, const void*, const float*,
                           const void*, const AttentionGradients&) override {}
-  void gemm(const GemmShape&, const void*, const void*, void*) override { throw std::logic_error("cuBLASLt's"); }
+  void gemm(const GemmShape&, const void*, const void*, void*) override {
+    throw std::logic_error("cuBLASLt's");
+  }
   void run(const RowCall& call) override { cuda::launch(call, 2); }
 };
 
-// With rests of a pack, a warp and a block, more rows than a block has threads, and rows that ask for more shared memory
-// than is had unasked. Of one column a gradient of the norm is the difference of two equal numbers, which no limit holds.
-constexpr Rows kShapes[] = {{1, 2}, {1, 8}, {3, 5}, {7, 64}, {10, 896}, {2, 2049}, {9, 257}, {260, 3}, {1, 12296}};
+// With rests of a pack, a warp and a block, more rows than a block has threads, and rows that ask for more
+// shared memory than is had unasked. Of one column a gradient of the norm is the difference of two equal
+// numbers, which no limit holds.
+constexpr Rows kShapes[] = {{1, 2},    {1, 8},   {3, 5},   {7, 64},   {10, 896},
+                            {2, 2049}, {9, 257}, {260, 3}, {1, 12296}};
 
 }  // namespace
 
-TEST_CASE("every row kernel equals its reference on the host, in either order of the threads, with the same numbers") {
+TEST_CASE(
+    "every row kernel equals its reference on the host, in either order of the threads, with the same "
+    "numbers") {
   HostCuda backend;
   std::vector<double> errors;
   for (const bool descending : {false, true}) {
@@ -77,8 +86,9 @@ TEST_CASE("every row kernel equals its reference on the host, in either order of
 
 TEST_CASE("launches that a GPU refuses are refused, by name") {
   HostCuda backend;
-  CHECK_THROWS_WITH(backend.run(RmsNormBackward{{1, 60000}}),
-                    "rms_norm_backward: columns do not fit shared memory: what the device does not have was asked for");
+  CHECK_THROWS_WITH(
+      backend.run(RmsNormBackward{{1, 60000}}),
+      "rms_norm_backward: columns do not fit shared memory: what the device does not have was asked for");
   CHECK_NOTHROW(backend.run(RmsNorm{}));
   CHECK_NOTHROW(backend.empty_op());
   CHECK_NOTHROW(backend.spin(1e-4));
@@ -130,6 +140,26 @@ TEST_CASE("a kernel without one of its barriers has a race, which is found in ei
     CHECK(spare == 1);  // the first of block_max, which no kernel calls twice
   }
   host_cuda::run_threads_descending(false);
+}
+
+#elif defined(__SANITIZE_ADDRESS__)
+
+TEST_CASE("a kernel that reads or writes beyond its memory ends the program") {
+  const auto ends = [](std::int64_t rows_of_buffers, const Rows& called) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::fclose(stderr);
+      HostCuda backend;
+      const Buffer memory(backend, static_cast<std::size_t>(rows_of_buffers * called.columns) * 2);
+      backend.run(Swiglu{called, memory.data(), memory.data()});
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return status != 0;
+  };
+  CHECK(!ends(4, {2, 24}));  // gate and up are two of its columns
+  CHECK(ends(4, {3, 24}));
 }
 
 #endif
