@@ -68,7 +68,7 @@ def main():
             if found:
                 differences += 1
                 path, one, other = found
-                print(f"{program}: {path}: {str(other)[:200]} instead of {str(one)[:200]}")
+                print(f"{program}: {path}: {str(other)[:200]} instead of {str(one)[:200]}", flush=True)
     print(f"{len(names)} studies by {len(options.programs)} programs: {differences} differ")
     return 1 if differences else 0
 

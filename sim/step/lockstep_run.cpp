@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/schedule/timing.h"
 #include "sim/step/lane_run.h"
 
 namespace equipoise {

@@ -94,8 +94,11 @@ json policy_of(Choices& choices, const Shape& shape) {
   return entry;
 }
 
-// The documents are of one window at most but for every seventh, again and again until there are enough.
+// The documents are of one window at most, but of four for every seventh; again and again until there are
+// enough, or so many that the study is refused.
 Trace trace_of(Choices& choices, const Study& study) {
+  constexpr std::size_t kFewest = 96;
+  constexpr std::size_t kMost = 2000;
   Trace trace;
   const std::int64_t window = study.batch.context_window;
   do {
@@ -104,15 +107,12 @@ Trace trace_of(Choices& choices, const Study& study) {
     trace.lengths.push_back(kind < 4 ? part
                                      : std::max<std::int64_t>(1, window * part / (kind == 6 ? 16 : 64)));
   } while (choices.left() && trace.lengths.size() < 64);
-  const std::size_t count = trace.lengths.size();
-  std::int64_t tokens = 0;
-  const std::int64_t needed = study.steps * study.batch.sequences_per_step * window;
-  for (std::size_t i = 0; tokens < needed || trace.lengths.size() < 96; ++i) {
-    tokens += trace.lengths[i];
-    if (i >= count)
-      trace.lengths.push_back(trace.lengths[i % count]);
-    else if (i + 1 == count)
-      trace.lengths.push_back(trace.lengths[0]);
+  const std::vector<std::int64_t> given = trace.lengths;
+  std::int64_t missing = study.steps * study.batch.sequences_per_step * window;
+  trace.lengths.clear();
+  for (std::size_t i = 0; i < kFewest || (missing > 0 && i < kMost); ++i) {
+    trace.lengths.push_back(given[i % given.size()]);
+    missing -= trace.lengths.back();
   }
   return trace;
 }

@@ -27,7 +27,7 @@ def readers_of(build):
     found = {}
     for program in sorted((build / "tests/fuzz").glob("test_fuzz_*")):
         if program.is_file():
-            listed = run(program, "list", "/tmp", [], 300).stdout
+            listed = run(program, "list", tempfile.gettempdir(), [], 300).stdout
             found.update({name: program for name in re.findall(r"^reader: (.*)$", listed, re.M)})
     if not found:
         sys.exit(f"run.py: {build}: expected programs of the fuzz preset, found none")
