@@ -51,6 +51,7 @@ json parallel_of(Choices& choices, Shape& shape) {
                    {"pipeline", choices.of(kDegrees)}, {"data", 1 + choices.below(2)},
                    {"zero", choices.below(4)},         {"recompute", choices.of(kRecompute)}};
   if (shape.context > 1) parallel["context_comm"] = choices.of(kForms);
+  if (parallel.value("context_comm", "") == "ulysses-ring") parallel["context_inner"] = 2;
   if (choices.below(4) == 1) parallel["virtual_pipeline"] = 2;
   return parallel;
 }
@@ -135,7 +136,7 @@ class EngineSubject {
     file["batch"]["sequences_per_step"] = lanes * static_cast<int>(1 + choices.below(3));
     if (choices.below(8) == 1) file["batch"]["documents_per_step"] = lanes * 3;
     if (choices.below(8) == 1) file["batch"]["micro_batch_size"] = 2;
-    file["policies"] = {policy_of(choices, shape)};
+    file["policies"] = json::array({policy_of(choices, shape)});
     const Study study = parse_study(file, "study.json");
     inputs_.trace = trace_of(choices, study);
     inputs_.documents = documents_of(study, inputs_.trace);

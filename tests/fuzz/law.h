@@ -1,5 +1,5 @@
-// The law of all readers: a file is read, or it is refused with a UserError, which the program prints as one line whatever it
-// quotes (sim/cli/main.cpp). Nothing else.
+// The law of all readers: a file is read, or it is refused with a UserError, which the program prints as one
+// line whatever it quotes (sim/cli/main.cpp). Nothing else.
 //
 // Three ways to try it. Every build runs the seeds, kMutants mutants of them, and the corpus: inputs that
 // together reach all the branches that libFuzzer found (corpus/, one file a reader). The fuzz preset
@@ -56,6 +56,11 @@ inline std::vector<std::string> corpus_of(const std::string& name) {
   return inputs;
 }
 
+// Whether run.py started this: other tests of the program are none of its business.
+inline bool fuzzing() {
+  return std::getenv("EQUIPOISE_FUZZ") != nullptr;
+}
+
 #ifdef EQUIPOISE_LIBFUZZER
 // Fuzzes from the seeds until the time of run.py is over, and ends the process: libfuzzer.cpp.
 void fuzz(const std::string& name, const std::vector<std::string>& seeds,
@@ -69,8 +74,7 @@ template <class Read>
 void check_reader(const std::string& name, std::vector<std::string> seeds, const Read& read,
                   int least_good = 20, int mutants = kMutants) {
 #ifdef EQUIPOISE_LIBFUZZER
-  if (std::getenv("EQUIPOISE_FUZZ") != nullptr)
-    return fuzz(name, seeds, [&](const std::string& bytes) { (void)verdict_of(read, bytes); });
+  if (fuzzing()) return fuzz(name, seeds, [&](const std::string& bytes) { (void)verdict_of(read, bytes); });
 #endif
   if (least_good > 0)
     for (const std::string& seed : seeds) CHECK_NOTHROW(read(seed));
