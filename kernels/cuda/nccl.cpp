@@ -2,10 +2,11 @@
 //
 // A send on the default stream would hold up all that follows until the other side receives. So messages go
 // over communicators of their own, one for those to higher ranks and one for those to lower ranks, and
-// start_send over a stream of its own: the default stream goes on computing. NCCL runs the calls on one
-// communicator in their order, whatever their streams, so a rank receives from lower ranks in the order in
-// which it was told to, behind its own sends to higher ranks; pipelines, which send along one direction,
-// cannot wait in a circle. Tags mean nothing: a pair receives in the order of sending.
+// start_send over streams of its own, one for each of the two: the default stream goes on computing, and a
+// gradient that nobody takes yet holds up no activations. NCCL runs the calls on one communicator in their
+// order, whatever their streams, so a rank receives from lower ranks in the order in which it was told to,
+// behind its own sends to higher ranks; pipelines, which send along one direction, cannot wait in a circle
+// (tests/execution/nccl_order.h looks for one). Tags mean nothing: a pair receives in the order of sending.
 #include "kernels/collectives.h"
 
 #ifdef EQUIPOISE_NCCL
@@ -77,15 +78,16 @@ class Nccl : public Communicator {
     check_nccl(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank");
     check_nccl(ncclCommCount(comm_, &size_), "ncclCommCount");
     cuda::check(cudaMalloc(&token_, sizeof(float)), "cudaMalloc");
-    cuda::check(cudaStreamCreateWithFlags(&sends_, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (cudaStream_t& sends : sends_)
+      cuda::check(cudaStreamCreateWithFlags(&sends, cudaStreamNonBlocking), "cudaStreamCreate");
     for (ncclComm_t* messages : {&upward_, &downward_})
       check_nccl(ncclCommSplit(comm_, 0, rank_, messages, nullptr), "ncclCommSplit");
   }
   ~Nccl() override {
     cudaFree(token_);
-    cudaStreamSynchronize(sends_);
+    for (cudaStream_t sends : sends_) cudaStreamSynchronize(sends);
     for (ncclComm_t comm : {upward_, downward_, comm_}) ncclCommDestroy(comm);
-    cudaStreamDestroy(sends_);
+    for (cudaStream_t sends : sends_) cudaStreamDestroy(sends);
   }
 
   [[nodiscard]] std::string_view name() const override { return "nccl"; }
@@ -123,9 +125,10 @@ class Nccl : public Communicator {
   }
   [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int target,
                                                     int) override {
-    ready_.order(nullptr, sends_);  // `data` may still be in the making
-    check_nccl(ncclSend(data, size_of(count), type_, target, messages(rank_, target), sends_), "ncclSend");
-    return std::make_unique<NcclSend>(sends_);
+    const cudaStream_t sends = sends_[rank_ < target ? 0 : 1];
+    ready_.order(nullptr, sends);  // `data` may still be in the making
+    check_nccl(ncclSend(data, size_of(count), type_, target, messages(rank_, target), sends), "ncclSend");
+    return std::make_unique<NcclSend>(sends);
   }
   void receive(void* data, std::int64_t count, int source, int) override {
     check_nccl(ncclRecv(data, size_of(count), type_, source, messages(source, rank_), nullptr), "ncclRecv");
@@ -158,7 +161,7 @@ class Nccl : public Communicator {
   ncclComm_t comm_;
   ncclComm_t upward_ = nullptr;  // messages to higher ranks
   ncclComm_t downward_ = nullptr;
-  cudaStream_t sends_ = nullptr;
+  std::array<cudaStream_t, 2> sends_{};  // to higher ranks, to lower ranks
   Event ready_;
   ncclDataType_t type_;
   std::size_t bytes_;

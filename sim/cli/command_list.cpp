@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
@@ -421,6 +422,24 @@ std::string load_profiles() {
   return joined(shipped_profiles());
 }
 
+struct ShippedDigest {
+  const char *share, *source_tree, *file, *sha256;
+};
+constexpr ShippedDigest kDigests[] = {
+#include EQUIPOISE_SHIPPED_DIGESTS
+};
+
+// Profiles, presets and traces are those that the program was built with.
+std::string check_digests() {
+  for (const ShippedDigest& known : kDigests) {
+    const std::string path = (shipped_path(known.share, known.source_tree) / known.file).string();
+    if (sha256(read_text_file(path)) != known.sha256)
+      throw UserError(path + ": expected SHA-256 " + known.sha256 +
+                      ", as when the program was built, found another: install the file again");
+  }
+  return std::to_string(std::size(kDigests)) + " with the SHA-256 of the build";
+}
+
 // Read whole (zstd's own checksums), and held against what their sidecars say.
 std::string read_recorded() {
   const std::filesystem::path folder = shipped_path("traces/recorded", EQUIPOISE_RECORDED_TRACES);
@@ -485,6 +504,7 @@ std::vector<Finding> findings(std::string_view version) {
                 [] { return free_disk(std::filesystem::temp_directory_path()); }),
       looked_at("profiles", Finding::bad, load_profiles),
       looked_at("recorded traces", Finding::bad, read_recorded),
+      looked_at("shipped files", Finding::bad, check_digests),
       looked_at("mpirun", Finding::absent, [] { return execution::this_host().launcher; })};
   for (const kernels::BackendKind& kind : kernels::kBackends)
     all.push_back(looked_at("device " + std::string(kind.name), kind.gpu ? Finding::absent : Finding::bad,

@@ -28,15 +28,7 @@ using nlohmann::json;
 
 namespace {
 
-// FNV-1a of 64 bits: tells that something has changed, not that nobody meant it to.
-std::string hash_text(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text(16, '0');
-  for (std::size_t digit = 16; digit-- > 0; hash >>= 4) text[digit] = kDigits[hash & 15];
-  return text;
-}
+constexpr const char* kHash = "sha256";
 
 std::string hash_of_documents(const DocumentSet& documents) {
   std::string bytes;
@@ -45,17 +37,17 @@ std::string hash_of_documents(const DocumentSet& documents) {
       bytes += std::to_string(s.document) + ':' + std::to_string(s.begin) + '-' + std::to_string(s.end) + ' ';
     bytes += '\n';
   }
-  return hash_text(bytes);
+  return sha256(bytes);
 }
 
 json hashes_of_inputs(const StudyInputs& inputs) {
-  return {{"profile", hash_text(inputs.profile.json().dump())},
+  return {{"profile", sha256(inputs.profile.json().dump())},
           {"documents", hash_of_documents(inputs.documents)}};
 }
 
 // Of what a row of summary.json says and nobody measured. Throws json::exception where it is no row.
 std::string hash_of_row(const json& row) {
-  return hash_text(json{row.at("status"), row.at("reason"), row.at("metrics"), row.at("memory")}.dump());
+  return sha256(json{row.at("status"), row.at("reason"), row.at("metrics"), row.at("memory")}.dump());
 }
 
 json row_of(const PolicyResult& row) {
@@ -72,7 +64,7 @@ json receipt_of(const SavedRun& run, const StudyInputs& inputs, const StudyResul
   for (const PolicyResult& row : result.policies) rows[row.run.label] = hash_of_row(row_of(row));
   return {{"program", run.version}, {"file", std::filesystem::absolute(run.path).lexically_normal().string()},
           {"study", run.study},     {"options", run.options},
-          {"hash", "fnv1a-64"},     {"inputs", hashes_of_inputs(inputs)},
+          {"hash", kHash},          {"inputs", hashes_of_inputs(inputs)},
           {"rows", std::move(rows)}};
 }
 
@@ -176,6 +168,9 @@ json receipt_in(const json& summary, const std::string& file) {
   for (const auto& [key, type] : keys)
     if (!found->contains(key) || found->at(key).type() != type)
       throw UserError(file + ": receipt." + key + ": expected what `equipoise study --out` writes");
+  if (const json hash = found->value("hash", json()); hash != kHash)
+    throw UserError(file + ": receipt.hash: expected \"" + kHash + "\", found " + printable(hash.dump()) +
+                    ": another version wrote it, and its study can be run again");
   return *found;
 }
 

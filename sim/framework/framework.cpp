@@ -121,7 +121,9 @@ std::vector<ErrorOnGpu> read_errors_on_gpus(const json& kernels, const std::stri
 
 // Counts by an op's name: [forward, backward].
 void read_launches(const json& node, const std::string& where, LaunchCounts& counts) {
-  for (const auto& [name, of_passes] : node.items()) {
+  for (const auto& item : node.items()) {
+    const std::string& name = item.key();
+    const json& of_passes = item.value();
     std::size_t op = 0;
     while (op < kOpNames && name != name_of(static_cast<OpName>(op))) ++op;
     if (op == kOpNames) throw UserError(where + "." + name + ": expected an op's name, such as rms_norm");

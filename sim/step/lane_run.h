@@ -256,6 +256,8 @@ class LaneEngine {
     return alone(work_of(op, virtual_stage, micro_batch), cost);
   }
   [[nodiscard]] const PartOrders& orders() const { return *orders_; }
+  // Whether a B makes input gradients only.
+  [[nodiscard]] bool is_half(const ScheduleOp& op) const { return facts_.splits_backward && !op.whole; }
 
  private:
   // Of the op at a position of the stage: its place among the costs, and what it costs.
@@ -334,8 +336,6 @@ class LaneEngine {
   void account_again(const Run& run, int stage, std::size_t position, Sums& sums);
   Picoseconds layers_alone(const LayerTimeline& layer, int layers);
 
-  // Whether a B makes input gradients only.
-  [[nodiscard]] bool is_half(const ScheduleOp& op) const { return facts_.splits_backward && !op.whole; }
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
 
   int stages_;

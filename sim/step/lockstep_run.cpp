@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/schedule/timing.h"
 #include "sim/step/lane_run.h"
 
 namespace equipoise {
@@ -195,7 +194,7 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
   await(lanes);
   const PartOrders& orders = lanes_.front().engine->orders();
   const bool reduces = gradients_.reduces_each_micro_batch();
-  const bool split = splits_backward(runs_.front().schedule) && !ops.front().whole;
+  const bool split = lanes_.front().engine->is_half(ops.front());
   if (ops.front().kind == OpKind::W)
     each_part(orders.weights(v), true, Weights{{*this, lanes, reduces}});
   else if (ops.front().kind == OpKind::B)

@@ -295,7 +295,7 @@ std::string what_if_text(const WhatIf& what) {
 TextTable ranking_table(const TuneReport& report) {
   TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "speed-up (95 %)", "MFU %",
                    "bubble %", "delay (max)", "mem. free GiB"});
-  for (const std::size_t column : {1, 2, 3}) table.align_left(column);
+  for (const std::size_t column : {1U, 2U, 3U}) table.align_left(column);
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     const Metrics& m = row.metrics;

@@ -170,7 +170,7 @@ class OwnFiles(Case):
 
     def test_doctor_finds_this_build_sound(self):
         found = {line["what"]: line for line in json.loads(self.ok("doctor", "--format", "json"))}
-        for what in ("build", "memory", "disk", "profiles", "recorded traces", "device cpu", "a run"):
+        for what in ("build", "memory", "disk", "profiles", "recorded traces", "shipped files", "device cpu", "a run"):
             self.assertEqual(found[what]["state"], "ok", found[what])
         self.assertIn("both fidelities alike", found["a run"]["found"])
         self.assertNotIn("FAILED", self.ok("doctor"))

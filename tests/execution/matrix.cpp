@@ -81,6 +81,7 @@ class Report {
     try {
       const EquivalenceResult result = run_case(repeats);
       ran = result.refused.empty();
+      if (ran && !result.nccl_fault.empty()) fail("over NCCL: " + result.nccl_fault);
       if (ran)
         check(c, result.equivalence, tally);
       else

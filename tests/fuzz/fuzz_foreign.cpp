@@ -45,21 +45,21 @@ const std::string kTrace = R"({"deviceProperties": [{"id": 0, "name": "NVIDIA H1
 }  // namespace
 
 TEST_CASE("What nccl-tests prints is read or refused") {
-  test::check_reader({kNew, kOld}, [](const std::string& text) {
+  test::check_reader("nccl-text", {kNew, kOld}, [](const std::string& text) {
     SampleSet set;
     (void)shown(add_nccl_tests(std::string_view(text), "log.txt", "", set));
   });
 }
 
 TEST_CASE("JSON of nccl-tests is read or refused") {
-  test::check_reader({kJson}, [](const std::string& text) {
+  test::check_reader("nccl-json", {kJson}, [](const std::string& text) {
     SampleSet set;
     (void)add_nccl_tests(parse_json(text, "n.json"), "n.json", "", set);
   });
 }
 
 TEST_CASE("Traces of torch.profiler are read as samples, or refused") {
-  test::check_reader({kTrace}, [](const std::string& text) {
+  test::check_reader("torch-samples", {kTrace}, [](const std::string& text) {
     SampleSet set;
     (void)add_torch_trace(parse_json(text, "t.json"), "t.json", set);
   });

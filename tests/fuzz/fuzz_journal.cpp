@@ -33,7 +33,7 @@ const std::string kJournal =
 
 TEST_CASE("Journals of the profiler are read or refused, and their samples") {
   const test::Scratch folder;
-  test::check_reader({kJournal}, [&](const std::string& text) {
+  test::check_reader("journal", {kJournal}, [&](const std::string& text) {
     const nlohmann::json samples = measure::samples_of_journal(folder.write("samples.journal", text));
     SampleSet set;
     add_json({{"samples", samples}}, "samples.json", set);

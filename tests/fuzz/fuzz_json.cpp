@@ -59,12 +59,14 @@ const std::string kDense = R"({"model_type": "llama", "hidden_size": 4096, "num_
 }  // namespace
 
 TEST_CASE("JSON is parsed or refused") {
-  test::check_reader({file("traces/studies/7b-128k.json"), "[1, -2.5e3, \"\\u00e9\", {\"a\": [true, null]}]"},
+  test::check_reader("json",
+                     {file("traces/studies/7b-128k.json"), "[1, -2.5e3, \"\\u00e9\", {\"a\": [true, null]}]"},
                      [](const std::string& text) { (void)parse_json(text, "x.json").dump(); });
 }
 
 TEST_CASE("Studies are read or refused") {
-  test::check_reader({file("traces/studies/7b-128k.json"), file("traces/studies/hbp-8b.json"),
+  test::check_reader("study",
+                     {file("traces/studies/7b-128k.json"), file("traces/studies/hbp-8b.json"),
                       file("traces/studies/chunkflow-7b-256k.json"), file("traces/studies/skrull-7b.json")},
                      [](const std::string& text) {
                        (void)parse_study(parse_json(text, "study.json"),
@@ -74,6 +76,7 @@ TEST_CASE("Studies are read or refused") {
 
 TEST_CASE("Expectations are read or refused, and compared") {
   test::check_reader(
+      "expectation",
       {R"({"schema": "equipoise.expectation/1", "study": "s", "baseline": "plain", "documents": 3, "tokens": 9,
            "policies": [{"label": "plain", "status": "ok", "speedup": 1.0, "step_seconds": 2.5},
                         {"label": "wlb", "status": "oom", "speedup": null, "speedup_low": 1.1}]})"},
@@ -95,14 +98,14 @@ TEST_CASE("Profiles are read and used, or refused") {
     kind["parameters"] = {{"bytes", {8, 4096, 1048576}}, {"us", {0.5, 2, 70}}, {"rank_us", 0.5}};
   }
   seeds.push_back(by_size.dump());
-  test::check_reader(seeds, [](const std::string& text) {
+  test::check_reader("profile", seeds, [](const std::string& text) {
     use_profile(Profile(parse_json(text, "profile.json"), "profile.json"));
   });
 }
 
 TEST_CASE("Framework presets are read or refused") {
   test::check_reader(
-      {file("sim/framework/presets/megatron.json"), file("sim/framework/presets/deepspeed.json")},
+      "preset", {file("sim/framework/presets/megatron.json"), file("sim/framework/presets/deepspeed.json")},
       [](const std::string& text) {
         (void)FrameworkPreset::read(parse_json(text, "preset.json"), "preset.json");
       });
@@ -110,7 +113,7 @@ TEST_CASE("Framework presets are read or refused") {
 
 TEST_CASE("Hugging Face configs are read or refused") {
   const test::Scratch folder;
-  test::check_reader({kConfig, kDense}, [&](const std::string& text) {
+  test::check_reader("hf-config", {kConfig, kDense}, [&](const std::string& text) {
     (void)read_hf_config(folder.write("config.json", text)).parameters();
   });
 }
@@ -118,6 +121,7 @@ TEST_CASE("Hugging Face configs are read or refused") {
 TEST_CASE("Recipes are read or refused") {
   const SampleSet none;
   test::check_reader(
+      "recipe",
       {shortened(parse_json(file("profiler/recipes/h200-sxm-measured.json"), "r")).dump(),
        R"({"schema": "equipoise.recipe/1", "name": "x", "device": {}, "tables": {}})"},
       [&](const std::string& text) {

@@ -37,9 +37,9 @@ std::vector<SimulatedPolicy> simulated(double seconds) {
   return {policy};
 }
 
-void check_log(const std::vector<std::string>& seeds, double seconds = 1) {
+void check_log(const std::string& name, const std::vector<std::string>& seeds, double seconds = 1) {
   const std::vector<SimulatedPolicy> policies = simulated(seconds);
-  test::check_reader(seeds, [&](const std::string& text) {
+  test::check_reader(name, seeds, [&](const std::string& text) {
     const Validation validation = compare_with_log(parse_measured_log(text, "log"), policies, {});
     const ValidationFigures figures = figures_of(validation);
     (void)validation_json(validation, figures).dump();  // throws for what is no UTF-8
@@ -51,11 +51,11 @@ void check_log(const std::vector<std::string>& seeds, double seconds = 1) {
 }  // namespace
 
 TEST_CASE("Measured tables are read and compared, or refused") {
-  check_log({kCsv});
+  check_log("log-csv", {kCsv});
 }
 TEST_CASE("Megatron-LM logs are read and compared, or refused") {
-  check_log({kMegatron});
+  check_log("log-megatron", {kMegatron});
 }
 TEST_CASE("Traces of torch.profiler are read and compared, or refused") {
-  check_log({kTrace}, 5e-5);
+  check_log("log-torch", {kTrace}, 5e-5);
 }

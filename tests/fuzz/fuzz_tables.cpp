@@ -30,15 +30,17 @@ const std::string kModels =
 }  // namespace
 
 TEST_CASE("Kernel tables are read or refused") {
-  test::check_reader({kAttention, kGemm, kElementwise, kCollective}, [](const std::string& text) {
-    SampleSet set;
-    (void)add_rows(CsvTable::parse(text, "rows.csv"), {}, set);
-  });
+  test::check_reader("kernel-table", {kAttention, kGemm, kElementwise, kCollective},
+                     [](const std::string& text) {
+                       SampleSet set;
+                       (void)add_rows(CsvTable::parse(text, "rows.csv"), {}, set);
+                     });
 }
 
 TEST_CASE("Document histograms are read or refused") {
   const test::Scratch folder;
-  test::check_reader({"length_min,length_max,n_docs\n1,128,50\n129,4096,20.5\n", "# drawn\n1,2,3\n"},
+  test::check_reader("histogram",
+                     {"length_min,length_max,n_docs\n1,128,50\n129,4096,20.5\n", "# drawn\n1,2,3\n"},
                      [&](const std::string& text) {
                        (void)draw_documents(read_document_histogram(folder.write("h.csv", text)), 65536, 1);
                      });
@@ -49,7 +51,7 @@ TEST_CASE("Tables of measured steps are read or refused") {
   StepTables tables;
   tables.preset = "megatron";
   tables.models = folder.write("models.csv", kModels);
-  test::check_reader({kSteps}, [&](const std::string& text) {
+  test::check_reader("steps-table", {kSteps}, [&](const std::string& text) {
     tables.rows = folder.write("steps.csv", text);
     (void)read_step_rows(tables, 1);
   });

@@ -14,11 +14,13 @@ void check_format(const std::string& name, const std::string& column, std::vecto
   TraceReadOptions options;
   options.column = column;
   options.documents = 16;
-  test::check_reader(std::move(seeds), [&](const std::string& bytes) {
-    const Trace trace = read_trace_bytes(bytes, name, options);
-    for (const std::int64_t length : trace.lengths)
-      if (length < 1 || length > kLongestDocument) throw std::logic_error("a length that is none was read");
-  });
+  test::check_reader(column.empty() ? name : name + "-" + column, std::move(seeds),
+                     [&](const std::string& bytes) {
+                       const Trace trace = read_trace_bytes(bytes, name, options);
+                       for (const std::int64_t length : trace.lengths)
+                         if (length < 1 || length > kLongestDocument)
+                           throw std::logic_error("a length that is none was read");
+                     });
 }
 
 std::vector<std::string> seeds_of(const std::string& name) {
