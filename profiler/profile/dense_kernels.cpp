@@ -131,7 +131,7 @@ GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_vi
     : fit_(std::make_unique<Fit>()) {
   const std::string key = std::string(name_of(precision)) + (kernel.empty() ? "" : "-") + std::string(kernel);
   const std::string where = profile.origin() + ": tables.gemm";
-  if (precision == Precision::fp8 && !profile.table("gemm").contains(key))
+  if (kernel.empty() && precision == Precision::fp8 && !profile.table("gemm").contains(key))
     throw UserError("precision: expected bf16 with profile " + profile.name() + ", found fp8: " +
                     (profile.device().peak_fp8_tflops > 0
                          ? "it has no times of FP8 GEMMs"
