@@ -6,16 +6,20 @@ simulator in the columns of a row that would state them. Each entry: groups that
 the row fills itself stays, but for `selective` where the recipe names the modules.
 """
 SETTINGS = (
-    ("modelzoo_qwen3-235b-a22b", {"tp_overlap": "0", "routing": "forced balance", "gradient_bytes": "4"},
+    ("modelzoo_qwen3-235b-a22b", {"tp_overlap": "0", "routing": "forced balance", "gradient_bytes": "4", "permute_fusion": "1"},
      "Megatron-MoE-ModelZoo, model_configs/benchmarking/Qwen3-235B-A22B.yaml: no --tp-comm-overlap, and --bf16, with which "
-     "Megatron-LM accumulates and reduces gradients in fp32; "
+     "Megatron-LM accumulates and reduces gradients in fp32; --moe-permute-fusion; "
      "examples/qwen3/run_235b.sh: every run forces the balance"),
     ("dgxc_grok1-314b_bf16_v25.01", {"attention_impl": "flash-attention"},
      "dgxc-benchmarking, grok1/configure.sh: NVTE_FUSED_ATTN=0"),
     ("dgxc_grok1-314b_fp8_v25.01", {"attention_impl": "flash-attention"}, "the same"),
     ("dgxc_grok1-314b_bf16_v25.02", {"attention_impl": "flash-attention"}, "the same"),
     ("dgxc_grok1-314b_fp8_v25.02", {"attention_impl": "flash-attention"}, "the same"),
-    ("deepseek_report_v3", {"gradient_bytes": "4"}, "arXiv 2412.19437, section 3.3.3: gradients accumulate in fp32"),
+    ("deepseek_report_v3", {"gradient_bytes": "4", "permute_fusion": "1"},
+     "arXiv 2412.19437, section 3.3.3: gradients accumulate in fp32; kernels of their own, taken as fused"),
+    ("mbridge", {"permute_fusion": "1"}, "Megatron-Bridge: moe_permute_fusion is on in its recipes"),
+    ("dgxc_deepseek-v3", {"permute_fusion": "1"},
+     "NeMo, collections/llm/gpt/model/deepseek.py: moe_permute_fusion from Transformer Engine 2.1 on"),
     ("dgxc_deepseek-v3_bf16_v25.05",
      {"dispatcher": "alltoall", "overlap": "shared-expert", "routing": "tokendrop", "tp_overlap": "0"},
      "NeMo, scripts/performance/llm/pretrain_deepseek_v3.py: MegatronTokenDropCallback, which asks for alltoall; "

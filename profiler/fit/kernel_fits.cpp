@@ -138,27 +138,38 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
 
 namespace {
 
-constexpr std::int64_t kManyRows = 2048;  // where errors are reported apart
+// Where errors are reported apart: rows of a product, and of one expert's.
+constexpr std::int64_t kManyRows = 2048, kManyRowsOfExpert = 128;
+constexpr double kFp8Rates = 1.77;  // best published FP8 over BF16 products: where the search begins
+constexpr double kTypicalGroupUs = 0.1, kTypicalAroundUs = 10, kTypicalAroundUsPerMB = 0.5;
 
 // Proportions of a current GPU's library; calibration moves all to the samples' device.
 constexpr double kTypicalGemm[] = {4.4, 2900, 0.35, 800, 720, 450, 450, 200, 1.0, 0.14, 140, 1};
 constexpr const char* kGemmNames[] = {"launch_us",      "memory_GBps",   "wave_blend",       "tflops_256x128",
                                       "tflops_128x128", "tflops_128x64", "tflops_64x64",     "tflops_64x16",
-                                      "tile_us",        "power_loss",    "power_half_gflop", "split_us"};
+                                      "tile_us",        "power_loss",    "power_half_gflop", "split_us",
+                                      "group_us",       "around_us",     "around_us_per_MB"};
 
-GemmParameters gemm_of(std::span<const double> p) {
-  return {p[0], p[1], p[2], {p[3], p[4], p[5], p[6], p[7]}, p[8], p[9], p[10], p[11]};
+GemmParameters library_gemm_of(std::span<const double> p, double input_bytes) {
+  return {p[0],  p[1],  p[2], {p[3], p[4], p[5], p[6], p[7]}, p[8], p[9], p[10], p[11], input_bytes, p[12],
+          p[13], p[14]};
 }
 
-double gemm_log_error(const GemmParameters& fit, double sms, const GemmSample& sample) {
-  return std::log(gemm_seconds(GemmForm(fit, sms), sample.m, sample.n, sample.k, sample.groups) /
-                  sample.seconds);
-}
-
-std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, double sms) {
+// Samples of a fit are of one kind: the first says which.
+std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, double sms,
+                                    double input_bytes) {
   std::vector<double> start(std::begin(kTypicalGemm), std::end(kTypicalGemm));
+  const GemmSample& first = *samples.front();
+  start.push_back(first.next_n > 0 ? kTypicalGroupUs : 0);
+  start.push_back(first.moved_bytes > 0 ? kTypicalAroundUs : 0);
+  start.push_back(first.moved_bytes > 0 ? kTypicalAroundUsPerMB : 0);
+  constexpr std::size_t kFirstRate = 3, kLastRate = 7;
+  if (input_bytes < 2)
+    for (std::size_t rate = kFirstRate; rate <= kLastRate; ++rate) start[rate] *= kFp8Rates;
   std::vector<double> errors;
-  for (const GemmSample* sample : samples) errors.push_back(gemm_log_error(gemm_of(start), sms, *sample));
+  const GemmForm form(library_gemm_of(start, input_bytes), sms);
+  for (const GemmSample* sample : samples)
+    errors.push_back(std::log(gemm_call_seconds(form, *sample) / sample->seconds));
   std::sort(errors.begin(), errors.end());
   const double scale = std::exp(-errors[errors.size() / 2]);
   // Within a factor of 1.5 the typical device is this one, and the prior should hold it there.
@@ -170,28 +181,47 @@ std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, 
 
 }  // namespace
 
+double gemm_call_seconds(const GemmForm& form, const GemmSample& sample) {
+  double seconds = gemm_seconds(form, sample.m, sample.n, sample.k, sample.groups);
+  if (sample.next_n > 0)
+    seconds += gemm_seconds(form, sample.m, sample.next_n, sample.next_k, sample.groups);
+  if (sample.moved_bytes > 0)
+    seconds += 1e-6 * (form.parameters.around_us +
+                       1e-6 * sample.moved_bytes * form.parameters.around_us_per_MB);
+  return seconds;
+}
+
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind) {
   FitProblem problem;
   problem.options.prior_weight = 0.1;
-  const std::vector<double> start = calibrated_gemm(samples, sms);
+  const bool of_experts = samples.front()->next_n > 0;
+  const std::int64_t parted = of_experts ? kManyRowsOfExpert : kManyRows;
+  const std::string rows = of_experts ? "rows of an expert" : "m";
+  const auto dtype = samples.front()->labels.find("dtype");
+  const bool fp8 = dtype != samples.front()->labels.end() && dtype->second.starts_with("fp8");
+  const double input_bytes = fp8 ? 1 : 2;
+  const std::vector<double> start = calibrated_gemm(samples, sms, input_bytes);
   for (std::size_t i = 0; i < start.size(); ++i) problem.parameters.push_back({kGemmNames[i], start[i], 1});
   SampleTimes times;
-  ErrorGroup many{"m >= 2048", {}};
-  ErrorGroup few{"m < 2048", {}};
+  ErrorGroup many{rows + " >= " + std::to_string(parted), {}};
+  ErrorGroup few{rows + " < " + std::to_string(parted), {}};
   CoveredProducts covered;
   for (const GemmSample* sample : samples) {
-    problem.shapes.push_back({static_cast<double>(sample->n), static_cast<double>(sample->k)});
+    problem.shapes.push_back(sample->shape.empty() ? std::vector{static_cast<double>(sample->n),
+                                                                 static_cast<double>(sample->k)}
+                                                   : sample->shape);
     times.add(sample->labels, sample->seconds);
-    many.holds.push_back(sample->m >= kManyRows);
-    few.holds.push_back(sample->m < kManyRows);
+    many.holds.push_back(sample->m >= parted);
+    few.holds.push_back(sample->m < parted);
     covered.add(*sample);
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
-    return gemm_log_error(gemm_of(p), sms, *samples[i]);
+    return std::log(gemm_call_seconds(GemmForm(library_gemm_of(p, input_bytes), sms), *samples[i]) /
+                    samples[i]->seconds);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({"tiles-and-waves", to_json(gemm_of(kept(fit))), covered.ranges(), {many, few}}, fit,
-                    times, kind);
+  return table_json({"tiles-and-waves", to_json(library_gemm_of(kept(fit), input_bytes)), covered.ranges(), {many, few}},
+                    fit, times, kind);
 }
 
 // Fits a launch, a bandwidth in the cache and one beyond it to one elementwise op.

@@ -6,6 +6,7 @@
 #include "policies/base/error.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
+#include "profiler/fit/table_fits.h"
 #include "profiler/profile/attention.h"
 #include "profiler/profile/collective.h"
 #include "profiler/profile/cpu_forms.h"
@@ -98,9 +99,23 @@ class RowPredictor {
       return made;
     }
     RangeUse use;
-    made.seconds = GemmModel(profile_, precision).seconds(sample->m, sample->n, sample->k, use);
+    const json& tables = profile_.table("gemm");
+    std::string name(name_of(precision));
+    for (const auto& item : tables.items())
+      if (fitted_to(item.value(), sample->labels)) name = item.key();
+    if (sample->next_n > 0 && !fitted_to(tables[name], sample->labels)) {
+      made.unable = "no table of this kernel: " + label(sample->labels, "op");
+      return made;
+    }
+    made.seconds = sample->moved_bytes > 0
+                       ? gemm_call_seconds(GemmForm(gemm_parameters(tables[name], profile_.origin()),
+                                                    profile_.device().sms),
+                                           *sample)
+                       : GemmModel(profile_, precision).seconds(sample->m, sample->n, sample->k, use);
     made.measured = sample->seconds;
-    made.group = std::string(name_of(precision)) + (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
+    made.group = sample->next_n > 0 ? "experts [" + name + "]" + (sample->m >= 128 ? ", 128 rows and more" : ", fewer rows")
+                                    : std::string(name_of(precision)) +
+                                          (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
     return made;
   }
 

@@ -81,6 +81,13 @@ std::optional<GemmSample> gemm_row(const CsvTable& table, std::size_t row, std::
     reason = "no shape";
     return std::nullopt;
   }
+  sample.groups = static_cast<std::int64_t>(count_cell(table, row, "groups", 1));
+  sample.next_n = count_of(table, row, "next_N");
+  sample.next_k = count_of(table, row, "next_K");
+  sample.moved_bytes = table.number(row, "moved_bytes").value_or(0);
+  if (sample.next_n > 0)  // by model: its other widths differ in tensor parallelism only
+    sample.shape = {count_cell(table, row, "hidden", 0), count_cell(table, row, "inter", 0),
+                    count_cell(table, row, "experts", 0)};
   sample.seconds = measured_seconds(table, row);
   const double tflops = table.number(row, "tflops").value_or(0);
   if (sample.seconds == 0 && tflops > 0)
@@ -395,6 +402,20 @@ ExchangeSample deepep_normal(GroupShape group, double element_bytes, double GBps
   return sample;
 }
 
+// A measured dispatch or combine of a stated setting, whose router knows no nodes.
+ExchangeSample deepep_measured(const CsvTable& table, std::size_t row, GroupShape group, double element_bytes) {
+  const double tokens = count_cell(table, row, "tokens", 0);
+  const double hidden = count_cell(table, row, "hidden", 0);
+  const RoutedToken token = routed_token({static_cast<int>(count_cell(table, row, "experts", 0)),
+                                          static_cast<int>(count_cell(table, row, "topk", 0)), group});
+  ExchangeSample sample;
+  sample.load = forwarded_load(token, group, tokens * hidden * element_bytes);
+  sample.seconds = 1e-6 * table.number(row, "time_us").value_or(0);
+  sample.shape = {static_cast<double>(group.ranks), hidden, count_cell(table, row, "experts", 0),
+                  count_cell(table, row, "topk", 0)};
+  return sample;
+}
+
 ExchangeSample deepep_low_latency(GroupShape group, double element_bytes, double seconds) {
   ExchangeSample sample;
   sample.load = direct_load(routed_token({kExperts, kActive, group}), group,
@@ -428,10 +449,12 @@ std::optional<ExchangeSample> exchange_row(const CsvTable& table, std::size_t ro
   ExchangeSample sample = messages      ? message_stream(bytes, rate)
                           : low_latency ? deepep_low_latency(group, element_bytes,
                                                              1e-6 * table.number(row, "time_us").value_or(0))
-                                        : deepep_normal(group, element_bytes, rate);
+                          : table.number(row, "tokens")
+                              ? deepep_measured(table, row, group, element_bytes)
+                              : deepep_normal(group, element_bytes, rate);
   sample.group = group;
   sample.streams = messages;
-  if (!messages) sample.shape = {static_cast<double>(group.ranks)};
+  if (!messages && sample.shape.empty()) sample.shape = {static_cast<double>(group.ranks)};
   sample.labels = labels_of(table, row);
   return sample;
 }

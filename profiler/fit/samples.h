@@ -52,7 +52,12 @@ struct GemmSample {
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::int64_t groups = 1;  // such products in one launch
-  double seconds = 0;       // 0: not measured
+  // Of a call that holds more: a second product [m, next_n, next_k] of each group (the down projection), and
+  // the bytes that are moved around them.
+  std::int64_t next_n = 0, next_k = 0;
+  double moved_bytes = 0;
+  std::vector<double> shape;  // what a fit leaves out together; empty: n and k
+  double seconds = 0;         // 0: not measured
 };
 
 struct ElementwiseSample {
@@ -138,7 +143,8 @@ void add_json(const nlohmann::json& file, const std::string& path, SampleSet& se
 // benchmark (github.com/deepseek-ai/DeepEP, docs/legacy.md and tests/test_internode.py, test_intranode.py)
 // says both: 4,096 tokens a rank, 7,168 wide, 8 of 256 experts on at most 4 nodes, FP8 with a scale of 4
 // bytes for each 128 elements there, bf16 back. Its bandwidth is logical: between nodes it counts every node
-// that a token goes to, inside a node every rank, the own ones included. "alltoall low latency (…)": 128
+// that a token goes to, inside a node every rank, the own ones included. A row that states its setting
+// (`tokens`, `hidden`, `topk`, `experts`) has a time instead. "alltoall low latency (…)": 128
 // tokens a rank, and the time; every copy sent.
 std::optional<ExchangeSample> exchange_row(const CsvTable& table, std::size_t row, std::string& reason);
 

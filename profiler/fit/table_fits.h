@@ -81,6 +81,8 @@ struct PackedGrid {
 nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, PackedGrid grid,
                              Provenance kind);
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind);
+// A call as measured: its products and what stands around them.
+double gemm_call_seconds(const GemmForm& form, const GemmSample& sample);
 // The forms of a CPU core, for samples that this program measured on one.
 nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> samples);
 nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples);

@@ -93,7 +93,8 @@ inline constexpr std::array<std::string_view, 3> kGemmRoleNames{"forward", "inpu
 
 class GemmModel {
  public:
-  GemmModel(const Profile& profile, Precision precision);
+  // `kernel`: a grouped one of the profile's ("cutlass-grouped"); empty: the library's single GEMM.
+  GemmModel(const Profile& profile, Precision precision, std::string_view kernel = {});
   ~GemmModel();
   GemmModel(GemmModel&&) noexcept;
   GemmModel& operator=(GemmModel&&) noexcept;

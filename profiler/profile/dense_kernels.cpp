@@ -38,6 +38,11 @@ constexpr FormParameter<GemmParameters> kGemmParameters[] = {
     {"split_us", &GemmParameters::split_us},
     {"input_bytes", &GemmParameters::input_bytes, kPositive},
 };
+constexpr FormParameter<GemmParameters> kOptionalGemmParameters[] = {
+    {"group_us", &GemmParameters::group_us},
+    {"around_us", &GemmParameters::around_us},
+    {"around_us_per_MB", &GemmParameters::around_us_per_MB},
+};
 
 std::string name_of(const GemmTile& tile) {
   return std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
@@ -85,11 +90,14 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
                            form.us_per_byte;
   const double compute2 = best * best;
   const double memory2 = memory_us * memory_us;
-  return 1e-6 * (fit.launch_us + std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));
+  return 1e-6 * (fit.launch_us + products * fit.group_us + std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));
 }
 
 GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where) {
   GemmParameters fit = parameters_of(kGemmParameters, table, where);
+  for (const auto& one : kOptionalGemmParameters)
+    if (table["parameters"].contains(one.key))
+      fit.*one.value = non_negative_field(table["parameters"], one.key, where + ".parameters");
   const nlohmann::json& rates = object_field(table["parameters"], "tile_tflops", where + ".parameters");
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
     fit.tile_tflops[t] = positive_field(rates, name_of(kGemmTiles[t]), where + ".parameters.tile_tflops");
@@ -98,6 +106,8 @@ GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& w
 
 nlohmann::json to_json(const GemmParameters& fit) {
   nlohmann::json node = parameters_json(kGemmParameters, fit);
+  for (const auto& one : kOptionalGemmParameters)
+    if (fit.*one.value > 0) node[one.key] = fit.*one.value;
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
     node["tile_tflops"][name_of(kGemmTiles[t])] = fit.tile_tflops[t];
   return node;
@@ -117,15 +127,20 @@ struct GemmModel::Fit {
   }
 };
 
-GemmModel::GemmModel(const Profile& profile, Precision precision) : fit_(std::make_unique<Fit>()) {
-  const std::string key(name_of(precision));
+GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel)
+    : fit_(std::make_unique<Fit>()) {
+  const std::string key = std::string(name_of(precision)) + (kernel.empty() ? "" : "-") + std::string(kernel);
   const std::string where = profile.origin() + ": tables.gemm";
-  if (precision == Precision::fp8 && !profile.table("gemm").contains(key))
+  if (kernel.empty() && precision == Precision::fp8 && !profile.table("gemm").contains(key))
     throw UserError("precision: expected bf16 with profile " + profile.name() + ", found fp8: " +
                     (profile.device().peak_fp8_tflops > 0
                          ? "it has no times of FP8 GEMMs"
                          : "this GPU (" + profile.device().name + ") has no FP8") +
                     " (" + where + ".fp8)");
+  if (!kernel.empty() && !profile.table("gemm").contains(key))
+    throw UserError("framework.expert_kernel: expected a kernel of which profile " + profile.name() +
+                    " has times in " + std::string(name_of(precision)) + ", found \"" + std::string(kernel) +
+                    "\" (" + where + "." + key + "); \"\" prices one GEMM an expert");
   const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
   const std::string here = where + "." + key;
   fit_->profile = profile.name();

@@ -12,7 +12,8 @@
 // candidates, no allocation.
 //
 // A grouped product is one launch of several products of one shape (the experts of a mixture): tiles do not
-// span groups, all tiles share the waves, and every group's matrices are moved once.
+// span groups, all tiles share the waves, every group's matrices are moved once, and each group takes
+// `group_us` beside that.
 #pragma once
 
 #include <array>
@@ -39,6 +40,10 @@ struct GemmParameters {
   double power_half_gflop = 1;
   double split_us = 0;
   double input_bytes = 2;  // of an element of A and B; C is bf16
+  double group_us = 0;     // of each product, beside its tiles: its pointers, its last tile
+  // What stands around the products in the measured calls (casts; sorting rows by expert and back): once, and
+  // by bytes. `predict` counts it; simulations have ops of their own for it.
+  double around_us = 0, around_us_per_MB = 0;
 };
 
 // The form with every quotient that does not depend on the shape taken once: for hot loops.

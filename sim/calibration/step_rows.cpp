@@ -44,8 +44,14 @@ constexpr std::pair<std::string_view, std::string_view> kModules[] = {
 };
 
 // Mixers and masks that the models' table names in words, and that ModelShape cannot say.
-constexpr const char* kNotModelled[] = {"linear attention", "Mamba", "sliding-window attention",
-                                        "chunked attention"};
+constexpr const char* kNotModelled[] = {"linear attention", "Mamba"};
+
+// The whole number behind some words, 0 where they are not there: "chunked attention of 8192".
+std::int64_t number_after(std::string_view text, std::string_view words) {
+  const std::size_t at = text.find(words);
+  if (at == std::string_view::npos) return 0;
+  return std::strtoll(std::string(text.substr(at + words.size())).c_str(), nullptr, 10);
+}
 
 // "q_lora=1536 kv_lora=512 qk_nope=128 qk_rope=64 v_head=128"
 json mla_of(const std::string& id, std::string_view said) {
@@ -96,15 +102,6 @@ constexpr Dispatcher kDispatchers[] = {{"alltoall", "alltoall"},
 // The data's vocabulary of `routing`: terms of which one makes the experts' loads equal (a balance that is
 // forced; a capacity of 1 that is filled up with padding).
 constexpr std::string_view kEqualLoads[] = {"forced balance", "tokendrop"};
-
-// N of the detail "at most N nodes a token"; 0: not said.
-std::int64_t most_nodes(std::string_view details) {
-  constexpr std::string_view kAtMost = "at most ";
-  for (const std::string_view term : terms_of(details))
-    if (term.starts_with(kAtMost))
-      return std::strtoll(std::string(term.substr(kAtMost.size())).c_str(), nullptr, 10);
-  return 0;
-}
 
 // "norm, act" as parallel.recompute; null if a word is no module.
 json modules_of(const std::string& said) {
@@ -342,9 +339,24 @@ void RowReader::add_experts(std::size_t at, json& model) const {
   const auto number = [&](const char* column) {
     return static_cast<std::int64_t>(models_->number(at, column).value_or(0));
   };
+  const std::string_view source = models_->text(at, "source");
   for (const char* kind : kNotModelled)
-    if (models_->text(at, "source").find(kind) != std::string_view::npos)
+    if (source.find(kind) != std::string_view::npos)
       throw NotThisRow{"model " + id + ": " + kind + " is not modelled"};
+  // Of a sequence of one chunk all layers see all of it.
+  if (const std::int64_t chunk = number_after(source, "chunked attention of "); chunk > 0) {
+    if (size("seq_len") > chunk)
+      throw NotThisRow{"model " + id + ": chunked attention is not modelled beyond one chunk of " +
+                       std::to_string(chunk) + " tokens"};
+  }
+  constexpr std::string_view kEveryOther = "every other layer uses sliding-window attention of ";
+  if (const std::int64_t window = number_after(source, kEveryOther); window > 0) {
+    model["sliding_window"] = window;
+    model["sliding_window_pattern"] = 2;
+  } else if (source.find("sliding-window attention") != std::string_view::npos) {
+    throw NotThisRow{"model " + id + ": sliding-window attention, expected \"" + std::string(kEveryOther) +
+                     "N tokens\" in its source"};
+  }
   if (number("n_experts") == 0) return;
   model["experts"] = {{"count", number("n_experts")},
                       {"active", number("experts_per_token")},
@@ -380,17 +392,27 @@ void RowReader::add_expert_framework(json& framework) const {
   if (dispatcher != std::end(kDispatchers)) {
     framework["expert_dispatcher"] = dispatcher->priced_as;
     if (dispatcher->takes_sms) framework["exchange_sm_margin"] = true;
-    if (const std::int64_t nodes = details == std::string::npos ? 0 : most_nodes(said.substr(details + 2)))
+    if (const std::int64_t nodes = number_after(said, "at most "))
       framework["expert_nodes"] = nodes;
   } else {
     (void)word("dispatcher", {"", "alltoall", "deepep", "hybridep"});
   }
   const std::string overlap = word("overlap", {"", "none", "1f1b", "dualpipe", "shared-expert"});
   if (!overlap.empty()) framework["expert_overlap"] = overlap == "1f1b" ? "dualpipe" : overlap;
+  if (const std::string fused = word("permute_fusion", {"", "0", "1"}); !fused.empty())
+    framework["permute_fusion"] = fused == "1";
+  if (const std::string kernel = text("expert_kernel"); !kernel.empty()) framework["expert_kernel"] = kernel;
   const std::string routing = text("routing");
-  for (const std::string_view term : terms_of(routing))
+  constexpr std::string_view kCapacity = "capacity factor ";
+  for (const std::string_view term : terms_of(routing)) {
+    if (term.starts_with(kCapacity)) {
+      const double factor = std::strtod(std::string(term.substr(kCapacity.size())).c_str(), nullptr);
+      if (!(factor > 0)) throw NotThisRow{"routing \"" + routing + "\", expected capacity factor NUMBER"};
+      framework["expert_capacity_factor"] = factor;
+    }
     if (std::find(std::begin(kEqualLoads), std::end(kEqualLoads), term) != std::end(kEqualLoads))
       framework["expert_imbalance"] = 1, framework["expert_skew"] = 0;
+  }
 }
 
 constexpr const char* kNeeded[] = {"gpu", "model_id", "seq_len", "tp",       "cp",

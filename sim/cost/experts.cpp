@@ -40,6 +40,19 @@ double gamma(double shape, SplitMix64& random) {
   }
 }
 
+// Elements that sorting tokens by expert moves, of each copy and of each token, and bringing them back.
+struct Moved {
+  double of_copy, of_token;
+};
+// One kernel reads tokens and writes copies, or the other way round.
+constexpr Moved kFusedPermute{1, 1};
+// A kernel for each step, as Megatron Core's permute and unpermute do without moe_permute_fusion
+// (megatron/core/transformer/moe/moe_utils.py). Forward: index_select reads and writes every copy; back comes
+// the product with the probabilities (read, written) and scatter_add into zeros (read, and what it adds to
+// read and written). Backward: the gradient of scatter_add is gathered, that of the product is another
+// product, that of the probabilities a product and its sum; then index_add, as scatter_add above.
+constexpr Moved kSort{2, 0}, kBring{5, 1}, kBringGradient{2 + 2 + 4, 0}, kSortGradient{3, 1};
+
 // The all-to-all buffer of which as much leaves the node, or, within one, the rank.
 double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
   const double ranks = group.ranks;
@@ -101,11 +114,11 @@ Op LayerCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std::
   const std::int64_t local = model_.moe->experts / layout_.expert;
   const double output_bytes =
       role == GemmRole::weight_gradient ? 2 * framework_.gradient_bytes : element_bytes_;
-  Op op = grouped_gemm(name, role, local, m, n, k, use, output_bytes);
-  const std::int64_t together = std::min<std::int64_t>(local, framework_.expert_streams);
+  Op op = grouped_gemm(expert_gemm_ ? *expert_gemm_ : gemm_, name, role, local, m, n, k, use, output_bytes);
+  const std::int64_t together = expert_gemm_ ? 0 : std::min<std::int64_t>(local, framework_.expert_streams);
   if (together > 0) {
     const auto of = [&](std::int64_t groups) {
-      return groups > 0 ? grouped_gemm(name, role, groups, m, n, k, use, output_bytes).duration : 0;
+      return groups > 0 ? grouped_gemm(gemm_, name, role, groups, m, n, k, use, output_bytes).duration : 0;
     };
     op.duration = local / together * of(together) + of(local % together);
     op.launches = static_cast<std::uint32_t>(local);
@@ -154,7 +167,7 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
   gradients(up, h);
 }
 
-// Copies of rows of h elements, put into or out of the order of experts: each element read or written once.
+// Copies of rows of h elements, put into or out of the order of experts: so many rows read or written.
 void LayerCosts::push_permute(double rows_moved, OpList& ops, RangeUse& use) const {
   ops.push(
       moves(OpName::permute, Elementwise::copy, rows_moved * as_double(model_.hidden) * element_bytes_, use));
@@ -192,7 +205,7 @@ ExpertArrivals LayerCosts::sent_to_experts(std::int64_t n) const {
 }
 
 double LayerCosts::expert_load(std::span<const MicroBatch* const> together) const {
-  if (!model_.moe || framework_.expert_skew == 0) return 1;
+  if (!model_.moe || framework_.expert_skew == 0 || framework_.expert_capacity_factor > 0) return 1;
   return equipoise::expert_load(together, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
                                 model_.moe->experts / layout_.expert);
 }
@@ -228,11 +241,13 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& f
   const std::int64_t rows = (n + t - 1) / t;
   const std::int64_t h = model_.hidden;
   const std::int64_t e = layout_.expert_tensor_size();
-  const double load = from_all.load * framework_.expert_imbalance;
+  const double capacity = framework_.expert_capacity_factor;
+  const double padded = capacity > 0 ? capacity : 1;  // what a rank sends of its copies
+  const double load = capacity > 0 ? capacity : from_all.load * framework_.expert_imbalance;
   // Copies at the busiest rank; few tokens of a large group are a copy at least.
   const double mean = from_all.tokens * as_double(moe.active);
   const std::int64_t arriving = mean > 0 ? std::max<std::int64_t>(1, std::llround(mean * load)) : 0;
-  const bool gets_most = from_all.rows * load >= as_double(rows);  // of what it sends and what it gets
+  const bool gets_most = from_all.rows * load >= as_double(rows) * padded;  // of what it sends and what it gets
   const bool exchanges = layout_.expert > 1;
   const bool shared = moe.shared_width() > 0;
   const ExpertOverlap overlap = framework_.expert_overlap;
@@ -241,7 +256,7 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& f
     const std::size_t first = ops.size();
     if (!exchanges) return;
     const Op exchange = gets_most ? expert_exchange(group, from_all.rows, load, way, use)
-                                  : expert_exchange(group, as_double(rows), 1, way, use);
+                                  : expert_exchange(group, as_double(rows), padded, way, use);
     ops.push(exchange);
     ops.mark_arrived(first);
     const bool over_shared = shared && overlap == ExpertOverlap::shared_expert;
@@ -255,24 +270,34 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& f
   // A token's copies are written out by destination before NCCL's all-to-all, and summed up after it; where
   // they arrive they are sorted by expert, and back. DeepEP's kernels send from and sum up in place.
   const bool in_place = exchanges && framework_.expert_dispatcher == ExpertDispatcher::deepep;
-  const double copied = as_double(rows) * as_double(moe.active + 1);
-  const double sorted = exchanges && moe.experts > layout_.expert ? 2 * as_double(arriving) : 0;
+  const Moved out = framework_.permute_fusion ? kFusedPermute : backward ? kBringGradient : kSort;
+  const Moved in = framework_.permute_fusion ? kFusedPermute : backward ? kSortGradient : kBring;
+  const auto permute = [&](Moved moved) {
+    if (in_place) return;
+    push_permute(as_double(rows) * (moved.of_copy * as_double(moe.active) * padded + moved.of_token), ops,
+                 use);
+  };
+  const auto sort = [&](Moved moved) {
+    if (!exchanges || moe.experts == layout_.expert || arriving == 0) return;
+    const bool unfused = in_place && !framework_.permute_fusion;
+    push_permute((unfused ? moved.of_copy : 2) * as_double(arriving), ops, use);
+  };
   if (!backward) ops.push(gemm(OpName::router, rows, moe.experts, h, use));
   if (framework_.routing_kernels > 0) ops.push(routing());
-  if (!in_place) push_permute(copied, ops, use);
+  permute(out);
   exchange_over_shared(ExchangeWay::to_experts, !backward);
   const std::size_t first_arrived = ops.size();
   if (e > 1 && arriving > 0) ops.push(expert_collective(OpName::tp_all_gather, arriving, use));
-  if (sorted > 0) push_permute(sorted, ops, use);
+  sort(out);
   if (arriving > 0) push_experts(arriving, backward, ops, use);
-  if (sorted > 0) push_permute(sorted, ops, use);
+  sort(in);
   if (e > 1 && arriving > 0) ops.push(expert_collective(OpName::tp_reduce_scatter, arriving, use));
   ops.mark_arrived(first_arrived);
   const bool beside_routed = exchanges && overlap == ExpertOverlap::dualpipe;
   if (shared && beside_routed) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
   exchange_over_shared(ExchangeWay::back, backward);
   const bool behind = !exchanges || overlap == ExpertOverlap::none || overlap == ExpertOverlap::deepep;
-  if (!in_place) push_permute(copied, ops, use);
+  permute(in);
   if (shared && behind) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
   if (backward) {
     ops.push(gemm(OpName::router, rows, h, moe.experts, use));

@@ -67,6 +67,9 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   element_bytes_ = profile.device().element_bytes;
   kv_bytes_per_token_ = model.kv_width_of_rank(layout.tensor) * static_cast<std::int64_t>(element_bytes_);
   launch_seconds_ = profile.device().launch_seconds;
+  if (model.moe && !framework.expert_kernel.empty())
+    expert_gemm_.emplace(profile, layout.precision, framework.expert_kernel);
+  if (framework.expert_capacity_factor > 0) framework_.host.waits_for_routes = false;  // no counts to read
   if (framework.seconds_per_op) framework_.host = {*framework.seconds_per_op, {}, framework.host.graphs};
   per_launch_ = to_picoseconds(framework_.host.seconds_per_launch);
 }
@@ -75,12 +78,12 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
   const GemmRole role = name == OpName::input_gradient    ? GemmRole::input_gradient
                         : name == OpName::weight_gradient ? GemmRole::weight_gradient
                                                           : GemmRole::forward;
-  return grouped_gemm(name, role, 1, m, n, k, use);
+  return grouped_gemm(name == OpName::logits_gemm ? logits_gemm_ : gemm_, name, role, 1, m, n, k, use);
 }
 
-Op LayerCosts::grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m, std::int64_t n,
-                            std::int64_t k, RangeUse& use, double output_bytes) const {
-  const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
+Op LayerCosts::grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups,
+                            std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
+                            double output_bytes) const {
   Op op{name, Stream::compute};
   op.duration =
       to_picoseconds(model.seconds(m, n, k, use, role, groups, output_bytes) * framework_.gemm_slowdown);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -151,7 +152,7 @@ class LayerCosts {
   }
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
   // `groups` products of m x n x k in one launch. `output_bytes`: moved of an element of the result.
-  [[nodiscard]] Op grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
+  [[nodiscard]] Op grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
                                 std::int64_t n, std::int64_t k, RangeUse& use, double output_bytes = 2) const;
   [[nodiscard]] Op rotary(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
@@ -199,7 +200,8 @@ class LayerCosts {
   AttentionModel attention_;
   std::map<int, AttentionModel> shared_attention_;  // by the ranks that share the heads
   GemmModel gemm_;
-  GemmModel logits_gemm_;  // always bf16
+  GemmModel logits_gemm_;                 // always bf16
+  std::optional<GemmModel> expert_gemm_;  // framework.expert_kernel
   ElementwiseModel elementwise_;
   CollectiveModel collectives_;
   GroupShape tp_group_;

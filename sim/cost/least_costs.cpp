@@ -57,6 +57,8 @@ LeastCosts LayerCosts::least() const {
   LeastCosts least;
   LeastRates rates;
   rates.flop = gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
+  if (expert_gemm_)
+    rates.flop = std::min(rates.flop, expert_gemm_->least_seconds_per_flop() * framework_.gemm_slowdown);
   if (model_.moe) rates.flop *= std::min(1.0, framework_.expert_gemm_slowdown);
   rates.logits_flop = logits_gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
   rates.byte =

@@ -62,7 +62,9 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
                        "exchange_sms",
                        "routing_kernels",
                        "expert_skew",
+                       "expert_kernel",
                        "expert_streams",
+                       "permute_fusion",
                        "exchange_sm_margin",
                        "fp8_input_bytes",
                        "fp8_attention_bytes",
@@ -98,6 +100,8 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   count("exchange_sms", 1024, o.exchange_sms);
   count("expert_streams", kMostExpertStreams, o.expert_streams);
   count("routing_kernels", kMostRoutingKernels, o.routing_kernels);
+  if (node.contains("permute_fusion")) o.permute_fusion = flag_field(node, "permute_fusion", where);
+  if (node.contains("expert_kernel")) o.expert_kernel = text_field(node, "expert_kernel", where);
   if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
   const json& sources = object_field(file, "sources", origin + ": file");
   for (const auto& item : node.items()) text_field(sources, item.key(), origin + ": sources");

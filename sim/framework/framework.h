@@ -81,9 +81,18 @@ struct FrameworkOptions {
   // What each expert's product takes beside its arithmetic: launch, first and last wave, as far as those of
   // its neighbours do not hide them, and a host that falls behind.
   double expert_product_seconds = 0;
+  // The grouped kernel of the profile that takes all experts' products in one launch ("cutlass-grouped");
+  // empty: the library's GEMM, one an expert, on `expert_streams`.
+  std::string expert_kernel;
   // Their products go out one by one on so many streams, so that as many share the SMs at a time; 0: all of a
   // rank's in one kernel.
   int expert_streams = 0;
+  // Whether one kernel sorts tokens by expert, and one weighs and sums up what comes back; false: a kernel
+  // for each of index_select, the product with the probabilities, scatter_add, and their gradients.
+  bool permute_fusion = true;
+  // Each expert computes this times the mean of copies: tokens beyond are dropped, places left over padded.
+  // 0: every copy is computed.
+  double expert_capacity_factor = 0;
   double expert_imbalance = 1;  // busiest expert-parallel rank / mean, of every micro-batch
   // Standard deviation over mean of an expert's share of a document's tokens: what the busiest rank has
   // beside that is drawn by micro-batch (sim/cost/experts.h). 0: a balance that is forced.

@@ -7,10 +7,20 @@ from pathlib import Path
 
 ATTENTION = ("gpu", "kernel", "dtype", "pass", "mask", "layout", "batch", "seq_q", "seq_kv", "n_q_heads", "n_kv_heads",
              "head_dim", "time_ms", "tflops", "method", "source", "notes")
-GEMM = ("gpu", "op", "M", "N", "K", "dtype", "time_ms", "method", "source")
+GEMM = ("gpu", "op", "M", "N", "K", "dtype", "time_ms", "method", "source", "groups", "next_N", "next_K", "moved_bytes",
+        "hidden", "inter", "experts")
 # PyTorch's linear layer, by the newest collectors: versions of cuBLAS that differ by 2 to 6 % on one shape.
 LINEAR_LAYERS = ("0.24.0", "0.5.14", "1.3.0rc20")
 COLLECTED = "https://github.com/ai-dynamo/aiconfigurator@095f58a51c4c:aic-core/src/aiconfigurator_core/systems/data"
+# FP8 by cuBLASLt with a static scale; the others quantise by token and run CUTLASS.
+STATIC_FP8 = "1.3.0rc20"
+# One kernel for all experts' products, the newest collector of each.
+GROUPED = {("TRTLLM", "1.3.0rc20", "moe_torch_flow_cutlass"): "CUTLASS grouped",
+           ("SGLang", "0.5.14", "sglang_fused_moe_triton"): "Triton fused"}
+EXCHANGES = ("gpu", "op", "software", "n_gpus", "n_nodes", "gpus_per_node", "size_bytes", "time_us", "tokens", "hidden", "topk",
+             "experts", "method", "source")
+DEEPEP_SMS = "20"  # DeepEP's default, which the presets' exchange_sms is, too
+PRECISIONS = {"bfloat16": ("bf16", 2), "fp8": ("fp8", 1)}
 VARLEN = "https://github.com/hao-ai-lab/DistCA"
 # Below these the host, which is inside the times, is a tenth of a call.
 SHORTEST_SYNCHRONISED_MS, SHORTEST_MS = 2.0, 0.5
@@ -54,17 +64,62 @@ def varlen_attention(data):
 
 
 def linear_layers(data):
-    """The median over the newest frameworks of each shape, bf16."""
-    times = defaultdict(list)
+    """Each shape's median over the newest frameworks, bf16 and fp8, and cuBLASLt's fp8 alone. In FP8 the cast of the bf16
+    input is inside: read in two bytes, written in one."""
+    times, static = defaultdict(list), {}
     for row in rows_of(data / "gemm_forward.csv.gz"):
-        if row["dtype"] == "bfloat16" and row["version"] in LINEAR_LAYERS:
-            times[row["gpu"], row["M"], row["N"], row["K"]].append(float(row["time_ms"]))
-    for (gpu, m, n, k), several in times.items():
-        yield {"gpu": gpu, "op": "linear", "M": m, "N": n, "K": k, "dtype": "bf16", "time_ms": statistics.median(several),
-               "method": "median of three frameworks' linear layers", "source": f"{COLLECTED}/{gpu.lower()}_sxm"}
+        if row["dtype"] not in PRECISIONS or row["version"] not in LINEAR_LAYERS:
+            continue
+        key = row["gpu"], PRECISIONS[row["dtype"]][0], row["M"], row["N"], row["K"]
+        times[key].append(float(row["time_ms"]))
+        if row["dtype"] == "fp8" and row["version"] == STATIC_FP8:
+            static[key] = float(row["time_ms"])
+    for op, method, of_shape in (("linear", "median of three frameworks' linear layers", times),
+                                 ("linear, static scale", "TensorRT-LLM's linear layers (cuBLASLt)", static)):
+        for (gpu, dtype, m, n, k), measured in of_shape.items():
+            if gpu == "A100" and dtype == "fp8":
+                continue
+            time = statistics.median(measured) if op == "linear" else measured
+            yield {"gpu": gpu, "op": op, "M": m, "N": n, "K": k, "dtype": dtype, "time_ms": time,
+                   "moved_bytes": 3 * int(m) * int(k) if dtype == "fp8" else "", "method": method,
+                   "source": f"{COLLECTED}/{gpu.lower()}_sxm"}
+
+
+def expert_layers(data):
+    """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and rows sorted, activated, weighed and summed up."""
+    for row in rows_of(data / "grouped_gemm_h100_h200.csv.gz"):
+        kernel = GROUPED.get((row["framework"], row["version"], row["kernel"]))
+        if kernel is None or row["dtype"] not in PRECISIONS or row["distribution"] != "balanced" or not row["gated"]:
+            continue
+        dtype, element = PRECISIONS[row["dtype"]]
+        tokens, hidden, experts, ranks = (int(row[name]) for name in ("tokens", "hidden", "experts", "ep"))
+        copies, width = tokens * int(row["topk"]) // ranks, int(row["inter"]) // int(row["tp"])
+        if tokens & (tokens - 1) or copies < experts // ranks or (kernel == "Triton fused" and ranks > 1):  # there other ranks' copies are computed, too
+            continue
+        up = width * (2 if row["gated"] == "1" else 1)
+        moved = 2 * (2 * tokens * hidden + copies * hidden) + element * copies * hidden + copies * (2 * up + element * width)
+        yield {"gpu": row["gpu"], "op": f"experts of a layer, {kernel}", "dtype": dtype, "M": -(-copies * ranks // experts),
+               "N": up, "K": hidden, "groups": experts // ranks, "next_N": hidden, "next_K": width, "moved_bytes": moved,
+               "hidden": hidden, "inter": row["inter"], "experts": experts, "time_ms": row["time_ms"],
+               "method": "a layer's experts, forward, loads forced equal", "source": f"{COLLECTED}/{row['gpu'].lower()}_sxm"}
+
+
+def deepep_exchanges(data):
+    """DeepEP's dispatch in FP8 and combine in bf16, from 4 MB of activations a GPU on."""
+    for row in rows_of(data / "deepep_normal.csv.gz"):
+        for way in ("dispatch", "combine"):
+            if row[f"{way}_sms"] != DEEPEP_SMS or int(row["tokens_per_gpu"]) < 512:
+                continue
+            time = float(row[f"{way}_transmit_us"]) + float(row[f"{way}_notify_us"])
+            yield {"gpu": row["gpu"], "op": f"alltoall (EP {way})", "software": f"DeepEP, measured on {row['nodes']} nodes",
+                   "n_gpus": row["n_gpus"], "n_nodes": row["nodes"], "gpus_per_node": 8, "time_us": time,
+                   "tokens": row["tokens_per_gpu"], "hidden": row["hidden"], "topk": row["topk"], "experts": row["experts"],
+                   "method": "DeepEP's own test, 20 SMs", "source": f"{COLLECTED}/{row['gpu'].lower()}_sxm"}
 
 
 def rewritten(data, folder):
     """The files, as CSV in `folder`."""
     return [write(Path(folder) / "linear_layers.csv", GEMM, linear_layers(data)),
+            write(Path(folder) / "expert_layers.csv", GEMM, expert_layers(data)),
+            write(Path(folder) / "deepep_exchanges.csv", EXCHANGES, deepep_exchanges(data)),
             write(Path(folder) / "varlen_attention.csv", ATTENTION, varlen_attention(data))]

@@ -313,11 +313,11 @@ TEST_CASE("products grow with every size, to a million tokens") {
 TEST_CASE("a derived table has no samples, so every call to it is beyond them") {
   const Profile profile = Profile::load("h100-sxm");
   RangeUse use;
-  // FP8 is derived from BF16's table, whose samples hold this shape.
+  // The H200's table is derived from this one, whose samples hold this shape.
   const double plain = GemmModel(profile, Precision::bf16).seconds(2048, 4096, 4096, use);
   CHECK(use.beyond_samples == 0);
   CHECK(use.derived == 0);
-  CHECK(GemmModel(profile, Precision::fp8).seconds(2048, 4096, 4096, use) < plain);
+  CHECK(GemmModel(Profile::load("h200-sxm"), Precision::bf16).seconds(2048, 4096, 4096, use) <= plain);
   CHECK(use.beyond_samples == 1);
   CHECK(use.derived == 1);
   const ElementwiseModel elementwise(profile);

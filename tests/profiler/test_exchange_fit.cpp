@@ -73,6 +73,20 @@ TEST_CASE("rows of an exchange say what was moved, in the words of their benchma
   CHECK(reason == "no size or no group");
 }
 
+TEST_CASE("a row that states its setting is priced by it") {
+  // 1,000 tokens of 4,096 in bf16 on 8 ranks, one expert each: 8.2 MB to 7 of 8 ranks.
+  const CsvTable table = CsvTable::parse(
+      "op,n_gpus,gpus_per_node,size_bytes,time_us,tokens,hidden,topk,experts\n"
+      "alltoall (EP combine),8,8,,40,1000,4096,1,8\n",
+      "made");
+  std::string reason;
+  const auto sample = exchange_row(table, 0, reason);
+  REQUIRE(sample);
+  CHECK(sample->load.node_bytes == doctest::Approx(1000.0 * 4096 * 2 * 7 / 8));
+  CHECK(sample->load.network_bytes == 0);
+  CHECK(sample->seconds == doctest::Approx(40e-6));
+}
+
 TEST_CASE("a fit finds the parameters that made messages and exchanges, and leaves out whole GPU counts") {
   std::vector<ExchangeSample> stream;
   const MessageParameters wire{0.7, 0.6};

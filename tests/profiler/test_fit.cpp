@@ -211,6 +211,45 @@ TEST_CASE("a fit to samples of a known device predicts what it did not see, and 
         doctest::Approx(1.004e-3).epsilon(0.001));
 }
 
+TEST_CASE("a fit of experts' layers takes off what stands around the products, and leaves out whole models") {
+  GemmParameters made;
+  made.launch_us = 5;
+  made.memory_GBps = 2800;
+  made.wave_blend = 0.5;
+  made.tile_tflops = {820, 800, 500, 450, 200};
+  made.tile_us = 2;
+  made.power_loss = 0.1;
+  made.split_us = 1;
+  made.group_us = 3;
+  made.around_us = 15;
+  made.around_us_per_MB = 0.6;
+  std::vector<GemmSample> samples;
+  for (const int hidden : {1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192})
+    for (const int experts : {4, 16, 64})
+      for (const int rows : {32, 128, 512, 2048}) {
+        GemmSample sample;
+        sample.labels = {{"dtype", "bf16"}};
+        sample.m = rows;
+        sample.n = 2 * hidden;
+        sample.k = hidden;
+        sample.next_n = hidden;
+        sample.next_k = hidden;
+        sample.groups = experts;
+        sample.moved_bytes = 10.0 * rows * experts * hidden;
+        sample.shape = {1.0 * hidden, 1.0 * hidden, 1.0 * experts};
+        sample.seconds = gemm_call_seconds(GemmForm(made, 132), sample);
+        samples.push_back(sample);
+      }
+  std::vector<const GemmSample*> pointers;
+  for (const GemmSample& sample : samples) pointers.push_back(&sample);
+  const nlohmann::json table = fit_gemm(pointers, 132, Provenance::published);
+  CHECK(table["cross_validated"][0]["group"] == "rows of an expert >= 128");
+  for (const nlohmann::json& group : table["cross_validated"]) CHECK(group["median"].get<double>() < 0.01);
+  CHECK(table["parameters"]["around_us_per_MB"].get<double>() == doctest::Approx(0.6).epsilon(0.1));
+  CHECK(table["parameters"]["group_us"].get<double>() == doctest::Approx(3).epsilon(0.2));
+  CHECK(table["hold_out"][0]["samples"].get<int>() == 3 * table["hold_out"][1]["samples"].get<int>());
+}
+
 TEST_CASE("each pass of an elementwise op has its own table; without one the forward's counts for both") {
   nlohmann::json file = synthetic_samples();
   for (int i = 0; i < 12; ++i) {

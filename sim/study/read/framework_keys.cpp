@@ -113,6 +113,22 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "What each expert's product takes beside its arithmetic (launch, first and last wave, a host that "
         "falls behind); the preset's by default")
         .acting("with a model that has experts", acts::has_experts),
+    text<&FrameworkOptions::expert_kernel>(
+        "expert_kernel",
+        "The profile's grouped kernel that takes the products of all experts of a rank in one launch "
+        "(cutlass-grouped, triton-fused); empty: the library's GEMM for each expert; the preset's by default")
+        .acting("with a model that has experts", acts::has_experts),
+    flag<&FrameworkOptions::permute_fusion>(
+        "permute_fusion",
+        "One kernel sorts tokens by expert and one brings them back (Megatron-LM's moe_permute_fusion); false: "
+        "a kernel for each step of both, all copies read and written by each; the preset's by default")
+        .acting("with a model that has experts", acts::has_experts),
+    number<&FrameworkOptions::expert_capacity_factor>(
+        "expert_capacity_factor", 0, 1000,
+        "Each expert computes so many times the mean of copies: more are dropped, fewer padded "
+        "(moe_expert_capacity_factor with moe_pad_expert_input_to_capacity), and the host need not wait for "
+        "counts; 0, the default: every copy is computed")
+        .acting("with a model that has experts", acts::has_experts),
     integer<&FrameworkOptions::expert_streams>(
         "expert_streams", 0, kMostExpertStreams,
         "The experts' products go out one by one on so many streams, and as many share the SMs at a time; 0: "

@@ -160,7 +160,10 @@ const std::string kExpertModels =
     "sparse,4,1024,8,2,64,4096,1,512,16,2,768,32000,,a paper\n"
     "latent,4,1024,8,8,96,,0,512,16,2,0,32000,q_lora=256 kv_lora=128 qk_nope=64 qk_rope=32 v_head=64,a "
     "paper\n"
-    "hybrid,4,1024,8,2,64,,0,512,16,2,0,32000,,hybrid: linear attention in most layers\n";
+    "hybrid,4,1024,8,2,64,,0,512,16,2,0,32000,,hybrid: linear attention in most layers\n"
+    "sliding,4,1024,8,2,64,,0,512,16,2,0,32000,,every other layer uses sliding-window attention of 128 tokens\n"
+    "slides,4,1024,8,2,64,,0,512,16,2,0,32000,,sliding-window attention somewhere\n"
+    "chunked,4,1024,8,2,64,,0,512,16,2,0,32000,,chunked attention of 2048\n";
 const std::string kExpertHeader =
     "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,ep,etp,fsdp_shard,mbs,gbs_seqs,step_time_s,act_recompute,"
     "dispatcher,overlap,routing";
@@ -208,6 +211,23 @@ TEST_CASE("A row of a model with experts: sizes, expert parallelism, exchange an
   CHECK(latent.framework.on(rows.rows[1].inputs.profile).expert_overlap == ExpertOverlap::none);
 }
 
+TEST_CASE("Windows that the models' table names in words slide; one chunk is no mask; a capacity is a factor") {
+  const StepRows rows = read_experts(
+      "a,g,H100,sliding,2048,1,1,1,4,4,1,,1,16,1.5,none,alltoall,none,\"tokendrop, capacity factor 1.25\"\n"
+      "b,g,H100,chunked,2048,1,1,1,4,4,1,,1,16,1.5,none,alltoall,none,dropless");
+  REQUIRE(rows.rows.size() == 2);
+  const ModelShape& model = rows.rows[0].study.model;
+  CHECK(model.sliding_window == 128);
+  CHECK(model.is_sliding_layer(0));
+  CHECK(!model.is_sliding_layer(1));
+  const auto options = [&](std::size_t i) {
+    return rows.rows[i].study.framework.on(rows.rows[i].inputs.profile);
+  };
+  CHECK(options(0).expert_capacity_factor == 1.25);
+  CHECK(rows.rows[1].study.model.sliding_window == 0);
+  CHECK(options(1).expert_capacity_factor == 0);
+}
+
 TEST_CASE("An open expert tensor parallelism is TP, or 1 where that does not fit a row of its group") {
   const std::string row = ",g,H100,sparse,2048,2,1,1,4,4,,,1,16,1.5,none,,,";
   CHECK(read_experts("a" + row).rows[0].study.layout.expert_tensor == 2);
@@ -226,6 +246,12 @@ TEST_CASE("What a row of a model with experts says and we cannot say is named") 
   };
   CHECK(why("a,g,H100,hybrid,2048,1,1,1,4,4,1,,1,16,1.5,none,,,") ==
         "model hybrid: linear attention is not modelled");
+  CHECK(why("a,g,H100,slides,2048,1,1,1,4,4,1,,1,16,1.5,none,,,").starts_with(
+      "model slides: sliding-window attention, expected"));
+  CHECK(why("a,g,H100,chunked,4096,1,1,1,4,4,1,,1,16,1.5,none,,,") ==
+        "model chunked: chunked attention is not modelled beyond one chunk of 2048 tokens");
+  CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,,1,16,1.5,none,,,capacity factor much") ==
+        "routing \"capacity factor much\", expected capacity factor NUMBER");
   CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,2,1,16,1.5,none,,,") == "fsdp_shard 2, expected dp = 4");
   CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,,1,16,1.5,none,pigeons,,") ==
         "dispatcher \"pigeons\", expected alltoall or deepep or hybridep");

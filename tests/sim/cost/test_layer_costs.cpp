@@ -262,6 +262,71 @@ TEST_CASE("Experts' products on streams: as many at a time share the SMs, each i
   CHECK(products[5].duration == together(5120, 3072, 1229, GemmRole::weight_gradient, 8));
 }
 
+TEST_CASE("Unfused kernels move every copy at each step of sorting and bringing back") {
+  // 4096 tokens, 6 experts each: 24,576 copies of 5120 bf16 elements, as many arrive. Fused: 7 rows a token.
+  // Unfused: 2 a copy there, 5 a copy and 1 a token back; their gradients 8 a copy, 3 a copy and 1 a token.
+  Layout layout = tensor_parallel(1);
+  layout.data = layout.expert = 8;
+  const auto moved = [](const OpList& list) {
+    std::vector<double> rows;
+    for (const Op& op : list.ops())
+      if (op.name == OpName::permute) rows.push_back(op.bytes / (4096 * 5120 * 2));
+    return rows;
+  };
+  for (const bool fused : {true, false}) {
+    CAPTURE(fused);
+    FrameworkOptions framework;
+    framework.permute_fusion = fused;
+    const Models models(builtin_model("deepseek-v2"), layout, framework);
+    using Rows = std::vector<double>;
+    CHECK(moved(forward(models.costs, 4096, LayerKind::moe).after) ==
+          (fused ? Rows{7, 12, 12, 7} : Rows{12, 12, 12, 31}));
+    CHECK(moved(backward(models.costs, 4096, LayerKind::moe).before) ==
+          (fused ? Rows{7, 12, 12, 7} : Rows{48, 12, 12, 19}));
+    framework.expert_dispatcher = ExpertDispatcher::deepep;  // moves copies where they arrive only
+    const Models deepep(builtin_model("deepseek-v2"), layout, framework);
+    CHECK(moved(forward(deepep.costs, 4096, LayerKind::moe).after) == (fused ? Rows{12, 12} : Rows{12, 30}));
+  }
+}
+
+TEST_CASE("A capacity sets what each expert computes, whatever the router's load, and no count is read") {
+  Layout layout = tensor_parallel(1);
+  layout.data = layout.expert = 8;
+  FrameworkOptions framework;
+  framework.expert_capacity_factor = 1.5;
+  framework.expert_imbalance = 3;
+  framework.host.waits_for_routes = true;
+  const Models models(builtin_model("deepseek-v2"), layout, framework);
+  double flops = 0;
+  for (const Op& op : forward(models.costs, 4096, LayerKind::moe).after.ops()) {
+    if (op.name == OpName::ep_all_to_all) CHECK(op.bytes == 1.5 * 4096 * 6 * 5120 * 2);
+    if (op.name == OpName::expert_gemm) flops += op.flops;
+  }
+  CHECK(flops == doctest::Approx(2.0 * 20 * 1844 * 3 * 5120 * 1536));  // 36,864 copies: 1843.2 an expert
+  CHECK(!models.costs.host().waits_for_routes);
+}
+
+TEST_CASE("A grouped kernel takes all products of a rank in one launch, at its own rates") {
+  Layout layout = tensor_parallel(1);
+  layout.data = layout.expert = 8;
+  FrameworkOptions framework;
+  framework.expert_kernel = "cutlass-grouped";
+  framework.expert_streams = 4;
+  const Models models(builtin_model("deepseek-v2"), layout, framework);
+  const GemmModel grouped(models.profile, Precision::bf16, "cutlass-grouped");
+  RangeUse use;
+  std::vector<Op> products;
+  for (const Op& op : forward(models.costs, 4096, LayerKind::moe).after.ops())
+    if (op.name == OpName::expert_gemm) products.push_back(op);
+  REQUIRE(products.size() == 2);
+  CHECK(products[0].launches == 1);
+  CHECK(products[0].duration ==
+        to_picoseconds(grouped.seconds(1229, 3072, 5120, use, GemmRole::forward, 20)));
+  framework.expert_kernel = "none-such";
+  CHECK_THROWS_WITH_AS(Models(builtin_model("deepseek-v2"), layout, framework),
+                       doctest::Contains("found \"none-such\""), UserError);
+}
+
 TEST_CASE("Experts of their own tensor parallelism: whole experts, fewer tokens, nothing gathered") {
   // TP 4, 4096 tokens: with etp 4 a rank computes a quarter of each expert for all 4096 x 6 copies, with etp
   // 1 whole experts for the 1024 x 6 copies of its own rows. 20 local experts: 307.2 -> 308 rows each.
