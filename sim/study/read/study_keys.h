@@ -120,6 +120,12 @@ namespace keys {
 using nlohmann::ordered_json;
 
 inline constexpr std::int64_t kMostLayers = 100000;  // of a model
+inline constexpr std::string_view kContextCommHelp =
+    "How CP exchanges K and V; all-gather: a rank gathers those of all before it attends; ring: they go "
+    "round; ulysses: an all-to-all gives a rank all tokens of some heads; ulysses-ring: ulysses inside "
+    "groups of context_inner ranks, a ring across them; ulysses-all-gather: the same with a gather "
+    "across; group-cast: a rank gets only the blocks that its queries see; disaggregated: attention may run "
+    "on any rank (DistCA)";
 
 template <class Member>
 struct MemberOf;
@@ -238,6 +244,9 @@ inline ordered_json described_text(const char* description) {
   return {{"description", description}, {"type", "string"}};
 }
 ordered_json framework_schema();
+ordered_json parallel_schema();
+ordered_json recompute_definition();  // what recompute_schema() refers to
+ordered_json recompute_schema();
 
 // What the JSON Schema says of a value, and of an object with these keys and no others.
 inline ordered_json size_schema(std::int64_t least, std::int64_t most,
