@@ -12,7 +12,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STUDIES = ROOT / "traces/studies"
-SLOW = {"405b-131k-gpus", "wlb-8k-gpus", "llama3-405b-16k-gpus"}  # what they run, smaller studies do, too
+SLOW = {"405b-131k-gpus", "wlb-8k-gpus", "llama3-405b-16k-gpus", "deepseek-v3"}  # what they run, smaller studies do, too
 MEASURED = {"measured", "pack_ms", "program", "compiler"}
 
 

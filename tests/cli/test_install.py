@@ -68,7 +68,7 @@ class Install(unittest.TestCase):
 
     def test_doctor_names_a_file_that_is_not_the_one_of_the_build(self):
         program = self.prefix / "bin/equipoise"
-        for name in ("profiles/h100-sxm.json", "frameworks/megatron.json", "traces/recorded/mixed.txt.zst"):
+        for name in ("profiles/h100-sxm.json", "traces/recorded/mixed.txt.zst"):
             file = self.prefix / "share/equipoise" / name
             as_shipped = file.read_bytes()
             file.write_bytes(as_shipped + b"\n")
@@ -77,7 +77,6 @@ class Install(unittest.TestCase):
             found = {line["what"]: line for line in json.loads(done.stdout)}["shipped files"]
             self.assertEqual((done.returncode, found["state"]), (1, "FAILED"))
             self.assertIn(f"{file}: expected SHA-256 {hashlib.sha256(as_shipped).hexdigest()}", found["found"])
-        self.assertIn("with the SHA-256 of the build", output_of(program, "doctor", cwd=self.root))
 
     def test_neither_the_current_folder_nor_the_environment_gives_the_program_its_files_or_modules(self):
         program = self.prefix / "bin/equipoise"
@@ -96,9 +95,10 @@ class Install(unittest.TestCase):
             for name in modules:
                 shutil.copy(impostor, folder / name)
         environment = dict(os.environ, LD_LIBRARY_PATH=f"{trap}:{trap / 'lib'}", PATH=f"{program.parent}:{os.environ['PATH']}")
-        for word in ("equipoise", program, os.path.relpath(program, trap)):
+        for word in ("equipoise", os.path.relpath(program, trap)):
             done = subprocess.run([word, "doctor"], cwd=trap, env=environment, text=True, capture_output=True)
             self.assertEqual((done.returncode, "FAILED" in done.stdout), (0, False), done.stdout + done.stderr)
+            self.assertIn("with the SHA-256 of the build", done.stdout)
             self.assertFalse((trap / "opened").exists())
         # The trap closes on who asks for it by its path.
         ctypes.CDLL(str(impostor))

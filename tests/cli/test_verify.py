@@ -53,6 +53,8 @@ class Verify(Case):
             broken = dict(summary, receipt={k: v for k, v in receipt.items() if k != key})
             self.refused("verify", self.write("broken.json", broken), says=[f"receipt.{key}"])
         self.refused("verify", self.write("list.json", "[]"), says=["receipt"])
+        older = dict(summary, receipt=dict(receipt, hash="fnv1a-64"))
+        self.refused("verify", self.write("older.json", older), says=['receipt.hash: expected "sha256"', "fnv1a-64"])
         whole = dict(summary, receipt=receipt)
         for key, value in (("label", True), ("metrics", None), ("memory", None), ("status", None)):
             rows = [whole["policies"][0], {**whole["policies"][1], key: value}]
