@@ -202,8 +202,7 @@ NanoCut nano_cut(const MicroBatch& micro_batch, int ranks) {
   for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
     const Slice& slice = micro_batch.slices[i];
     const std::int64_t held = std::max(slice.tokens(), micro_batch.pad_each_to);
-    if (left < held)
-      return {static_cast<std::int32_t>(i), micro_batch.pad_each_to > 0 ? slice.begin : slice.begin + left};
+    if (left < held) return {static_cast<std::int32_t>(i), micro_batch.pad_each_to > 0 ? 0 : left};
     left -= held;
   }
   return {static_cast<std::int32_t>(micro_batch.slices.size()), 0};
@@ -220,8 +219,7 @@ void shard_in_halves(const ShardPolicy& rule, const MicroBatch& micro_batch, int
     half.placement.clear();
   }
   const auto cut_slice = at(cut.slice);
-  const bool inside =
-      cut_slice < micro_batch.slices.size() && cut.token > micro_batch.slices[cut_slice].begin;
+  const bool inside = cut_slice < micro_batch.slices.size() && cut.token > 0;
   for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
     Slice slice = micro_batch.slices[i];
     const auto add = [&](std::size_t half, Slice piece) {
@@ -229,8 +227,8 @@ void shard_in_halves(const ShardPolicy& rule, const MicroBatch& micro_batch, int
       if (!micro_batch.placement.empty()) halves[half].placement.push_back(micro_batch.placement[i]);
     };
     if (i == cut_slice && inside) {
-      add(0, {slice.document, slice.begin, cut.token});
-      slice.begin = cut.token;
+      add(0, {slice.document, slice.begin, slice.begin + cut.token});
+      slice.begin += cut.token;
     }
     add(i < cut_slice ? 0 : 1, slice);
   }

@@ -13,7 +13,8 @@
 //
 // Departures from the authors' planner, which sends strips of as many queries from both sides of the middle
 // and goes through the takers once: strips of equal work at both ends, and on until all are within epsilon.
-// The nano-batches' cut is theirs: two halves of the documents, each spread over all ranks.
+// The nano-batches' cut is theirs: two halves of the tokens, inside a document if need be, each spread over
+// all ranks.
 #pragma once
 
 #include <cstdint>
@@ -59,9 +60,9 @@ struct AttentionTasks {
 // A place in a micro-batch: the first token behind it.
 struct NanoCut {
   std::int32_t slice = 0;
-  std::int64_t token = 0;  // in document coordinates
+  std::int64_t token = 0;  // of the slice, so that micro-batches of slices as long have one cut
   [[nodiscard]] bool behind(const Segment& s) const {
-    return s.slice != slice ? s.slice > slice : s.q_begin >= token;
+    return s.slice != slice ? s.slice > slice : s.q_begin - s.kv_begin >= token;
   }
   // Of a rank's segments, none of which the cut goes through.
   [[nodiscard]] std::int64_t tokens_before(std::span<const Segment> segments) const {

@@ -435,7 +435,8 @@ std::string check_digests() {
     const std::string path = (shipped_path(known.share, known.source_tree) / known.file).string();
     if (sha256(read_text_file(path)) != known.sha256)
       throw UserError(path + ": expected SHA-256 " + known.sha256 +
-                      ", as when the program was built, found another: install the file again");
+                      ", as when the program was built, found another: install the file again, or build "
+                      "again if the change is yours");
   }
   return std::to_string(std::size(kDigests)) + " with the SHA-256 of the build";
 }

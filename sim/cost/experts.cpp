@@ -123,8 +123,10 @@ Op LayerCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std::
     op.duration = local / together * of(together) + of(local % together);
     op.launches = static_cast<std::uint32_t>(local);
   }
-  op.duration = to_picoseconds(to_seconds(op.duration) * framework_.expert_gemm_slowdown +
-                               as_double(local) * framework_.expert_product_seconds);
+  // A grouped kernel is one launch for all; what the framework takes for each product does not occur.
+  const double each = expert_gemm_ ? 0 : framework_.expert_product_seconds;
+  op.duration =
+      to_picoseconds(to_seconds(op.duration) * framework_.expert_gemm_slowdown + as_double(local) * each);
   return op;
 }
 

@@ -50,7 +50,10 @@ struct LeastRates {
 double LayerCosts::most_rounding(std::int64_t tokens) const {
   const double spread =
       as_double(layout_.tensor) / (as_double(layout_.expert) * layout_.expert_tensor_size());
-  return as_double(model_.moe->experts) * std::max(1.0, spread) / as_double(tokens * model_.moe->active);
+  const double capacity = framework_.expert_capacity_factor;
+  const double kept = capacity > 0 ? std::min(1.0, capacity) : 1;  // of the copies, where the rest is dropped
+  return as_double(model_.moe->experts) * std::max(1.0, spread) /
+         (as_double(tokens * model_.moe->active) * kept);
 }
 
 LeastCosts LayerCosts::least() const {

@@ -24,8 +24,14 @@ void check_heads(const LayerCosts& costs, int context) {
                   std::to_string(heads) + " query heads of a TP rank");
 }
 
-void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding) {
+void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
+                 const ShardPolicy& rule, const LayerCosts& costs) {
   const std::string form = "parallel.context_comm: disaggregated with ";
+  if (halves && costs.model().moe)
+    throw UserError(form + "two nano-batches of a model with experts; allowed: nano_batches 1");
+  if (halves && rule.places_documents)  // a half's bucket is not the micro-batch's
+    throw UserError(form + "two nano-batches of documents that " + std::string(rule.name) +
+                    " places; allowed: nano_batches 1, or another sharding");
   if (micro_batch.chunk.count > 1)
     throw UserError(form + "dependent chunks; allowed: micro-batches of whole slices");
   if (sharding.strided) throw UserError(form + "striped sharding; allowed: rules that leave runs of tokens");
@@ -148,7 +154,7 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
     else
       rule.shard(micro_batch, context, rule_.options, attention_, sharding);
     if (halves) attention_.forget();  // the halves' segments are gone
-    if (tasks) check_tasks(micro_batch, sharding);
+    if (tasks) check_tasks(micro_batch, sharding, halves, rule, costs_);
   };
   if (rule_.choice != ShardChoice::optimal) {
     const ShardPolicy& rule =
@@ -451,10 +457,11 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const auto c = at(out.ranks);
   const std::int64_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
   const HostOptions& host = costs_.host();
+  const int halves = costs_.layout().nano_batches_of(out.ranks);  // each with attention of its own
   const std::int64_t first_launches =
-      attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
+      halves * attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
   const std::int64_t last_launches =
-      attention_launches(host, true, calls) + launches_of(host, exchanges_.backward, true);
+      halves * attention_launches(host, true, calls) + launches_of(host, exchanges_.backward, true);
   for (std::size_t r = 0; r < c; ++r) {
     const LayerWork of_layer = layer_work(kind, r, out);
     const LocalWork& work = *of_layer.all;

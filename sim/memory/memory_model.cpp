@@ -20,9 +20,11 @@ struct KeptBytes {
   double attention = kBf16;   // attention's output, which is the next linear layer's input, too
   double activation = kBf16;  // what an FFN's activation reads
   double activated = 0;       // what it writes, where that is kept apart from the product
+  double routed = 1;  // token copies that experts hold, over those sent: all are padded to the capacity
 
   KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
     if (!framework.fused_activation) activated = kBf16;
+    if (framework.expert_capacity_factor > 0) routed = framework.expert_capacity_factor;
     if (layout.precision != Precision::fp8) return;
     input = framework.fp8_input_bytes;
     attention = framework.fp8_attention_bytes;
@@ -56,8 +58,9 @@ double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse, const 
   double ffn = 0;
   if (sparse && !layout.repeats(RecomputeModule::moe)) {
     // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
-    ffn = ffn_of(as_double(m.moe->expert_ffn * m.moe->active), !layout.repeats(RecomputeModule::moe_act)) +
-          kept.input * h * m.moe->active * layout.expert_tensor_size() / t;
+    ffn = kept.routed *
+          (ffn_of(as_double(m.moe->expert_ffn * m.moe->active), !layout.repeats(RecomputeModule::moe_act)) +
+           kept.input * h * m.moe->active * layout.expert_tensor_size() / t);
     if (!layout.repeats(RecomputeModule::shared_experts))
       ffn += ffn_of(as_double(m.moe->shared_width()), true);
   } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {

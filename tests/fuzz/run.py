@@ -27,8 +27,11 @@ def readers_of(build):
     found = {}
     for program in sorted((build / "tests/fuzz").glob("test_fuzz_*")):
         if program.is_file():
-            listed = run(program, "list", tempfile.gettempdir(), [], 300).stdout
-            found.update({name: program for name in re.findall(r"^reader: (.*)$", listed, re.M)})
+            listed = run(program, "list", tempfile.gettempdir(), [], 300)
+            names = re.findall(r"^reader: (.*)$", listed.stdout, re.M)
+            if listed.returncode != 0 or not names:
+                sys.exit(f"run.py: {program}: expected its readers, found exit status {listed.returncode} and {len(names)} of them")
+            found.update({name: program for name in names})
     if not found:
         sys.exit(f"run.py: {build}: expected programs of the fuzz preset, found none")
     return found
@@ -43,7 +46,9 @@ def keep(program, reader, corpus, seconds):
     """Writes inputs, drawn by their hash, of those that together reach what the corpus reaches."""
     smaller = corpus.parent / "merged"
     smaller.mkdir()
-    run(program, reader, corpus, ["-merge=1", str(smaller)], seconds + 600)
+    merged = run(program, reader, corpus, ["-merge=1", str(smaller)], seconds + 600)
+    if merged.returncode != 0 or not any(smaller.iterdir()):
+        sys.exit(f"run.py: {reader}: its corpus could not be merged (exit status {merged.returncode}); it stays as it was")
     packed = b""
     for content in sorted((file.read_bytes() for file in smaller.iterdir()), key=lambda content: hashlib.sha256(content).digest()):
         entry = b"%d\n%s" % (len(content), content)

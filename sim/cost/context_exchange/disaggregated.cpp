@@ -9,7 +9,7 @@
 // With two nano-batches a layer of a forward is, while x travels | beside the exchange:
 //   A's projections; Q, K, V of A | B's projections; Q, K, V of B | A's attention; output of A | B's
 //   attention; output of B | the rest of A's layer; the rest of B's layer.
-// A backward goes through B first, since what A's keys add to the gradients is found in B. The authors
+// A backward goes through B first, since B's queries add to the gradients of A's keys. The authors
 // overlap the last exchange with A's next layer, too; here a layer ends with its exchanges.
 //
 // The time of an exchange is that of the all-to-all in which every rank moves as much as the one here that

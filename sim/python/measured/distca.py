@@ -34,8 +34,8 @@ FUSIONS_FROM, LOSS_FROM = "2025-08-12", "2025-08-17"
 CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 50}}
 POLICIES = {"baseline", "wlbllm", "wlbllm_perseq", "d2"}
 # d2: windows in two nano-batches, each a run of tokens a rank; attention on any rank, within 5 % of the mean or, where
-# buffers overflow, more (the scripts' default; no row says what it was). Every script's runs kept or resent Q, K and V
-# by a flag: kept, as srun_multi.n32.sh has it. Its ranks are said as one CP group, which reduces and shards as DP does.
+# buffers overflow, more (the scripts' default; no row says what it was). A flag says whether a backward
+# sends Q, K and V again or has them kept: kept, as srun_multi.n32.sh has it. Its ranks are said as one CP group, which reduces and shards as DP does.
 DISAGGREGATED = {"context_comm": "disaggregated", "epsilon": 0.05, "nano_batches": 2}
 
 
@@ -63,7 +63,7 @@ def run_of(name, rows, documents, blind):
     context, lanes = int(first["cp"]), int(first["dp"])
     disaggregated = first["sharding"] == "disaggregated"
     if disaggregated:
-        context, lanes = lanes, 1
+        context, lanes = context * lanes, 1
     framework = dict(HARNESS, optimizer_step=first["optimizer"] == "1")
     if first["date"] < LOSS_FROM:
         framework["loss"] = EARLY_LOSS

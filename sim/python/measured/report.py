@@ -104,7 +104,8 @@ def away_gains(results, better="disaggregated", worse="per-document"):
     for group, of_layout in sorted(times.items()):
         wanted = {name: samples for name, samples in of_layout.items() if name[0] in (better, worse)}
         shared = set.intersection(*(set(samples) for samples in wanted.values())) if wanted else set()
-        if len({policy for policy, _ in wanted}) < 2 or not shared - {""}:
+        shared -= {""}  # of samples that have no name
+        if len({policy for policy, _ in wanted}) < 2 or not shared:
             continue
         best = {policy: [min(mean(mean(pair[k] for pair in samples[s]) for s in shared)
                              for (p, _), samples in wanted.items() if p == policy) for k in (0, 1)]

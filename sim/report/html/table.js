@@ -34,10 +34,11 @@ function csvButton(body, title) {
     onclick: () => save(fileName(title) + ".csv", new Blob([csvOf(body)], { type: "text/csv" })) }, "CSV");
 }
 
-// What a cell is sorted by: a number where it begins with one (4K is 4096), else its text.
+// What a cell is sorted by: a number where it begins with one (4K is 4096, 12 ms 0.012), else its text.
 function sortKey(text) {
   const plain = text.trim().replaceAll(",", "");
-  const size = sizeOf(plain.split(/\s/)[0].replace(/x$/, ""));
+  const [first, unit] = plain.split(/\s/);
+  const size = sizeOf(first.replace(/x$/, '')) * ({ns: 1e-9, 'µs': 1e-6, us: 1e-6, ms: 1e-3}[unit] ?? 1);
   return plain === "–" ? -Infinity : Number.isNaN(size) ? plain : size;
 }
 

@@ -311,12 +311,15 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
     if (const int layers = study.policies[i].recompute_layers; layers > study.model.layers)
       study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
                          std::to_string(study.model.layers) + ", found " + std::to_string(layers);
-  for (const PolicyRun& run : study.policies) {
+  for (std::size_t i = 0; i < study.policies.size(); ++i) {
+    const PolicyRun& run = study.policies[i];
     check_modules(run, path, study);
     if (!run.context_comm || !study.impossible.empty()) continue;
     Layout layout = study.layout;
     layout.context_comm = *run.context_comm;
-    study.impossible = layout_fault(study.model, layout, path);
+    const std::string row =
+        ": policies[" + std::to_string(i) + "].context_comm " + std::string(name_of(layout.context_comm));
+    study.impossible = layout_fault(study.model, layout, path + row);
   }
   make_labels_unique(study.policies);
 }
