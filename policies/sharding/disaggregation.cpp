@@ -232,7 +232,9 @@ void shard_in_halves(const ShardPolicy& rule, const MicroBatch& micro_batch, int
     }
     add(i < cut_slice ? 0 : 1, slice);
   }
-  for (std::size_t h = 0; h < 2; ++h) rule.shard(halves[h], ranks, options, cost, parts[h]);
+  ShardOptions of_half = options;  // a rank holds tokens of both under one bucket
+  of_half.bucket_size = options.bucket_size / 2;
+  for (std::size_t h = 0; h < 2; ++h) rule.shard(halves[h], ranks, of_half, cost, parts[h]);
   // Slices of the second half count from the one that the cut goes through, or stands before.
   for (Segment& s : parts[1].segments) {
     s.slice += cut.slice;

@@ -24,19 +24,6 @@ void check_heads(const LayerCosts& costs, int context) {
                   std::to_string(heads) + " query heads of a TP rank");
 }
 
-void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
-                 const ShardPolicy& rule, const LayerCosts& costs) {
-  const std::string form = "parallel.context_comm: disaggregated with ";
-  if (halves && costs.model().moe)
-    throw UserError(form + "two nano-batches of a model with experts; allowed: nano_batches 1");
-  if (halves && rule.places_documents)  // a half's bucket is not the micro-batch's
-    throw UserError(form + "two nano-batches of documents that " + std::string(rule.name) +
-                    " places; allowed: nano_batches 1, or another sharding");
-  if (micro_batch.chunk.count > 1)
-    throw UserError(form + "dependent chunks; allowed: micro-batches of whole slices");
-  if (sharding.strided) throw UserError(form + "striped sharding; allowed: rules that leave runs of tokens");
-}
-
 LocalWork& operator+=(LocalWork& sum, const LocalWork& more) {
   sum.forward_before += more.forward_before;
   sum.forward_after += more.forward_after;
@@ -154,7 +141,7 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
     else
       rule.shard(micro_batch, context, rule_.options, attention_, sharding);
     if (halves) attention_.forget();  // the halves' segments are gone
-    if (tasks) check_tasks(micro_batch, sharding, halves, rule, costs_);
+    if (tasks) check_tasks(micro_batch, sharding, halves, costs_);
   };
   if (rule_.choice != ShardChoice::optimal) {
     const ShardPolicy& rule =

@@ -148,17 +148,20 @@ class Tables(Case):
 
     def test_files_of_the_published_steps(self):
         row = {"id": "a#1", "run": "a", "model": "llama-8b", "layers": 4, "policy": "wlbllm", "sharding": "per-document", "gpus": 64,
-               "tp": 8, "cp": 4, "pp": 1, "dp": 2, "window": 65536, "step_ms": 1500, "optimizer": 0, "recompute": "mlp"}
+               "tp": 8, "cp": 4, "pp": 1, "dp": 2, "window": 65536, "step_ms": 1500, "optimizer": 0, "recompute": "mlp", "date": "2025-10-20"}
         with open(self.folder / "steps.csv", "w", newline="") as file:
             writer = csv.DictWriter(file, row)
             writer.writeheader()
-            writer.writerows([row, dict(row, id="b#1", run="b", policy="d2", sharding="disaggregated", cp=1)])
+            writer.writerows([row, dict(row, id="b#1", run="b", policy="d2", sharding="disaggregated", cp=1, date="2025-08-09")])
         with gzip.open(self.folder / "documents.csv.gz", "wt") as file:
             file.write("id,windows,micro_batches\na#1,x,1000;24|64\nb#1,1000;24|64|1;2|3,\n")
         run, away = read_distca(self.folder)
         self.assertEqual(run.steps[0].lanes, [[[1000, 24]], [[64, 512]]])
         self.assertEqual(run.steps[0].seconds, 1.5)
         self.assertFalse(run.study["framework"]["optimizer_step"])
+        self.assertEqual(run.study["framework"]["loss"], "sum")
+        self.assertEqual(away.study["framework"]["loss"], "mean-square")  # as its script had it by then
+        self.assertFalse(away.study["framework"]["fused_rope"])
         self.assertEqual(away.steps[0].lanes, [[[1000, 24, 64, 1, 2, 3]]])  # one pool, windows in their order
         self.assertEqual((away.shard, away.steps[0].sample), ("contiguous", "1000;24|64|1;2|3"))
         parallel = away.study["parallel"]

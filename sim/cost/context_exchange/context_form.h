@@ -184,6 +184,11 @@ inline const ContextForm& context_form(const LayerCosts& costs) {
 
 // ---- What users and forms share ----
 
+// Throws UserError where attention of a micro-batch as sharded cannot be planned. `halves`: in two
+// nano-batches.
+void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
+                 const LayerCosts& costs);
+
 // An all-to-all with messages of any size, as long as one in which every rank sends or receives so many
 // bytes.
 Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& group, RangeUse& use);

@@ -155,11 +155,6 @@ TEST_CASE("Disaggregated refuses what it cannot plan, and says what would do") {
   CHECK_THROWS_WITH_AS(check_layout(builtin_model("deepseek-v2"), disaggregated(2, 2), "study.json"),
                        "study.json: parallel.nano_batches: expected 1 for a model with experts, found 2",
                        UserError);
-  CHECK_THROWS_WITH_AS(
-      priced_by(Models(builtin_model("wlb-550m"), disaggregated(2, 2)), documents({8192}), "dacp"),
-      "parallel.context_comm: disaggregated with two nano-batches of documents that dacp places; "
-      "allowed: nano_batches 1, or another sharding",
-      UserError);
   // A policy may make CP groups where the layout has none.
   Layout alone = disaggregated(2, 2);
   alone.context = 1;
