@@ -298,7 +298,8 @@ TEST_CASE("A capacity sets what each expert computes, whatever the router's load
   framework.host.waits_for_routes = true;
   const Models models(builtin_model("deepseek-v2"), layout, framework);
   double flops = 0;
-  for (const Op& op : forward(models.costs, 4096, LayerKind::moe).after.ops()) {
+  const Lists there = forward(models.costs, 4096, LayerKind::moe);
+  for (const Op& op : there.after.ops()) {
     if (op.name == OpName::ep_all_to_all) CHECK(op.bytes == 1.5 * 4096 * 6 * 5120 * 2);
     if (op.name == OpName::expert_gemm) flops += op.flops;
   }
@@ -316,7 +317,8 @@ TEST_CASE("A grouped kernel takes all products of a rank in one launch, at its o
   const GemmModel grouped(models.profile, Precision::bf16, "cutlass-grouped");
   RangeUse use;
   std::vector<Op> products;
-  for (const Op& op : forward(models.costs, 4096, LayerKind::moe).after.ops())
+  const Lists of_layer = forward(models.costs, 4096, LayerKind::moe);
+  for (const Op& op : of_layer.after.ops())
     if (op.name == OpName::expert_gemm) products.push_back(op);
   REQUIRE(products.size() == 2);
   CHECK(products[0].launches == 1);
