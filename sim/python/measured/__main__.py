@@ -69,7 +69,8 @@ def main():
         write_predictions(args, version, runs, seconds)
         results = [Predicted(run, times) for run, times in zip(read_all(args, blind=False), seconds)]
     except RunsError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)  # as the program does
     report = text(results, version)
     if args.plot:
         Path(args.plot).write_text(svg(results), encoding="utf-8")
