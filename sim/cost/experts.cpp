@@ -142,11 +142,7 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
   const auto product = [&](OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k) {
     ops.push(expert_products(name, role, m, n, k, use));
   };
-  const auto activate = [&](ElementwisePass pass) {
-    const std::int64_t width = pass == ElementwisePass::forward ? up + f : 2 * up + f;
-    ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(routed) * as_double(width) * element_bytes_, use, pass));
-  };
+  const auto activate = [&](ElementwisePass pass) { ops.push(activation(routed, f, pass, use)); };
   if (!backward) {
     push_quantize(routed, h, ops, use);
     product(OpName::expert_gemm, GemmRole::forward, rows, up, h);

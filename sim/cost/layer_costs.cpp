@@ -263,24 +263,30 @@ Op LayerCosts::rotary(std::int64_t n, ElementwisePass pass, RangeUse& use) const
   return moves(OpName::rope, Elementwise::rope, bytes, use, pass);
 }
 
+Op LayerCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const {
+  const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
+  const bool unfused = model_.gated_ffn && !framework_.fused_activation;
+  // Forward: the input, and the output. Unfused: silu(gate), and its product with up.
+  // Backward: the output's gradient and the kept input, and the input's gradient. Unfused: three kernels that
+  // read two and write one, and the gradients of gate and up put together.
+  const bool forward = pass == ElementwisePass::forward;
+  const std::int64_t fused_width = forward ? up + f : 2 * up + f;
+  const std::int64_t width = unfused ? (forward ? 5 : 13) * f : fused_width;
+  return moves(OpName::activation, Elementwise::swiglu, as_double(rows) * as_double(width) * element_bytes_,
+               use, pass);
+}
+
 void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
                              RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
-  const bool unfused = model_.gated_ffn && !framework_.fused_activation;
   if (backward) {
-    // Reads the output's gradient and the kept input, writes the input's gradient. Unfused: three kernels
-    // that read two and write one, and the gradients of gate and up put together.
-    const std::int64_t moved = unfused ? 13 * f : 2 * up + f;
-    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(moved) * element_bytes_,
-                   use, ElementwisePass::backward));
+    ops.push(activation(n, f, ElementwisePass::backward, use));
     push_quantize(n, up, ops, use);
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
-    const std::int64_t moved = unfused ? 5 * f : up + f;  // unfused: silu(gate), and its product with up
-    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(moved) * element_bytes_,
-                   use));
+    ops.push(activation(n, f, ElementwisePass::forward, use));
   }
 }
 

@@ -155,6 +155,8 @@ class LayerCosts {
   [[nodiscard]] Op grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
                                 std::int64_t n, std::int64_t k, RangeUse& use, double output_bytes = 2) const;
   [[nodiscard]] Op rotary(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
+  // Of an FFN whose product has `f` columns on this rank, an expert's too.
+  [[nodiscard]] Op activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
                                  RangeUse& use) const;

@@ -414,6 +414,11 @@ TEST_CASE("RoPE and the gated activation as PyTorch's own kernels move more of e
   const Lists back = backward(fused.costs, 1000), slow = backward(unfused.costs, 1000);
   CHECK(bytes_of(back.before, OpName::activation) == 1000 * 1792 * 5 * 2.0);
   CHECK(bytes_of(slow.before, OpName::activation) == 1000 * 1792 * 13 * 2.0);
+  // An expert's, too: the busiest rank's copies, 5 for 3.
+  const Models sparse(builtin_model("deepseek-v2"), tensor_parallel(1)),
+      eager_sparse(builtin_model("deepseek-v2"), tensor_parallel(1), eager);
+  CHECK(3 * bytes_of(forward(eager_sparse.costs, 1024, LayerKind::moe).after, OpName::activation) ==
+        5 * bytes_of(forward(sparse.costs, 1024, LayerKind::moe).after, OpName::activation));
   CHECK(bytes_of(slow.after, OpName::rope) == 3 * bytes_of(back.after, OpName::rope) * 2);
 }
 
