@@ -59,6 +59,9 @@ class Workload {
     time += *std::max_element(rank.begin(), rank.end());
     return {time / 3, time * 2 / 3};
   }
+  // What of that a token adds wherever its lane lies: lanes that exchange tokens with their experts share
+  // this evenly, and wait for each other with the rest. The default shares nothing.
+  [[nodiscard]] virtual PassTimes shared_per_token(int /*degree*/) const { return {}; }
 };
 
 // W of each slice as a document of its own.

@@ -263,18 +263,21 @@ std::size_t StepPacker::waiting_lanes() const {
 
 double StepPacker::seconds(const Step& step) {
   const std::size_t waiting = waiting_lanes();
+  const PassTimes shared = shared_per_token();
   double slowest = 0;
   for (std::size_t first = 0; first < step.lanes.size(); first += waiting) {
-    std::vector<PassTimes> times;
-    for (std::size_t l = first; l < std::min(step.lanes.size(), first + waiting); ++l) {
+    const std::size_t end = std::min(step.lanes.size(), first + waiting);
+    std::vector<SharedPlace> places;
+    for (std::size_t l = first; l < end; ++l) {
       const Lane& lane = step.lanes[l];
-      if (times.size() < lane.micro_batches.size()) times.resize(lane.micro_batches.size());
-      for (std::size_t j = 0; j < lane.micro_batches.size(); ++j) {
-        if (lane.micro_batches[j].slices.empty()) continue;
-        const PassTimes time = workload_.of_micro_batch(lane.micro_batches[j], lane.context);
-        times[j] = {std::max(times[j].forward, time.forward), std::max(times[j].backward, time.backward)};
-      }
+      if (places.size() < lane.micro_batches.size())
+        places.resize(lane.micro_batches.size(), {shared, end - first});
+      for (std::size_t j = 0; j < lane.micro_batches.size(); ++j)
+        if (const MicroBatch& micro_batch = lane.micro_batches[j]; !micro_batch.slices.empty())
+          places[j].add(workload_.of_micro_batch(micro_batch, lane.context), micro_batch.tokens());
     }
+    std::vector<PassTimes> times;
+    for (const SharedPlace& place : places) times.push_back(place.times());
     if (!times.empty()) slowest = std::max(slowest, lane_shapes_.clock(times.size()).makespan(times));
   }
   return slowest;

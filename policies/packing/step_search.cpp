@@ -31,6 +31,7 @@ class StepPacker::Search {
         lanes_(static_cast<std::size_t>(std::max(1, packer.options_.lanes))),
         per_lane_(per_lane),
         waiting_(packer.waiting_lanes()),
+        shared_(packer.shared_per_token()),
         groups_((lanes_ + waiting_ - 1) / waiting_),
         places_(packer.shape_.place && ranks_ > 1),
         clock_(packer.lane_shapes_.clock(per_lane)) {
@@ -167,7 +168,7 @@ class StepPacker::Search {
         }
         bin_of_[i] = static_cast<std::uint32_t>(bin);
         bins_[bin].tokens += tokens_[i];
-        filled[bin] += weights[i];
+        filled[bin] += weights[i] - shared_.total() * static_cast<double>(tokens_[i]);
         lacking.add(group_of(bin) * per_lane_ + bin % per_lane_, weights[i] / static_cast<double>(lanes));
       }
     }
@@ -303,11 +304,13 @@ class StepPacker::Search {
   // The slowest of the group's lanes at this place.
   void wait(std::size_t slot) {
     const std::size_t group = group_of(slot), place = slot % per_lane_;
-    PassTimes slowest;
-    for (std::size_t l = group * waiting_; l < std::min(lanes_, (group + 1) * waiting_); ++l) {
-      const PassTimes& time = bins_[bin_at_[l * per_lane_ + place]].time;
-      slowest = {std::max(slowest.forward, time.forward), std::max(slowest.backward, time.backward)};
+    const std::size_t first = group * waiting_, end = std::min(lanes_, first + waiting_);
+    SharedPlace lanes(shared_, end - first);
+    for (std::size_t l = first; l < end; ++l) {
+      const Bin& bin = bins_[bin_at_[l * per_lane_ + place]];
+      lanes.add(bin.time, bin.tokens);
     }
+    const PassTimes slowest = lanes.times();
     PassTimes& here = effective_[group * per_lane_ + place];
     group_sum_[group] += slowest.total() - here.total();
     here = slowest;
@@ -500,7 +503,9 @@ class StepPacker::Search {
 
   StepPacker& packer_;
   std::span<const Slice> slices_;
-  std::size_t ranks_, lanes_, per_lane_, waiting_, groups_;
+  std::size_t ranks_, lanes_, per_lane_, waiting_;
+  PassTimes shared_;  // of a token, by lanes that wait for each other
+  std::size_t groups_;
   bool places_;
   PipelineClock& clock_;
   double fixed_ = 0, forward_ = 1.0 / 3;  // of a micro-batch beside its documents; the forward's part

@@ -21,6 +21,7 @@
 // Cost: O(n log n) for n documents and O(P m V + C) a move.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,28 @@ std::vector<double> best_shares(PipelineClock& clock, double fixed, double forwa
 
 // ---- Steps
 
+// Micro-batches at one place of lanes that wait for each other: they take as long as the slowest in what is
+// its own, and as the mean in what they share (Workload::shared_per_token).
+class SharedPlace {
+ public:
+  SharedPlace(const PassTimes& per_token, std::size_t lanes)
+      : per_token_(per_token), lanes_(static_cast<double>(lanes)) {}
+  void add(const PassTimes& time, std::int64_t tokens) {
+    const auto n = static_cast<double>(tokens);
+    slowest_ = {std::max(slowest_.forward, time.forward - n * per_token_.forward),
+                std::max(slowest_.backward, time.backward - n * per_token_.backward)};
+    tokens_ += n / lanes_;
+  }
+  [[nodiscard]] PassTimes times() const {
+    return {slowest_.forward + tokens_ * per_token_.forward,
+            slowest_.backward + tokens_ * per_token_.backward};
+  }
+
+ private:
+  PassTimes per_token_, slowest_;
+  double lanes_, tokens_ = 0;
+};
+
 struct StepShape {
   std::int64_t max_tokens = 0;  // L_max of a micro-batch; a CP rank holds at most its share of that
   std::int64_t moves = 0;
@@ -123,6 +146,10 @@ class StepPacker {
   std::optional<std::vector<Lane>> pack(std::span<const Slice> slices, std::size_t per_lane);
   // Neighbouring lanes that wait for each other with every micro-batch.
   [[nodiscard]] std::size_t waiting_lanes() const;
+  // Of a token, where lanes wait for each other.
+  [[nodiscard]] PassTimes shared_per_token() const {
+    return waiting_lanes() > 1 ? workload_.shared_per_token(std::max(1, options_.context)) : PassTimes{};
+  }
   // What the step takes: its slowest group of lanes, in the units of the workload.
   double seconds(const Step& step);
 

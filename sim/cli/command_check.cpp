@@ -167,13 +167,7 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   const std::optional<Expectation> before = expected_of(options);
   const Study study = read_study(options.file, options.set);
   if (!study.impossible.empty()) throw UserError(study.impossible);
-  Expectation found;
-  try {
-    found = expectation_of(study, run_checked(study, options, stop));
-  } catch (const Interrupted&) {
-    log << "interrupted\n";
-    return kInterrupted;
-  }
+  const Expectation found = expectation_of(study, run_checked(study, options, stop));
   const Expectation& expected = before ? *before : found;
   const std::vector<PolicyChange> changes = changes_of(expected, found, guards);
   const bool same =

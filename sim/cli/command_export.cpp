@@ -65,17 +65,13 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
   run.stop = &stop;
   const StudyInputs inputs = load_inputs(study);
   check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), kDefaultOutputGB);
-  try {
-    const StudyResult result = run_study(study, inputs, run);
-    const ExportedRow row{study, chosen_row(result, options.row)};
-    const std::vector<std::string> lost = lost_lines(to, row);
-    if (!options.quiet)
-      for (const std::string& line : lost) log << "note: cannot be expressed for " << to.name << ": " << line << '\n';
-    out << export_text(to, row, lost);
-  } catch (const Interrupted&) {
-    log << "interrupted\n";
-    return kInterrupted;
-  }
+  const StudyResult result = run_study(study, inputs, run);
+  const ExportedRow row{study, chosen_row(result, options.row)};
+  const std::vector<std::string> lost = lost_lines(to, row);
+  if (!options.quiet)
+    for (const std::string& line : lost)
+      log << "note: cannot be expressed for " << to.name << ": " << line << '\n';
+  out << export_text(to, row, lost);
   return 0;
 }
 

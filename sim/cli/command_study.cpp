@@ -327,16 +327,11 @@ void print_network_note(const std::string& note, const StudyOptions& options, st
 
 int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
             std::ostream& out, std::ostream& log) {
-  try {
-    bool verified = true;
-    const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
-    print_study(options.format, c.study, result, out);
-    print_network_note(result.network_note, options, log);
-    return verified ? 0 : 1;
-  } catch (const Interrupted&) {
-    log << "interrupted\n";
-    return kInterrupted;
-  }
+  bool verified = true;
+  const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
+  print_study(options.format, c.study, result, out);
+  print_network_note(result.network_note, options, log);
+  return verified ? 0 : 1;
 }
 
 // All that decides what is written: a journal of anything else is refused.

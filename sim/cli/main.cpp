@@ -15,6 +15,7 @@
 #include "policies/base/text.h"
 #include "sim/cli/command_line.h"
 #include "sim/execution/launch.h"
+#include "sim/study/run_options.h"
 
 namespace equipoise {
 namespace {
@@ -109,6 +110,9 @@ int run_program(int argc, char** argv) {
     const int status = parse_and_run(program, argc, argv);
     if (!std::cout.flush()) throw UserError("standard output: cannot be written");
     return status;
+  } catch (const Interrupted& e) {
+    std::cerr << e.what() << '\n';
+    return kInterrupted;
   } catch (const UserError& e) {
     print_error(e.what());
     return kInputError;

@@ -180,9 +180,14 @@ class LaneWorkload final : public ProfiledWorkload {
  public:
   LaneWorkload(const LayerCosts& costs, std::int64_t window, const ShardRule& rule);
   [[nodiscard]] PassTimes of_micro_batch(const MicroBatch& micro_batch, int degree) const override;
+  // The experts' work: half of a window's tokens arrive less than a rank of it sends.
+  [[nodiscard]] PassTimes shared_per_token(int degree) const override;
 
  private:
+  [[nodiscard]] MicroBatchCoster& coster() const;
+
   const LayerCosts& costs_;
+  std::int64_t window_;
   ShardRule rule_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<MicroBatchCoster> coster_;  // once it is asked

@@ -10,7 +10,9 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
+import time
 import unittest
 from unittest import mock
 
@@ -24,6 +26,36 @@ def commands(help_text):
     """Names in the Subcommands section of a help text."""
     section = help_text.split("Subcommands:")
     return re.findall(r"^  (\S+)", section[1], re.MULTILINE) if len(section) > 1 else []
+
+
+def listens(pid, number):
+    """Whether the process handles this signal by itself."""
+    caught = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())
+    return caught is not None and int(caught.group(1), 16) >> (number - 1) & 1 == 1
+
+
+class Interrupts(Case):
+    def interrupted(self, number, *arguments):
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and not listens(process.pid, number) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, out, errors), (130, "", "interrupted\n"), arguments)
+
+    def test_what_runs_a_study_ends_with_130(self):
+        saved = self.folder / "saved"
+        self.ok("study", self.write("study.json", STUDY), "--quiet", "--out", saved)
+        summary = json.loads((saved / "summary.json").read_text())
+        summary["receipt"]["study"]["batch"]["steps"] = 5000
+        saved = self.write("summary.json", summary)
+        study = self.write("study.json", {**STUDY, "batch": {**STUDY["batch"], "steps": 5000}})
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.interrupted(number, "study", study, "--quiet")
+            self.interrupted(number, "check", study, "--quiet", "--update", "--expect", self.folder / "expect.json")
+            self.interrupted(number, "export", study, "--for", "megatron")
+            self.interrupted(number, "verify", saved)
 
 
 class Help(Case):

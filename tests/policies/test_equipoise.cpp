@@ -165,6 +165,19 @@ TEST_CASE("two unequal micro-batches on two stages, by hand") {
   CHECK(clock.least(18, times[0], times[1]) == doctest::Approx(14));
 }
 
+TEST_CASE("lanes that share work wait for each other with the rest alone, by hand") {
+  // 10 and 30 tokens at 0.1 + 0.2 a token: of their own the lanes have 2 + 4 and 1 + 1, together 20 tokens.
+  SharedPlace place({0.1, 0.2}, 2);
+  place.add({3, 6}, 10);
+  place.add({4, 7}, 30);
+  CHECK(place.times().forward == doctest::Approx(2 + 2));
+  CHECK(place.times().backward == doctest::Approx(4 + 4));
+  // Shared with an empty lane the work of one takes half as long.
+  SharedPlace half({0.1, 0.2}, 2);
+  half.add({4, 7}, 30);
+  CHECK(half.times().total() == doctest::Approx(1 + 1 + 1.5 + 3));
+}
+
 TEST_CASE("the clock is that of 1F1B for unequal micro-batches, and never below its bound") {
   SplitMix64 random(1);
   for (int trial = 0; trial < 300; ++trial) {

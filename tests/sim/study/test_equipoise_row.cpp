@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/random.h"
+#include "policies/packing/step_search.h"
 #include "sim/study/row/bound.h"
 #include "sim/study/row/row.h"
 #include "sim/study/run_study.h"
@@ -77,6 +78,36 @@ TEST_CASE("Equipoise is the fastest of the rows it starts from, and no row is be
   }
   CHECK(held > 20);
   CHECK(faster >= 6);
+}
+
+TEST_CASE("the policy's clock knows what steps with experts take") {
+  json file = small_study();
+  file["model"] = "mixtral-8x7b";
+  file["batch"] = {{"context_window", "32K"}, {"sequences_per_step", 32}, {"steps", 6}};
+  file["policies"] = json::array({"plain", {{"name", "lpt"}}, {{"name", "wlb"}, {"queues", 2}}});
+  file["baseline"] = "plain";
+  for (const int expert : {1, 2, 4, 8}) {
+    file["parallel"] = {{"tensor", 1},      {"pipeline", 4},       {"data", 8},
+                        {"expert", expert}, {"recompute", "full"}, {"zero", 1}};
+    const Study study = parse(file);
+    const StudyInputs inputs = load_inputs(study);
+    RunStudyOptions options;
+    options.keep_plans = true;
+    options.ignore_memory = true;
+    for (const PolicyResult& result : run_study(study, inputs, options).policies) {
+      CAPTURE(result.run.label);
+      CAPTURE(expert);
+      const StudyRow row(study, inputs, result.run);
+      const auto workload = workload_of(row);
+      LaneShapes shapes(row.run.pack.stages, row.run.pack.chunks);
+      StepPacker clock(row.run.pack, {}, *workload, shapes);
+      for (std::size_t s = 0; s < result.steps.size(); ++s) {
+        const double known = clock.seconds(result.plan.steps[s]) / to_seconds(result.steps[s].times.pipeline);
+        CHECK(known > 0.985);  // it has no hops between stages, and the head is every stage's
+        CHECK(known < 1);
+      }
+    }
+  }
 }
 
 TEST_CASE("Equipoise plans the same on any number of threads") {

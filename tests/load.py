@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+"""A day of use: load.py PROGRAM [--commands 2880] [--minutes 60] [--seed 1]
+
+Two users on one folder give commands as a day has half minutes, drawn from a seed: random studies, sweeps and searches into the
+same few output folders, plans, verdicts, pages. Some are killed, some find the disk full, little memory, or a clock that has
+jumped by years. Held for each:
+
+- it ends with 0, 1 (a verdict), 2 (one line that says why) or 130 (interrupted), and with a signal only where it was sent one;
+- the same command prints the same again, but for what is measured;
+- a search or sweep that was killed resumes to the bytes of one that was not;
+- a temporary folder is empty once the command has ended by itself, an output folder has no half-written file;
+- the first study of the day needs no more memory and time at its end.
+
+Prints what was done and what broke; 1: something did."""
+import argparse
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+FOLDERS = ("a", "b", "c")
+MEASURED = re.compile(r"pack.ms|measured|seconds of|queue_emptied")
+POLICIES = ("plain-4d", "fixed-4d", "wlb-llm", "ffd", "lpt", "karmarkar-karp", "hbp", "skrull", "gds", "chunkflow", "flexsp",
+            "hybrid-cp", "dynamic-cp", "padded", "sorted", "random", "sequence-slices", "balanced-fifo")
+REFERENCE = {
+    "trace": {"distribution": "wlb-128k", "seed": 3}, "model": "wlb-550m",
+    "parallel": {"tensor": 2, "context": 2, "pipeline": 2, "recompute": "none"},
+    "batch": {"context_window": "16K", "sequences_per_step": 64, "steps": 100},
+    "policies": ["plain-4d", {"name": "wlb", "queues": 2, "shard": "adaptive"}], "baseline": "plain-4d",
+}
+
+
+def random_study(draw):
+    window = draw.choice([4, 8, 16, 32])
+    parallel = {key: draw.choice([1, 1, 2, 4]) for key in ("tensor", "context", "pipeline", "data")}
+    parallel["zero"] = draw.choice([0, 1, 1, 2, 3])
+    parallel["recompute"] = draw.choice(["none", "full", "auto", "selective"])
+    parallel["context_comm"] = draw.choice(["all-gather", "ring", "ulysses", "group-cast"])
+    return {
+        "trace": {"distribution": draw.choice(["wlb-128k", "lmsys-chat-1m", "wikipedia", "chatqa2-long-sft"]), "seed": draw.randrange(9)},
+        "model": draw.choice(["wlb-550m", "qwen2.5-0.5b", "llama2-7b"]),
+        "cluster": {"profile": draw.choice(["h100-sxm", "h200-sxm", "a100-sxm"])}, "parallel": parallel,
+        "batch": {"context_window": f"{window}K", "sequences_per_step": draw.choice([2, 4, 8]) * parallel["data"],
+                  "steps": draw.choice([1, 2, 4, 8])},
+        "policies": draw.sample(POLICIES, draw.choice([1, 2, 3])),
+    }
+
+
+class Command:
+    """Words after the program's name, the output folder that is written, and whether it can be resumed."""
+
+    def __init__(self, *words, out=None, resumes=False):
+        self.words, self.out, self.resumes = [str(word) for word in words], out, resumes
+
+
+def study_command(draw, inputs, outputs):
+    options = draw.choice([[], ["--verify"], ["--fidelity", "op"], ["--fidelity", "op", "--contention"],
+                           ["--fidelity", "op", "--jitter", "0.05", "--jitter-seed", draw.randrange(9)]])
+    if draw.random() < 0.5:
+        return Command("study", inputs, *options, "--format", draw.choice(["table", "json", "csv"]))
+    return Command("study", inputs, *options, "--out", outputs, "--timeline-steps", draw.choice([0, 1]), out=outputs)
+
+
+def sweep_command(draw, inputs, outputs):
+    values = draw.choice(["parallel.context=1,2,4", "batch.context_window=8K,16K", "parallel.pipeline=1,2,4"])
+    return Command("study", inputs, "--sweep", values, "--out", outputs, "--quiet", "--timeline-steps", 0, out=outputs, resumes=True)
+
+
+def tune_command(draw, inputs, outputs):
+    return Command("tune", inputs, "--budget", draw.choice([10, 40]), "--out", outputs, "--quiet", out=outputs, resumes=True)
+
+
+def plan_command(draw, inputs, _):
+    policy = draw.choice(["plain", "wlb", "ffd", "lpt", "hbp", "skrull", "chunkflow", "flexsp"])
+    return draw.choice([
+        Command("pack", "wlb-128k", "--policy", policy, "--lanes", draw.choice([1, 4]), "--steps", 5, "--context-window", "32K"),
+        Command("shard", "--lengths", ",".join(str(draw.randrange(1, 9000)) for _ in range(5)), "--cp", draw.choice([2, 3, 8]),
+                "--policy", draw.choice(["per-sequence", "per-document", "adaptive", "heap-dispatch"])),
+        Command("schedule", "--schedule", draw.choice(["1f1b", "gpipe", "zb-h1", "dualpipe", "seq1f1b"]),
+                "--stages", draw.choice([2, 4, 7]), "--lengths", ",".join(str(draw.randrange(1, 9)) for _ in range(8))),
+        Command("trace", "info", draw.choice(["wikipedia", "debian-code", "no-such-trace"])),
+    ])
+
+
+def word_command(draw, inputs, outputs):
+    return draw.choice([
+        Command("list", draw.choice(["policies", "schedules", "models", "profiles", "frameworks", "traces", "schema"])),
+        Command("explain", draw.choice(["parallel.context", "speedup", "wlb", "nonsense"])),
+        Command("profiles", "show", draw.choice(["h100-sxm", "a100-sxm", "none"])),
+        Command("export", inputs, "--for", draw.choice(["megatron", "nemo", "torchtitan", "slurm"])),
+        Command("report", outputs), Command("verify", pathlib.Path(outputs) / "summary.json"),
+        Command("study", inputs, "--set", draw.choice(["parallel.context=0", "batch.steps=x", "nonsense=1", "model=none"])),
+    ])
+
+
+KINDS = ((study_command, 5), (sweep_command, 2), (tune_command, 1), (plan_command, 4), (word_command, 3))
+FAULTS = ("none",) * 12 + ("kill", "kill", "interrupt", "terminate", "full disk", "little memory", "clock")
+
+
+class Day:
+    def __init__(self, program, folder):
+        self.program, self.folder = program, folder
+        self.locks = {name: threading.Lock() for name in FOLDERS}
+        self.done, self.broken = collections.Counter(), []
+        self.lock = threading.Lock()
+        self.clock = shutil.which("faketime")
+
+    def breaks(self, command, law, text=""):
+        with self.lock:
+            self.broken.append(f"{law}: {' '.join(command.words)}: {text[-300:]}")
+            print(f"BROKEN {self.broken[-1]}", flush=True)
+
+    def start(self, command, temporary, fault="none", draw=None):
+        """A process of the command with the fault; a killer's thread where it is killed."""
+        def limits():
+            if fault == "full disk":  # a file ends at so many bytes, as on a disk that is full
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+            if fault == "little memory":
+                resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+
+        words = [self.program, *command.words]
+        if fault == "clock" and self.clock:
+            words = [self.clock, "-f", f"{draw.choice('+-')}{draw.randrange(1, 3000)}d", *words]
+        environment = dict(os.environ, NO_COLOR="1", TMPDIR=str(temporary))
+        return subprocess.Popen(words, cwd=self.folder, env=environment, preexec_fn=limits, text=True, errors="replace",
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, command, fault="none", draw=None):
+        """Exit status and what was printed; the laws of a single command are held."""
+        with tempfile.TemporaryDirectory() as temporary:
+            process = self.start(command, temporary, fault, draw)
+            sent = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "terminate": signal.SIGTERM}.get(fault)
+            try:
+                if sent:
+                    time.sleep(draw.expovariate(5))
+                    process.send_signal(sent)
+                out, error = process.communicate(timeout=300)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, error = process.communicate()
+                self.breaks(command, f"does not end ({fault})")
+            self.holds(command, fault, sent, process.returncode, out, error, os.listdir(temporary))
+            return process.returncode, out, error
+
+    def holds(self, command, fault, sent, status, out, error, left):
+        with self.lock:
+            self.done[f"{command.words[0]}, ended with {status}"] += 1
+        allowed = {0, 1, 2}
+        if sent == signal.SIGKILL:
+            allowed.add(-sent)
+        elif sent:
+            allowed |= {-sent, 130}
+        if status not in allowed:
+            self.breaks(command, f"ends with {status} ({fault})", error)
+        errors = [line for line in error.splitlines() if line.startswith("error: ")]
+        if status == 2 and len(errors) != 1:
+            self.breaks(command, f"{len(errors)} lines of errors ({fault})", error)
+        if left and status != -signal.SIGKILL:
+            self.breaks(command, f"leaves temporary files ({fault})", " ".join(left))
+
+    def use(self, draw):
+        """One command of a user: perhaps with a fault, and then what follows from it."""
+        make = draw.choices([kind for kind, _ in KINDS], [weight for _, weight in KINDS])[0]
+        inputs = pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / "study.json"
+        inputs.write_text(json.dumps(random_study(draw)))
+        name = draw.choice(FOLDERS)
+        out = os.path.join(self.folder, name)
+        command = make(draw, inputs, out + "-cases" if make in (sweep_command, tune_command) else out)
+        fault = draw.choice(FAULTS)
+        with self.lock:
+            self.done[f"fault: {fault}"] += 1
+        if command.out and command.resumes:
+            with self.locks[name]:
+                self.resumes(command, fault, draw)
+        else:
+            status, out, _ = self.run(command, fault, draw)
+            if fault == "none" and status == 0 and not command.out and command.words[0] not in ("verify", "report"):
+                again = self.run(command, "clock", draw)[1]
+                if unmeasured(out) != unmeasured(again):
+                    self.breaks(command, "prints something else again", difference(out, again))
+        shutil.rmtree(inputs.parent)
+
+    def resumes(self, command, fault, draw):
+        """Cut short and taken up, a search or sweep gives the bytes of one that was not."""
+        shutil.rmtree(command.out, ignore_errors=True)
+        status = self.run(command, fault, draw)[0]
+        taken_up = Command(*command.words, *(["--resume"] if os.path.isdir(command.out) and os.listdir(command.out) else []))
+        if status in (0, 2) and fault == "none":
+            return
+        status = self.run(taken_up)[0]
+        whole = Command(*[word.replace(command.out, command.out + "-whole") for word in command.words])
+        if self.run(whole)[0] != status:
+            self.breaks(command, f"another status where it was cut ({fault})")
+        one, other = files(command.out), files(command.out + "-whole")
+        if one != other:
+            names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+            self.breaks(command, f"other bytes where it was cut ({fault})", " ".join(names))
+        shutil.rmtree(command.out + "-whole", ignore_errors=True)
+
+
+    def ends(self):
+        """A study into each folder puts away what killed ones left there; every file is whole."""
+        path = pathlib.Path(self.folder) / "reference.json"
+        for name in FOLDERS:
+            command = Command("study", path, "--quiet", "--out", os.path.join(self.folder, name))
+            if self.run(command)[0] != 0:
+                self.breaks(command, "the last study of the day")
+        for file in pathlib.Path(self.folder).rglob("*"):
+            command = Command(file.relative_to(self.folder))
+            if ".partial." in file.name or ".tmp." in file.name:
+                self.breaks(command, "left behind")
+            if file.suffix == ".json" and not is_json(file.read_text()):
+                self.breaks(command, "half a file")
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+        return True
+    except ValueError:
+        return False
+
+
+def unmeasured(text):
+    if is_json(text):
+        return without_measured(json.loads(text))
+    return [re.sub(r"\s+\S+$", "", line) for line in text.splitlines() if not MEASURED.search(line)]
+
+
+def without_measured(node):
+    if isinstance(node, dict):
+        return {key: without_measured(value) for key, value in node.items() if not MEASURED.search(key) and key != "program"}
+    return [without_measured(value) for value in node] if isinstance(node, list) else node
+
+
+def difference(one, other):
+    return next((f"{a!r} and {b!r}" for a, b in zip(one.splitlines(), other.splitlines()) if a != b), "more lines")
+
+
+def files(folder):
+    """Hashes of what stands in a folder, but for pages, measured times and the folder's own name."""
+    hashes = {}
+    for path in sorted(pathlib.Path(folder).rglob("*")):
+        if path.is_file() and path.suffix != ".html":  # a page is made of summary.json, with what was measured in words
+            text = path.read_bytes().replace(b"-whole", b"")
+            hashes[path.relative_to(folder).as_posix()] = hashlib.sha256(re.sub(rb'"(pack_ms|measured)[^}]*', b"", text)).hexdigest()
+    return hashes
+
+
+def reference(day):
+    """Seconds and bytes that the reference study takes, the least of five."""
+    path = pathlib.Path(day.folder) / "reference.json"
+    path.write_text(json.dumps(REFERENCE))
+    found = []
+    for _ in range(5):
+        begin = time.monotonic()
+        process = day.start(Command("study", path, "--quiet"), day.folder)
+        process.stdout.read(), process.stderr.read()
+        _, _, usage = os.wait4(process.pid, 0)
+        found.append((time.monotonic() - begin, usage.ru_maxrss * 1024))
+    return min(seconds for seconds, _ in found), min(memory for _, memory in found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", type=lambda path: str(pathlib.Path(path).resolve()))
+    parser.add_argument("--commands", type=int, default=2880)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        day = Day(options.program, folder)
+        before, end = reference(day), time.monotonic() + 60 * options.minutes
+        left = iter(range(options.commands))  # `next` of it is atomic
+
+        def user():
+            for number in left:
+                if time.monotonic() > end:
+                    return
+                day.use(random.Random(f"{options.seed} {number}"))
+
+        users = [threading.Thread(target=user) for _ in range(2)]
+        for thread in users:
+            thread.start()
+        for thread in users:
+            thread.join()
+        after = reference(day)
+        day.ends()
+    for what, count in sorted(day.done.items()):
+        print(f"{count:6d}  {what}")
+    print(f"the same study, first and last: {before[0]:.2f} and {after[0]:.2f} s, {before[1] >> 20} and {after[1] >> 20} MiB")
+    if after[1] > 1.05 * before[1]:
+        day.broken.append("memory grew")
+        print("BROKEN memory grew")
+    print(f"{sum(count for what, count in day.done.items() if 'ended' in what)} commands, {len(day.broken)} broken")
+    return 1 if day.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
