@@ -188,6 +188,21 @@ class Alternatives {
     ++tried_;
   }
 
+  // wlb's queues as its own search finds them, within the bounds on delay and tokens a step.
+  std::vector<std::int64_t> searched_thresholds(const PackOptions& wlb) {
+    const auto seconds = [&](const Plan& plan) {
+      Alternative made{wlb, {}, kCannotRun};
+      if (is_allowed(plan, wlb)) price(plan, made);
+      return made.seconds;
+    };
+    try {
+      return search_wlb_thresholds(with(problem_, wlb), seconds, wlb.of<EquipoiseOptions>().max_delay)
+          .thresholds;
+    } catch (const UserError&) {  // wlb cannot run here
+      return {};
+    }
+  }
+
   // The start as it is.
   Alternative as_it_is(const PackOptions& options) {
     Alternative made{options, {}, kCannotRun};
@@ -249,10 +264,12 @@ PackOptions starting_from(PackOptions options, Start start, std::vector<std::int
   return options;
 }
 
-// wlb's queues of equal width, and one queue of the longest documents.
-std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options) {
+using Queues = std::vector<std::vector<std::int64_t>>;  // of wlb: the first length of each
+
+// wlb's queues of equal width, one queue of the longest documents, and those that its search finds.
+Queues outlier_thresholds(const PackOptions& options, Alternatives& alternatives) {
   const std::int64_t window = options.context_window;
-  std::vector<std::vector<std::int64_t>> all;
+  Queues all;
   for (std::int64_t n = 1; n <= 4; ++n) {
     std::vector<std::int64_t>& rising = all.emplace_back();
     for (std::int64_t i = 0; i < n; ++i)
@@ -260,6 +277,9 @@ std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& opt
   }
   for (const std::int64_t eighths : {5, 6, 7})
     all.push_back({std::max<std::int64_t>(1, window * eighths / 8)});
+  std::vector<std::int64_t> found = alternatives.searched_thresholds(starting_from(options, Start::wlb, {}));
+  if (!found.empty() && std::find(all.begin(), all.end(), found) == all.end())
+    all.push_back(std::move(found));
   return all;
 }
 
@@ -285,22 +305,23 @@ void offer(Alternative&& made, Alternative& best) {
     best = std::move(made);
 }
 
-Alternative best_as_it_is(const PackOptions& given, Alternatives& alternatives) {
+Alternative best_as_it_is(const PackOptions& given, const Queues& all, Alternatives& alternatives) {
   Alternative best;
   for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
     offer(alternatives.as_it_is(starting_from(given, s, {})), best);
-  for (const auto& queues : outlier_thresholds(given))
-    offer(alternatives.as_it_is(starting_from(given, Start::wlb, queues)), best);
+  for (const auto& queues : all) offer(alternatives.as_it_is(starting_from(given, Start::wlb, queues)), best);
   return best;
 }
 
 // First what a micro-batch is, with the documents as they arrive; then, for the two best numbers of them,
-// which documents wait; at last with all moves.
-Alternative best_packed_anew(const PackOptions& given, Alternatives& alternatives) {
+// which documents wait; then, as steps whose outliers wait bear more micro-batches, the other numbers; at last
+// with all moves.
+Alternative best_packed_anew(const PackOptions& given, const Queues& all, Alternatives& alternatives) {
   PackOptions few = starting_from(given, Start::lpt, {});
   few.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves / kFewMoves;
   std::vector<Alternative> shapes;
-  for (const std::int64_t count : counts_of(given, alternatives.tokens_of_batch())) {
+  const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
+  for (const std::int64_t count : counts) {
     few.micro_batches = count;
     shapes.push_back(alternatives.improved(few));
   }
@@ -310,17 +331,23 @@ Alternative best_packed_anew(const PackOptions& given, Alternatives& alternative
   Alternative best = shapes.front();
   for (const Alternative& shape : shapes) {
     offer(alternatives.improved(starting_from(shape.options, Start::wlb, {})), best);
-    for (const auto& queues : outlier_thresholds(given))
+    for (const auto& queues : all)
       offer(alternatives.improved(starting_from(shape.options, Start::wlb, queues)), best);
+  }
+  const PackOptions waiting = best.options;
+  for (const std::int64_t count : counts) {
+    PackOptions other = waiting;
+    other.micro_batches = count;
+    if (count != waiting.micro_batches) offer(alternatives.improved(other), best);
   }
   if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
     PackOptions spread = best.options;
     spread.of<EquipoiseOptions>().place = false;
     offer(alternatives.improved(spread), best);
   }
-  PackOptions all = best.options;
-  all.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
-  offer(alternatives.improved(all), best);
+  PackOptions with_all_moves = best.options;
+  with_all_moves.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
+  offer(alternatives.improved(with_all_moves), best);
   return best;
 }
 
@@ -371,8 +398,9 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
   PackOptions given = problem.options;
   given.max_tokens = max_tokens(given);  // whatever number of micro-batches is tried
   Alternatives alternatives(problem, prices);
-  Alternative start = best_as_it_is(given, alternatives);
-  Alternative best = best_packed_anew(given, alternatives);
+  const Queues queues = outlier_thresholds(given, alternatives);
+  Alternative start = best_as_it_is(given, queues, alternatives);
+  Alternative best = best_packed_anew(given, queues, alternatives);
   if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
   const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
   std::string note = "packs the steps of " + text_of(best) + " anew";
