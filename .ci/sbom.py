@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -40,7 +41,8 @@ def debian_package(name):
         "dpkg-query", "--show", "--showformat=${Version}\t${source:Package}\t${Architecture}\n", name).splitlines()[0].split("\t")
     copyright_file = pathlib.Path("/usr/share/doc", name, "copyright")
     found = re.findall(r"^License: *(\S.*)$", copyright_file.read_text(errors="replace"), re.M) if copyright_file.exists() else []
-    return package(f"deb-{name}", name, version, purl=f"pkg:deb/debian/{source}@{version}?arch={architecture}",
+    vendor = platform.freedesktop_os_release()["ID"]  # debian, ubuntu
+    return package(f"deb-{name}", name, version, purl=f"pkg:deb/{vendor}/{source}@{version}?arch={architecture}",
                    comment="Licences of its files, as Debian names them: " + (", ".join(sorted(set(found))) or "see its copyright file"))
 
 

@@ -172,7 +172,7 @@ class TimelinePanel {
   // The op that was walked to, if it is in the window.
   mark(speak) {
     this.marks.attr("class", (op) => (op.place === this.chosen ? "op chosen" : "op"));
-    const node = this.marks.nodes().find((_, i) => this.marks.data()[i].place === this.chosen);
+    const node = this.marks.filter((op) => op.place === this.chosen).node();
     if (!node || !speak) return;
     const box = node.getBoundingClientRect();
     showTip(opLines(this.ops[this.chosen], this.drawnLane, this.row.label), box.left, box.bottom);
