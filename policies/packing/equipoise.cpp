@@ -26,6 +26,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -41,6 +42,7 @@ namespace {
 
 constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // the share of the moves with which alternatives are compared
+constexpr std::size_t kMostStarts = 8;  // starts that are packed anew
 
 PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
@@ -264,12 +266,10 @@ PackOptions starting_from(PackOptions options, Start start, std::vector<std::int
   return options;
 }
 
-using Queues = std::vector<std::vector<std::int64_t>>;  // of wlb: the first length of each
-
-// wlb's queues of equal width, one queue of the longest documents, and those that its search finds.
-Queues outlier_thresholds(const PackOptions& options, Alternatives& alternatives) {
+// wlb's queues of equal width, and one queue of the longest documents.
+std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options) {
   const std::int64_t window = options.context_window;
-  Queues all;
+  std::vector<std::vector<std::int64_t>> all;
   for (std::int64_t n = 1; n <= 4; ++n) {
     std::vector<std::int64_t>& rising = all.emplace_back();
     for (std::int64_t i = 0; i < n; ++i)
@@ -277,9 +277,6 @@ Queues outlier_thresholds(const PackOptions& options, Alternatives& alternatives
   }
   for (const std::int64_t eighths : {5, 6, 7})
     all.push_back({std::max<std::int64_t>(1, window * eighths / 8)});
-  std::vector<std::int64_t> found = alternatives.searched_thresholds(starting_from(options, Start::wlb, {}));
-  if (!found.empty() && std::find(all.begin(), all.end(), found) == all.end())
-    all.push_back(std::move(found));
   return all;
 }
 
@@ -299,48 +296,57 @@ std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of
   return counts;
 }
 
-// Keeps the faster of the two; the first one offered, however slow.
-void offer(Alternative&& made, Alternative& best) {
-  if (made.seconds < best.seconds || best.options.of<EquipoiseOptions>().start == Start::best)
-    best = std::move(made);
-}
-
-Alternative best_as_it_is(const PackOptions& given, const Queues& all, Alternatives& alternatives) {
-  Alternative best;
-  for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
-    offer(alternatives.as_it_is(starting_from(given, s, {})), best);
-  for (const auto& queues : all) offer(alternatives.as_it_is(starting_from(given, Start::wlb, queues)), best);
-  return best;
-}
-
-// First what a micro-batch is, with the documents as they arrive; then, for the two best numbers of them,
-// which documents wait; then, as steps whose outliers wait bear more micro-batches, the other numbers; at last
-// with all moves.
-Alternative best_packed_anew(const PackOptions& given, const Queues& all, Alternatives& alternatives) {
-  PackOptions few = starting_from(given, Start::lpt, {});
-  few.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves / kFewMoves;
-  std::vector<Alternative> shapes;
-  const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
-  for (const std::int64_t count : counts) {
-    few.micro_batches = count;
-    shapes.push_back(alternatives.improved(few));
-  }
-  std::stable_sort(shapes.begin(), shapes.end(),
+void sort_by_speed(std::vector<Alternative>& made) {
+  std::stable_sort(made.begin(), made.end(),
                    [](const Alternative& a, const Alternative& b) { return a.seconds < b.seconds; });
-  shapes.resize(std::min<std::size_t>(2, shapes.size()));
-  Alternative best = shapes.front();
-  for (const Alternative& shape : shapes) {
-    offer(alternatives.improved(starting_from(shape.options, Start::wlb, {})), best);
-    for (const auto& queues : all)
-      offer(alternatives.improved(starting_from(shape.options, Start::wlb, queues)), best);
-  }
-  const PackOptions waiting = best.options;
-  for (const std::int64_t count : counts) {
-    PackOptions other = waiting;
-    other.micro_batches = count;
-    if (count != waiting.micro_batches) offer(alternatives.improved(other), best);
-  }
-  if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
+}
+
+// The fastest first: the steps of others, those of wlb with each number of micro-batches, as steps whose
+// outliers wait bear more of them, and with the fastest number what wlb's own search finds.
+std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<const std::int64_t> counts,
+                                            Alternatives& alternatives) {
+  std::vector<Alternative> made;
+  for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
+    made.push_back(alternatives.as_it_is(starting_from(given, s, {})));
+  PackOptions counted = given;
+  for (const std::int64_t count : counts)
+    for (const auto& queues : outlier_thresholds(given)) {
+      counted.micro_batches = count;
+      made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, queues)));
+    }
+  sort_by_speed(made);
+  counted.micro_batches = made.front().options.micro_batches;
+  const std::vector<std::int64_t> found =
+      alternatives.searched_thresholds(starting_from(counted, Start::wlb, {}));
+  made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, found)));
+  sort_by_speed(made);
+  return made;
+}
+
+// Keeps the faster of the two.
+void offer(Alternative&& made, Alternative& best) {
+  if (made.seconds < best.seconds) best = std::move(made);
+}
+
+// The documents as they arrive, in each number of micro-batches, and the fastest starts; of the best of them
+// the other numbers; at last with all moves.
+Alternative best_packed_anew(const PackOptions& given, std::span<const std::int64_t> counts,
+                             std::span<const Alternative> starts, Alternatives& alternatives) {
+  Alternative best;
+  const auto offer_with_few_moves = [&](PackOptions options, std::int64_t micro_batches) {
+    options.micro_batches = micro_batches;
+    options.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves / kFewMoves;
+    Alternative made = alternatives.improved(options);
+    if (best.options.of<EquipoiseOptions>().start == Start::best) best.options = options;  // however slow
+    offer(std::move(made), best);
+  };
+  for (const std::int64_t count : counts) offer_with_few_moves(starting_from(given, Start::lpt, {}), count);
+  for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
+    offer_with_few_moves(start.options, start.options.micro_batches);
+  const PackOptions fastest = best.options;
+  for (const std::int64_t count : counts)
+    if (count != fastest.micro_batches) offer_with_few_moves(fastest, count);
+  if (fastest.of<EquipoiseOptions>().place && given.context > 1) {
     PackOptions spread = best.options;
     spread.of<EquipoiseOptions>().place = false;
     offer(alternatives.improved(spread), best);
@@ -398,9 +404,10 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
   PackOptions given = problem.options;
   given.max_tokens = max_tokens(given);  // whatever number of micro-batches is tried
   Alternatives alternatives(problem, prices);
-  const Queues queues = outlier_thresholds(given, alternatives);
-  Alternative start = best_as_it_is(given, queues, alternatives);
-  Alternative best = best_packed_anew(given, queues, alternatives);
+  const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
+  const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
+  Alternative start = starts.front();
+  Alternative best = best_packed_anew(given, counts, starts, alternatives);
   if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
   const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
   std::string note = "packs the steps of " + text_of(best) + " anew";

@@ -106,6 +106,30 @@ std::vector<std::vector<std::vector<double>>> loss_weights(const Step& step, Los
   return weights;
 }
 
+namespace {
+
+// A sharding rule may round a chunk up, and computes what is nobody's behind its tokens. Behind a chunk that
+// others follow there are their tokens: ranks leave the padding out.
+void leave_out_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
+  const Chunk& chunk = micro_batch.chunk;
+  if (chunk.count == 1 || chunk.index + 1 == chunk.count) return;
+  std::vector<Segment> kept;
+  for (int r = 0; r < sharding.ranks(); ++r) {
+    const std::vector<Segment> all(sharding.of_rank(r).begin(), sharding.of_rank(r).end());
+    sharding.rank_begin[at(r)] = static_cast<std::uint32_t>(kept.size());
+    for (Segment segment : all) {
+      const std::int64_t padded_end = segment.q_end;
+      segment.q_end = std::min(segment.q_end, micro_batch.slices[at(segment.slice)].end);
+      sharding.rank_tokens[at(r)] -= padded_end - std::max(segment.q_begin, segment.q_end);
+      if (segment.q_end > segment.q_begin) kept.push_back(segment);
+    }
+  }
+  sharding.rank_begin.back() = static_cast<std::uint32_t>(kept.size());
+  sharding.segments = std::move(kept);
+}
+
+}  // namespace
+
 void check_layout_runs(const ModelShape& model, const Layout& layout) {
   check_runnable(model);
   if (layout.zero > 1)
@@ -143,6 +167,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
     for (const MicroBatch& micro_batch : lane.micro_batches) {
       coster.cost(micro_batch, lane.context, cost);
       of_lane.push_back(cost.sharding);
+      leave_out_inner_padding(micro_batch, of_lane.back());
     }
   }
   out.weights = loss_weights(step, normalizer);

@@ -16,6 +16,7 @@ using nlohmann::json;
 
 constexpr std::int64_t kWindow = 128;
 constexpr std::int64_t kChunk = 48;  // divides no window, and no document but by chance
+constexpr std::int64_t kOddChunk = 42;  // is padded by 2 x CP
 constexpr int kSteps = 2;
 constexpr int kHeads = 4;  // of tiny_study's model
 constexpr int kMostRanks = 16;
@@ -71,7 +72,9 @@ json policy_entry(const MatrixCase& c) {
     entry["bucket_size"] = 2 * kWindow / c.context;
   if (by_degree) entry["tokens_per_rank"] = 64;
   if (c.policy == "chunkflow")
-    entry.update({{"chunk_size", kChunk}, {"keep", c.keep}, {"strict_keep", c.strict_keep}});
+    entry.update({{"chunk_size", c.seed % 4 == 0 ? kOddChunk : kChunk},
+                  {"keep", c.keep},
+                  {"strict_keep", c.strict_keep}});
   if (c.recompute == "by-stage") entry.update({{"recompute", "auto"}, {"recompute_by_stage", true}});
   if (c.policy == "sequence-slices")
     entry.update({{"slices", c.slices}, {"slice_by", c.seed % 3 == 0 ? "tokens" : "work"}});
