@@ -5,10 +5,11 @@
 // faster, a document that stays whole on one CP rank costs no exchange, and an outlier harms only where the
 // pipeline waits for it. This policy starts from what others do and improves that time itself:
 //
-// 1. Starts: the steps of plain, fixed-greedy, lpt, karmarkar-karp, of wlb with several queues and, where the
-//    job's schedule runs them, of chunkflow with several chunk sizes and K. A start says which documents a
-//    step holds. It is left out where its mean token delay is above max_delay, where a micro-batch is above
-//    L_max, or where its steps hold over 2 % fewer tokens than the batches (kEqualBatch).
+// 1. Starts: the steps of plain, fixed-greedy, lpt, karmarkar-karp, of wlb with several queues, those that
+//    its own search finds among them, in several numbers of micro-batches, and, where the job's schedule runs
+//    them, of chunkflow with several chunk sizes and K. A start says which documents a step holds. It is left
+//    out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where its steps
+//    hold over 2 % fewer tokens than the batches (kEqualBatch).
 // 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Steps in
 //    which a document is cut into dependent chunks stay as they are.
 // 3. Numbers of micro-batches (unless given), places on single CP ranks or none, and starts are tried with
@@ -20,8 +21,8 @@
 // Anytime by a count of moves and not by a clock: plans are equal on every machine. No document is
 // cut that its start leaves whole, none waits longer than its start lets it wait.
 //
-// Cost: that of the starts and O(n log n + moves x (P m V + C)) a step; the search of 3 is some thirty plans
-// with few moves, and their prices.
+// Cost: that of the starts and O(n log n + moves x (P m V + C)) a step; the search of 3 is some forty starts
+// as they are, some twenty plans with few moves, and their prices.
 #include <algorithm>
 #include <cmath>
 #include <limits>
