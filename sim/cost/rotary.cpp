@@ -12,13 +12,11 @@ namespace {
 
 // Kernels of Q or of K in Megatron-core 0.12's unfused RoPE of packed documents (_apply_rotary_pos_emb_thd of
 // rope_utils.py), forward and backward, the latter by PyTorch's derivatives.
-// A document's forward: cosine, its product with a scale and its cast, the same of the sine; half of each head
-// negated, the halves put together, two products, their sum, and a concatenation with what is not rotated.
-// Backward: two products, the negation, the halves put together, both gradients added; zeros for what is not
-// rotated, added to them.
+// A document's: cosine, its product with a scale and its cast, the same of the sine; half of each head negated,
+// the halves put together, two products, their sum, a concatenation with what is not rotated. Backward: two
+// products, the negation, the halves put together, both added; zeros for what is not rotated, added to them.
 constexpr std::int64_t kOfDocument[] = {12, 7};
-// Once: lengths from ends in two kernels, their copy to the host, and all documents put together; backward:
-// the gradients of all put together.
+// Once: lengths from ends in two kernels, their copy to the host, all documents put together; backward: that.
 constexpr std::int64_t kOnce[] = {4, 1};
 
 }  // namespace
@@ -61,7 +59,8 @@ void LayerCosts::held(const MicroBatch& micro_batch, const Sharding& sharding,
     for (std::size_t half = 0; half < slices.size(); ++half) {
       auto& of_half = slices[half];
       std::sort(of_half.begin(), of_half.end());  // a document's two chunks lie apart
-      held[half].documents = std::unique(of_half.begin(), of_half.end()) - of_half.begin();
+      held[half].documents =
+          std::max<std::int64_t>(1, std::unique(of_half.begin(), of_half.end()) - of_half.begin());
     }
   }
 }
