@@ -10,8 +10,6 @@
 namespace equipoise {
 namespace {
 
-constexpr double kFp32Bytes = 4;
-
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
 double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,
                        std::int64_t window) {
@@ -248,21 +246,6 @@ void LayerCosts::push_latent_expansion(std::int64_t n, OpList& ops, RangeUse& us
   push_column(OpName::qkv_gemm, n, heads * (a.nope_dim + a.v_dim), a.kv_lora, ops, use);
 }
 
-Op LayerCosts::rotary(std::int64_t n, ElementwisePass pass, RangeUse& use) const {
-  const int t = layout_.tensor;
-  const double heads = as_double(model_.heads / t + std::max(1, model_.kv_heads / t));
-  const double of_head = as_double(n) * model_.head_dim;
-  double bytes = 2 * of_head * heads * element_bytes_;
-  if (!framework_.fused_rope && pass == ElementwisePass::forward) {
-    // Read and written: half of it negated, the halves put together (2), two products (4), their sum (3), two
-    // concatenations (4). Cosine and sine of the angles, in fp32 and then cast, for queries and for keys.
-    bytes = of_head * (14 * heads * element_bytes_ + 2 * 2 * (3 * kFp32Bytes + element_bytes_));
-  } else if (!framework_.fused_rope) {
-    bytes = of_head * 12 * heads * element_bytes_;
-  }
-  return moves(OpName::rope, Elementwise::rope, bytes, use, pass);
-}
-
 Op LayerCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const {
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const bool unfused = model_.gated_ffn && !framework_.fused_activation;
@@ -308,7 +291,7 @@ void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backwar
 }
 
 void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
-                             OpList& after, RangeUse& use) const {
+                             OpList& after, RangeUse& use, std::int64_t documents) const {
   before.clear();
   after.clear();
   if (n == 0) {
@@ -322,7 +305,7 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrival
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
   before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   push_projections(n, false, before, use);
-  before.push(rotary(n, ElementwisePass::forward, use));
+  before.push(rotary(n, documents, ElementwisePass::forward, use));
 
   const std::int64_t attended = std::int64_t{model_.heads} * model_.value_dim() / t;
   push_quantize(n, attended, after, use);
@@ -339,7 +322,7 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrival
 }
 
 void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
-                              OpList& after, RangeUse& use) const {
+                              OpList& after, RangeUse& use, std::int64_t documents) const {
   before.clear();
   after.clear();
   if (n == 0) {
@@ -384,11 +367,11 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   if (layout_.repeats(RecomputeModule::mla_up_proj)) {
     const std::size_t expansion = before.size();
     push_latent_expansion(n, before, use);
-    before.push(rotary(n, ElementwisePass::forward, use));
+    before.push(rotary(n, documents, ElementwisePass::forward, use));
     before.mark_again(expansion);
   }
 
-  after.push(rotary(n, ElementwisePass::backward, use));
+  after.push(rotary(n, documents, ElementwisePass::backward, use));
   repeat_norm(after);
   push_projections(n, true, after, use);
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, row_elements(3, 4) * row_bytes, use,

@@ -5,6 +5,7 @@
 // collectives included: TP ranks do the same and arrive together). Both engines are built from these lists.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include "policies/plan.h"
+#include "policies/sharding/disaggregation.h"
+#include "policies/sharding/sharding.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
 #include "sim/cost/experts.h"
@@ -32,6 +35,8 @@ ParallelSizes parallel_sizes(const Layout& layout);
 // other functions of this room take layouts that pass.
 void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);
 
+inline constexpr double kFp32Bytes = 4;
+
 // Heads of one attention call where so many TP ranks, and CP ranks of each, share them out.
 AttentionHeads attention_heads(const ModelShape& model, int tensor, int head_shares);
 
@@ -44,17 +49,27 @@ struct LeastCosts {
   double head_token = 0;  // forward and backward
 };
 
+// Tokens of a rank, and of how many documents, which counts where each has kernels of its own (rotary.cpp):
+// 1 elsewhere.
+struct Held {
+  std::int64_t tokens = 0, documents = 1;
+  friend bool operator==(const Held&, const Held&) = default;
+};
+using HeldByHalf = std::array<Held, kMostNanoBatches>;
+
 class LayerCosts {
  public:
   LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const RankGrid& grid,
              NetworkRates network, FrameworkOptions framework);
 
-  // The local ops of one layer on a rank that holds `tokens` tokens. A rank that holds none has the same ops
-  // where tokens arrive at its experts, and only those for them take time.
+  // The local ops of one layer on a rank that holds `tokens` tokens of `documents` documents. A rank that
+  // holds none has the same ops where tokens arrive at its experts, and only those for them take time.
   void forward_ops(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
-                   OpList& after, RangeUse& use) const;
+                   OpList& after, RangeUse& use, std::int64_t documents = 1) const;
   void backward_ops(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
-                    OpList& after, RangeUse& use) const;
+                    OpList& after, RangeUse& use, std::int64_t documents = 1) const;
+  // What ranks hold of a micro-batch, by nano-batch: all of it in the first where there is but one.
+  void held(const MicroBatch& micro_batch, const Sharding& sharding, std::vector<HeldByHalf>& out) const;
   // The same where as many arrive as the rank sends.
   void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
     forward_ops(kind, tokens, sent_to_experts(tokens), before, after, use);
@@ -154,7 +169,8 @@ class LayerCosts {
   // `groups` products of m x n x k in one launch. `output_bytes`: moved of an element of the result.
   [[nodiscard]] Op grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
                                 std::int64_t n, std::int64_t k, RangeUse& use, double output_bytes = 2) const;
-  [[nodiscard]] Op rotary(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
+  [[nodiscard]] Op rotary(std::int64_t tokens, std::int64_t documents, ElementwisePass pass,
+                          RangeUse& use) const;
   // Of an FFN whose product has `f` columns on this rank, an expert's too.
   [[nodiscard]] Op activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;

@@ -31,10 +31,11 @@ LocalWork& operator+=(LocalWork& sum, const LocalWork& more) {
   sum.backward_after += more.backward_after;
   sum.recomputed += more.recomputed;
   sum.weight += more.weight;
-  sum.tokens += more.tokens;
+  sum.held.tokens += more.held.tokens;
   sum.before_launches += more.before_launches;
   sum.forward_launches += more.forward_launches;
   sum.backward_launches += more.backward_launches;
+  sum.behind_lengths = sum.behind_lengths + more.behind_lengths;
   sum.use += more.use;
   return sum;
 }
@@ -199,11 +200,8 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
                                     std::span<const ExpertArrivals> arriving, MicroBatchCost& out) {
   const LayerCounts& layers = costs_.layer_counts();
   out.begin(context, layers);
-  first_tokens_.clear();
-  if (costs_.layout().nano_batches_of(context) == 2) {
-    const NanoCut cut = nano_cut(micro_batch, context);
-    for (int r = 0; r < context; ++r) first_tokens_.push_back(cut.tokens_before(out.sharding.of_rank(r)));
-  }
+  halves_ = costs_.layout().nano_batches_of(context) == 2;
+  costs_.held(micro_batch, out.sharding, held_);
   out.arriving.assign(arriving.begin(), arriving.end());
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
     bool attended = false;  // the mask's attention, which its layers share
@@ -328,24 +326,26 @@ Issued until_routed(const HostOptions& host, std::span<const Op> ops) {
 
 }  // namespace
 
-const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens,
+const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
                                               const ExpertArrivals& of_rank) {
+  const std::int64_t tokens = held.tokens;
   const ExpertArrivals arriving = is_moe(kind) ? of_rank : ExpertArrivals{};
   const std::size_t slots = memo_[at(kind)].size();
   LocalWork& slot = memo_[at(kind)][is_moe(kind) ? memo_slot(tokens, arriving, slots)
                                                  : static_cast<std::size_t>(tokens) % slots];
-  if (slot.tokens == tokens && slot.arriving == arriving) return slot;
+  if (slot.held == held && slot.arriving == arriving) return slot;
   slot = LocalWork{};  // of no number of tokens until all of it is there: prices may throw
-  costs_.forward_ops(kind, tokens, arriving, before_, after_, slot.use);
+  costs_.forward_ops(kind, tokens, arriving, before_, after_, slot.use, held.documents);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
   slot.before_launches = launches_of(costs_.host(), before_.ops(), false);
+  slot.behind_lengths = behind_lengths(costs_.host(), before_.ops());
   slot.forward_launches = slot.before_launches + launches_of(costs_.host(), after_.ops(), false);
   if (is_moe(kind) && costs_.host().waits_for_routes)
     slot.until_routed = until_routed(costs_.host(), after_.ops());
   const auto total = [](std::span<const Op> ops) { return run_time(ops).total; };
   slot.forward_exchanges = split_at_exchanges(after_.ops(), total);
-  costs_.backward_ops(kind, tokens, arriving, before_, after_, slot.use);
+  costs_.backward_ops(kind, tokens, arriving, before_, after_, slot.use, held.documents);
   slot.backward_before = run_time(before_.ops());
   slot.backward_after = run_time(after_.ops());
   slot.backward_launches =
@@ -358,24 +358,24 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t token
   });
   slot.input_before = without_weight_gradients(before_.ops(), slot.weight);
   slot.input_after = without_weight_gradients(after_.ops(), slot.weight);
-  slot.tokens = tokens;
+  slot.held = held;
   slot.arriving = arriving;
   return slot;
 }
 
 LayerWork MicroBatchCoster::layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out) {
-  const std::int64_t tokens = out.sharding.rank_tokens[rank];
+  const HeldByHalf& held = held_[rank];
   LayerWork work;
-  if (first_tokens_.empty()) {
-    const LocalWork& all = local_work(kind, tokens, out.arriving[rank]);
+  if (!halves_) {
+    const LocalWork& all = local_work(kind, held[0], out.arriving[rank]);
     work.all = &all;
     work.forward = {all.forward_before.total, 0, 0, all.forward_after.total};
     work.backward = {all.backward_before.total, 0, 0, all.backward_after.total};
     work.input = {all.input_before, 0, 0, all.input_after};
     return work;
   }
-  both_ = local_work(kind, first_tokens_[rank], {});
-  const LocalWork& second = local_work(kind, tokens - first_tokens_[rank], {});
+  both_ = local_work(kind, held[0], {});
+  const LocalWork& second = local_work(kind, held[1], {});
   work.forward = {both_.forward_before.total, second.forward_before.total, both_.forward_after.total,
                   second.forward_after.total};
   work.backward = {second.backward_before.total, both_.backward_before.total, second.backward_after.total,
@@ -421,7 +421,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     for (std::size_t r = 0; r < c; ++r) {
       const PassWork& work = works_[r].*own;
       timeline.add_local(static_cast<int>(r), work.before);
-      if (first_tokens_.empty()) continue;
+      if (!halves_) continue;
       pass.under[r] = work.beside_first;
       pass.under[(exchanges.size() - 1) * c + r] = work.beside_last;
     }
@@ -446,7 +446,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   LayerTimeline& forward = out.forward[k];
   std::vector<ExchangeSplit> in_forward, in_backward, in_input;
   for (int r = 0; r < out.ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
+    const LocalWork& work = local_work(kind, held_[at(r)][0], out.arriving[at(r)]);
     in_forward.push_back(work.forward_exchanges);
     in_backward.push_back(work.backward_exchanges);
     in_input.push_back(work.input_exchanges);
@@ -483,7 +483,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
         busy += exchanges[e].duration;
         exposed[kContext] += std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
       }
-      return work.tokens == 0 ? Issued{} : Issued{launches, busy};
+      return work.held.tokens == 0 ? Issued{} : Issued{launches, busy};
     };
     const Issued forward =
         finish(work.forward_before, work.forward_after, work.forward_launches + first_launches,
@@ -492,7 +492,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
         finish(work.backward_before, work.backward_after, work.backward_launches + last_launches,
                passes_.backward, exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
     const Picoseconds forward_stall = forward_stall_of(kind, work, forward, backward);
-    const Picoseconds backward_stall = costs_.host_stall(kind, backward, forward);
+    const Picoseconds backward_stall = costs_.host_stall(kind, backward, forward - work.behind_lengths);
     const int rank = static_cast<int>(r);
     out.forward[k].add_local(rank, of_layer.forward.after + forward_stall);
     out.backward[k].add_local(rank, of_layer.backward.after + backward_stall);
@@ -503,14 +503,21 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
 }
 
-// Where the host waits for what the router counts, what comes before and what comes after stall on their own.
+// Where the host waits, for documents' lengths or for what the router counts, what comes before and what comes
+// after stall on their own.
 Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& work, Issued forward,
                                                Issued backward) const {
-  if (work.until_routed.launches == 0) return costs_.host_stall(kind, forward, backward);
+  Picoseconds stall = 0;
+  Issued before = backward;
+  if (work.behind_lengths.launches > 0) {
+    stall = costs_.host_stall(kind, work.behind_lengths, {});
+    before = work.behind_lengths;
+    forward = forward - before;
+  }
+  if (work.until_routed.launches == 0) return stall + costs_.host_stall(kind, forward, before);
   const Issued behind{work.forward_launches - work.before_launches - work.until_routed.launches,
                       work.forward_after.total - work.until_routed.busy};
-  const Issued first{forward.launches - behind.launches, forward.busy - behind.busy};
-  return costs_.host_stall(kind, first, {}) + costs_.host_stall(kind, behind, {});
+  return stall + costs_.host_stall(kind, forward - behind, {}) + costs_.host_stall(kind, behind, {});
 }
 
 const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {

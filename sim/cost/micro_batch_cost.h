@@ -90,7 +90,7 @@ struct ExchangeSplit {
 
 // Local work of one layer on a rank that holds a number of tokens: everything but attention and CP.
 struct LocalWork {
-  std::int64_t tokens = -1;
+  Held held{-1};
   ExpertArrivals arriving;
   RunTime forward_before, forward_after, backward_before, backward_after;
   Picoseconds recomputed = 0;  // of the backward: named parts of the forward, run again
@@ -98,6 +98,7 @@ struct LocalWork {
   ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // of MoE layers
   std::int64_t before_launches = 0, forward_launches = 0,
                backward_launches = 0;  // the first: of forward_before
+  Issued behind_lengths;  // of forward_before
   Issued until_routed;  // of the forward behind its attention, where the host then waits for the counts
   RangeUse use;
 };
@@ -147,7 +148,7 @@ class MicroBatchCoster {
                     MicroBatchCost& out);
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
-  const LocalWork& local_work(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving);
+  const LocalWork& local_work(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
   // Of a rank; good until the next call.
   LayerWork layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out);
   const EndWork& end_work(std::int64_t tokens);
@@ -168,7 +169,8 @@ class MicroBatchCoster {
   std::vector<ExpertArrivals> own_;
   std::vector<LayerWork> works_;            // by rank, of the layer that is built
   LocalWork both_;                          // of two nano-batches
-  std::vector<std::int64_t> first_tokens_;  // by rank, of the first of them
+  std::vector<HeldByHalf> held_;            // by rank
+  bool halves_ = false;                     // of the micro-batch: two nano-batches
   // Direct-mapped by tokens and what arrives; of the kinds that the model has.
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;

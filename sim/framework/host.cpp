@@ -10,8 +10,15 @@ std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool 
   for (const Op& op : ops) {
     if (host.graphs == Graphs::attention && !op.ffn) continue;
     const auto& counts = backward && !op.again ? host.launches.backward : host.launches.forward;
-    sum += std::int64_t{op.launches} * counts[at(op.name)];
+    sum += op.kernels > 0 ? std::int64_t{op.kernels} : std::int64_t{op.launches} * counts[at(op.name)];
   }
+  return sum;
+}
+
+Issued behind_lengths(const HostOptions& host, std::span<const Op> ops) {
+  Issued sum;
+  for (const Op& op : ops)
+    if (op.kernels > 0 && host.graphs == Graphs::none) sum = sum + Issued{op.kernels, op.duration};
   return sum;
 }
 

@@ -50,19 +50,19 @@ void StepExpander::split_backward(LayerOps& ops) {
 }
 
 // `arriving`: only of layers with experts.
-std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind kind, std::int64_t tokens,
+std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind kind, const Held& held,
                                                                       const ExpertArrivals& arriving) {
   auto& memo = memo_[at(kind)];
   std::shared_ptr<const LayerOps>& slot =
-      memo[is_moe(kind) ? memo_slot(tokens, arriving, memo.size()) : at(tokens) % memo.size()];
-  if (slot && slot->tokens == tokens && slot->arriving == arriving) return slot;
+      memo[is_moe(kind) ? memo_slot(held.tokens, arriving, memo.size()) : at(held.tokens) % memo.size()];
+  if (slot && slot->held == held && slot->arriving == arriving) return slot;
   const auto made = std::make_shared<LayerOps>();
-  made->tokens = tokens;
+  made->held = held;
   made->arriving = arriving;
-  costs_.forward_ops(kind, tokens, arriving, before_, after_, use_);
+  costs_.forward_ops(kind, held.tokens, arriving, before_, after_, use_, held.documents);
   made->forward_before = copy_of(before_);
   made->forward_after = copy_of(after_);
-  costs_.backward_ops(kind, tokens, arriving, before_, after_, use_);
+  costs_.backward_ops(kind, held.tokens, arriving, before_, after_, use_, held.documents);
   made->backward_before = copy_of(before_);
   made->backward_after = copy_of(after_);
   split_backward(*made);
@@ -295,21 +295,22 @@ std::shared_ptr<const StepExpander::LayerOps> StepExpander::only_exchanges() con
   return made;
 }
 
-// `held`: tokens by rank.
-void StepExpander::find_rank_ops(LayerKind kind, const MicroBatchCost& cost,
-                                 std::span<const std::int64_t> held,
+// `half`: of the two nano-batches, if there are two.
+void StepExpander::find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::size_t half,
                                  std::vector<std::shared_ptr<const LayerOps>>& out) {
   out.clear();
   bool idle = is_moe(kind) && costs_.layout().expert > 1;
-  for (std::size_t r = 0; r < held.size(); ++r) idle = idle && held[r] == 0 && cost.arriving[r].tokens == 0;
+  for (std::size_t r = 0; r < held_.size(); ++r)
+    idle = idle && held_[r][half].tokens == 0 && cost.arriving[r].tokens == 0;
   if (idle) {
-    out.assign(held.size(), only_exchanges());
+    out.assign(held_.size(), only_exchanges());
     return;
   }
-  for (std::size_t r = 0; r < held.size(); ++r) {
+  for (std::size_t r = 0; r < held_.size(); ++r) {
+    const Held& held = held_[r][half];
     const ExpertArrivals arriving = is_moe(kind) ? cost.arriving[r] : ExpertArrivals{};
-    const bool as_before = r > 0 && out.back()->tokens == held[r] && out.back()->arriving == arriving;
-    out.push_back(as_before ? out.back() : layer_ops(kind, held[r], arriving));
+    const bool as_before = r > 0 && out.back()->held == held && out.back()->arriving == arriving;
+    out.push_back(as_before ? out.back() : layer_ops(kind, held, arriving));
   }
 }
 
@@ -317,18 +318,8 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
                                     OpLane& out, std::size_t begin) {
   const auto k = at(kind);
   const bool halves = costs_.layout().nano_batches_of(cost.ranks) == 2;
-  if (halves) {
-    const NanoCut cut = nano_cut(micro_batch, cost.ranks);
-    for (auto& tokens : nano_tokens_) tokens.clear();
-    for (int r = 0; r < cost.ranks; ++r) {
-      nano_tokens_[0].push_back(cut.tokens_before(cost.sharding.of_rank(r)));
-      nano_tokens_[1].push_back(cost.sharding.rank_tokens[at(r)] - nano_tokens_[0].back());
-    }
-    for (std::size_t n = 0; n < rank_ops_.size(); ++n)
-      find_rank_ops(kind, cost, nano_tokens_[n], rank_ops_[n]);
-  } else {
-    find_rank_ops(kind, cost, cost.sharding.rank_tokens, rank_ops_[0]);
-  }
+  costs_.held(micro_batch, cost.sharding, held_);
+  for (std::size_t half = 0; half < (halves ? 2 : 1); ++half) find_rank_ops(kind, cost, half, rank_ops_[half]);
   const std::vector<Picoseconds>& backward_attention = cost.attention_backward[mask_of(kind)];
   const std::int64_t window = costs_.window_of(kind);
   exchanges_.forward.clear();

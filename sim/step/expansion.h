@@ -104,7 +104,7 @@ class StepExpander {
 
   // One layer's ops on a rank that holds a number of tokens.
   struct LayerOps {
-    std::int64_t tokens = -1;
+    Held held{-1};
     ExpertArrivals arriving;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
     std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
@@ -116,11 +116,11 @@ class StepExpander {
     std::array<std::vector<Op>, 4> lists;
   };
   // Shared, since the next one may take its place.
-  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, std::int64_t tokens,
+  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, const Held& held,
                                             const ExpertArrivals& arriving);
   std::shared_ptr<const EndOps> end_ops(std::int64_t tokens);
   [[nodiscard]] std::shared_ptr<const LayerOps> only_exchanges() const;
-  void find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::span<const std::int64_t> held,
+  void find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::size_t half,
                      std::vector<std::shared_ptr<const LayerOps>>& out);
   void expand_lockstep_groups(const Step& step, OpProgram& program);
   void add_costed(const CostedLane& lane, OpProgram& program);
@@ -172,7 +172,7 @@ class StepExpander {
   std::vector<std::shared_ptr<const EndOps>> end_memo_;
   // Of the micro-batch that is expanded, by rank.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kMostNanoBatches> rank_ops_;
-  std::array<std::vector<std::int64_t>, kMostNanoBatches> nano_tokens_;
+  std::vector<HeldByHalf> held_;
   std::vector<std::shared_ptr<const EndOps>> rank_ends_;
   std::vector<const std::vector<Op>*> before_lists_, after_lists_;
   std::size_t blocks_ = 0;                  // of the lane

@@ -65,6 +65,7 @@ struct Op {
   std::uint8_t over = 0;       // exchanges of experts: how many of the next ops run while it lasts, pairs
                                // among them; what follows waits for it and them
   std::uint32_t launches = 1;  // products or small kernels in it: the host issues each
+  std::uint32_t kernels = 0;   // where they are counted one by one: instead of a framework's count of launches
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;      // moved or sent by this rank
@@ -98,7 +99,7 @@ class OpList {
     for (std::size_t i = 0; i < size_; ++i) {
       Op& op = ops_.at(i);
       if (op.arrived) continue;
-      op.launches = 0;
+      op.launches = op.kernels = 0;
       op.duration = 0;
       op.flops = op.bytes = 0;
     }

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 import subprocess
 import sys
 import unittest
@@ -16,10 +17,9 @@ sys.path.insert(0, str(ROOT / "sim/python"))
 
 from measured.distca import padded, read_distca  # noqa: E402
 from measured.plot import svg  # noqa: E402
-from measured.predict import predict  # noqa: E402
 from measured.recorder import StepRecorder  # noqa: E402
 from measured.report import Predicted, away_gains, choices, gains, layouts, summary, text, within_runs  # noqa: E402
-from measured.runs import Run, RunsError, Step, plan_of, read_runs  # noqa: E402
+from measured.runs import Run, RunsError, Step, plan_of, predict, read_runs  # noqa: E402
 
 MODEL = {"name": "tiny", "layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 4096}
 # Seven documents in step 0 and three in step 1: a batch of a study has equally many.
@@ -181,6 +181,18 @@ class Tables(Case):
         ]
         self.assertEqual(away_gains(results), [("g", 1, 1.5, 1.5)])
         self.assertEqual(away_gains(results[:2]), [])
+
+    @unittest.skipUnless(os.environ.get("EQUIPOISE_PUBLIC_DATA"), "EQUIPOISE_PUBLIC_DATA names no folder with the published steps")
+    def test_the_page_has_the_figures_of_the_published_steps(self):
+        """Whatever moves one of them fails here: `./run.sh measured --distca FOLDER` says what the page then has to say."""
+        steps = Path(os.environ["EQUIPOISE_PUBLIC_DATA"]) / "unequal_steps"
+        command = [sys.executable, "-m", "measured", "--distca", steps, "--program", PROGRAM, "--predictions", self.folder / "p.json"]
+        done = subprocess.run(command, cwd=ROOT / "sim/python", capture_output=True, text=True, check=True)
+        page = (ROOT / "sim/python/measured/README.md").read_text().splitlines()
+        figures = [line for line in done.stdout.splitlines() if line.endswith(tuple(f"{i} |" for i in range(10)))]
+        figures = [line for line in figures if "disaggregated, CP" not in line]
+        self.assertGreater(len(figures), 50)
+        self.assertEqual([line for line in figures if line not in page], [])
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from .distca import read_distca
 from .plot import svg
-from .predict import predict, version_of
 from .report import Predicted, text
-from .runs import RunsError, read_runs
+from .runs import RunsError, predict, read_runs, version_of
 
 ROOT = Path(__file__).resolve().parents[3]
 

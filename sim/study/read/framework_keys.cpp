@@ -42,9 +42,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "A gated FFN's activation is one kernel, and gate, up and their product are kept; false: silu(gate) "
         "is a kernel of "
         "its own, kept too, as in eager PyTorch; the preset's by default"),
-    flag<&FrameworkOptions::fused_rope>("fused_rope",
-                                        "RoPE is one kernel; true by default, false for PyTorch's own ones "
-                                        "(Megatron-LM without apply_rope_fusion)"),
+    flag<&FrameworkOptions::fused_rope>(
+        "fused_rope",
+        "RoPE is one kernel; true by default, false for PyTorch's own ones for each document of a rank, whose "
+        "lengths the host reads first (Megatron-LM without apply_rope_fusion)"),
     choice<&FrameworkOptions::loss>(
         "loss", kLossNames,
         "What follows the logits, the preset's by default; fused: a cross-entropy of two reads and a write; "

@@ -403,11 +403,11 @@ TEST_CASE("RoPE and the gated activation as PyTorch's own kernels move more of e
   eager.fused_rope = eager.fused_activation = false;
   const Models fused(builtin_model("llama3.1-8b"), tensor_parallel(8));
   const Models unfused(builtin_model("llama3.1-8b"), tensor_parallel(8), eager);
-  // 4 + 1 heads of 128, read and written once; or 14 times, and cosine and sine twice, of 3 fp32 and a bf16
+  // 4 + 1 heads of 128, read and written once; or 14 times, and cosine and sine twice, of 5 fp32 and a bf16
   // each.
   const Lists once = forward(fused.costs, 1000), often = forward(unfused.costs, 1000);
   CHECK(bytes_of(once.before, OpName::rope) == 1000 * 128 * 5 * 2 * 2.0);
-  CHECK(bytes_of(often.before, OpName::rope) == 1000 * 128 * (5 * 14 * 2 + 2 * 2 * (3 * 4 + 2.0)));
+  CHECK(bytes_of(often.before, OpName::rope) == 1000 * 128 * (5 * 14 * 2 + 2 * 2 * (5 * 4 + 2.0)));
   // 1,792 of 14,336 columns: gate, up and product; or gate, silu(gate), and those two with up and product.
   CHECK(bytes_of(once.after, OpName::activation) == 1000 * 1792 * 3 * 2.0);
   CHECK(bytes_of(often.after, OpName::activation) == 1000 * 1792 * 5 * 2.0);
@@ -419,7 +419,40 @@ TEST_CASE("RoPE and the gated activation as PyTorch's own kernels move more of e
       eager_sparse(builtin_model("deepseek-v2"), tensor_parallel(1), eager);
   CHECK(3 * bytes_of(forward(eager_sparse.costs, 1024, LayerKind::moe).after, OpName::activation) ==
         5 * bytes_of(forward(sparse.costs, 1024, LayerKind::moe).after, OpName::activation));
-  CHECK(bytes_of(slow.after, OpName::rope) == 3 * bytes_of(back.after, OpName::rope) * 2);
+  CHECK(bytes_of(slow.after, OpName::rope) == 8 * bytes_of(back.after, OpName::rope));
+}
+
+TEST_CASE("RoPE that is not fused has kernels for each document, each of a kernel's least time") {
+  FrameworkOptions eager;
+  eager.fused_rope = false;
+  const Models models(builtin_model("llama3.1-8b"), tensor_parallel(8), eager);
+  const auto rope = [&](std::int64_t documents, bool back) {
+    OpList before, after;
+    RangeUse use;
+    if (back)
+      models.costs.backward_ops(LayerKind::dense, 1000, {}, before, after, use, documents);
+    else
+      models.costs.forward_ops(LayerKind::dense, 1000, {}, before, after, use, documents);
+    for (const Op& op : (back ? after : before).ops())
+      if (op.name == OpName::rope) return op;
+    return Op{};
+  };
+  // Of Q and of K, forward: 4 kernels once and 12 a document; backward: 1 and 7.
+  CHECK(rope(1, false).kernels == 2 * (4 + 12));
+  CHECK(rope(5, false).kernels == 2 * (4 + 5 * 12));
+  CHECK(rope(5, true).kernels == 2 * (1 + 5 * 7));
+  RangeUse unused;
+  const double least = models.costs.elementwise().seconds(Elementwise::rope, 1, unused);
+  CHECK(to_seconds(rope(5, false).duration - rope(1, false).duration) == doctest::Approx(96 * least).epsilon(1e-6));
+  CHECK(to_seconds(rope(5, true).duration - rope(1, true).duration) == doctest::Approx(56 * least).epsilon(1e-6));
+  // The host issues each behind lengths that it has read; from a graph it could not.
+  HostOptions host;
+  host.launches.forward[at(OpName::rope)] = 4;
+  const Op fives[] = {rope(5, false)};
+  CHECK(launches_of(host, fives, false) == 128);
+  CHECK(behind_lengths(host, fives).launches == 128);
+  host.graphs = Graphs::layer;
+  CHECK(behind_lengths(host, fives).launches == 0);
 }
 
 TEST_CASE("K and V of a token: replicated when there are fewer KV heads than TP ranks") {

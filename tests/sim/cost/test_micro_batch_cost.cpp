@@ -230,3 +230,36 @@ TEST_CASE(
       "heads of a TP rank",
       UserError);
 }
+
+TEST_CASE("Documents of a rank count, whole or cut; their RoPE waits for a host that has read lengths") {
+  FrameworkOptions eager;
+  eager.fused_rope = false;
+  const MicroBatch three = documents({4096, 2048, 2048});
+  for (const int context : {1, 2}) {
+    const Models models(builtin_model("llama3.1-8b"), context_parallel(context), eager);
+    for (const char* shard : {"per-document", "per-sequence"}) {
+      CAPTURE(shard);
+      std::vector<HeldByHalf> held;
+      models.costs.held(three, cost_of(models, three, shard).sharding, held);
+      // Rank 0 of 2 has the first and the last quarter of the sequence, rank 1 what lies between.
+      const bool cut = context > 1 && shard == std::string("per-sequence");
+      for (const HeldByHalf& of_rank : held) {
+        CHECK(of_rank[0] == Held{8192 / context, cut ? 2 : 3});
+        CHECK(of_rank[1].tokens == 0);
+      }
+    }
+  }
+  // A host that takes twice as long for each as the GPU: a forward takes longer by its time for RoPE
+  // less that of the GPU, whatever else the GPU has to do.
+  const Models ready(builtin_model("llama3.1-8b"), context_parallel(1), eager);
+  RangeUse use;
+  OpList before, after;
+  ready.costs.forward_ops(LayerKind::dense, 8192, {}, before, after, use, 3);
+  const Issued rope = behind_lengths(ready.costs.host(), before.ops());
+  CHECK(rope.launches == 2 * (4 + 3 * 12));
+  const Picoseconds launch = rope.busy / rope.launches * 2;  // too short for all else to wait
+  eager.host.seconds_per_launch = to_seconds(launch);
+  const Models slow(builtin_model("llama3.1-8b"), context_parallel(1), eager);
+  const auto forward = [&](const Models& models) { return once(cost_of(models, three, "per-document").forward[0]); };
+  CHECK(forward(slow) - forward(ready) == rope.launches * launch - rope.busy);
+}
