@@ -30,6 +30,7 @@ import argparse
 import datetime
 import itertools
 import json
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -352,6 +353,11 @@ def errors_table(errors, rows, shapes):
     return [dict(zip(("kind", "size", "gpu", "precision"), family)) | summary(members) for family, members in sorted(families.items())]
 
 
+def preset_text(preset):
+    """A preset's file: launches of both passes, and other pairs of numbers, on one line."""
+    return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(preset, indent=1)) + "\n"
+
+
 def keep_errors(name, errors):
     """Puts families' errors into a preset instead of those of the same kind, GPU and precision."""
     path = PRESETS / f"{name}.json"
@@ -367,7 +373,7 @@ def keep_errors(name, errors):
         if members:
             seen.update(rows=count, mean_abs_error=mean("mean_abs_error"), mean_error=mean("mean_error"),
                         worst=max((e["worst"] for e in members), key=abs))
-    path.write_text(json.dumps(preset, indent=1) + "\n")
+    path.write_text(preset_text(preset))
 
 
 def write_preset(name, kernels, host=None):
@@ -383,7 +389,7 @@ def write_preset(name, kernels, host=None):
         kernels["experts"] = before["experts"]
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
     preset["kernels"] = kernels
-    path.write_text(json.dumps(preset, indent=1) + "\n")
+    path.write_text(preset_text(preset))
 
 
 def main():

@@ -30,9 +30,11 @@ SETTINGS = (
      {"dispatcher": "deepep", "overlap": "1f1b", "act_recompute": "mla_up_proj, mlp", "tp_overlap": "0"},
      "Megatron-Bridge, scripts/performance/configs/deepseek/deepseek_v3_llm_pretrain.py: H100 with enable_deepep, "
      "set_moe_a2a_1f1b_overrides and these modules"),
-    ("ultrascale", {"cp": "1", "act_recompute": "none", "stage_layers": ""},
-     "huggingface/nanotron, scripts/scaling_benchmarks.py and its configuration: no context parallelism, layers not "
-     "recomputed (recompute_layer is false by default); models/base.py: stages as nanotron_stages() has them"),
+    ("ultrascale", {"cp": "1", "act_recompute": "none", "stage_layers": "", "nic_GBps": "28.4"},
+     "huggingface/nanotron@67c5ebb6 (branch nouamane/bench2), examples/config_tiny_llama_bench.yaml and "
+     "scaling_benchmarks.py: no context parallelism, layers not recomputed; models/base.py: stages as nanotron_stages() "
+     "has them; Ultra-Scale Playbook, 'Interconnect bandwidth' (pp_comm_bandwidth): an all-reduce of 1 GiB over two of "
+     "the cluster's nodes reaches 361.7 GB/s at the median of its jobs, which a NIC of 28.4 GB/s gives here"),
 )
 
 

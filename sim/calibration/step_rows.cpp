@@ -308,6 +308,8 @@ json RowReader::study(const json& recompute) const {
                   {"steps", 1}}},
                 {"precision", precision.starts_with("fp8") ? "fp8" : "bf16"},
                 {"policies", {"plain"}}};
+  if (const std::optional<double> rate = rows_.number(row_, "nic_GBps"))
+    study["cluster"]["network"]["nic_GBps"] = *rate;
   const json& model = study["model"];
   // More virtual stages than layers: the first embeds and the last makes the logits, each as a layer.
   const bool stated = word("count_embedding_and_head", {"", "0", "1"}) == "1";
@@ -392,8 +394,7 @@ void RowReader::add_expert_framework(json& framework) const {
   if (dispatcher != std::end(kDispatchers)) {
     framework["expert_dispatcher"] = dispatcher->priced_as;
     if (dispatcher->takes_sms) framework["exchange_sm_margin"] = true;
-    if (const std::int64_t nodes = number_after(said, "at most "))
-      framework["expert_nodes"] = nodes;
+    if (const std::int64_t nodes = number_after(said, "at most ")) framework["expert_nodes"] = nodes;
   } else {
     (void)word("dispatcher", {"", "alltoall", "deepep", "hybridep"});
   }

@@ -106,6 +106,18 @@ Op expert_exchange(const ExpertGroup& group, double tokens, double load, Exchang
 
 // ---- The ops of a layer ----
 
+Op LayerCosts::grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups,
+                            std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
+                            double output_bytes) const {
+  Op op{name, Stream::compute};
+  op.duration =
+      to_picoseconds(model.seconds(m, n, k, use, role, groups, output_bytes) * framework_.gemm_slowdown);
+  op.flops = 2.0 * as_double(groups) * as_double(m) * as_double(n) * as_double(k);
+  op.bytes = element_bytes_ * as_double(groups) *
+             (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
+  return op;
+}
+
 // One product of every expert that this rank holds. Weight gradients are added to those of the micro-batches
 // before: with few rows an expert, reading and writing them is what they wait for. (A dense layer's are, too,
 // but under its many rows; what is left of that is in the fitted slowdowns.)

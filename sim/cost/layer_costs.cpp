@@ -76,18 +76,13 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
   const GemmRole role = name == OpName::input_gradient    ? GemmRole::input_gradient
                         : name == OpName::weight_gradient ? GemmRole::weight_gradient
                                                           : GemmRole::forward;
-  return grouped_gemm(name == OpName::logits_gemm ? logits_gemm_ : gemm_, name, role, 1, m, n, k, use);
-}
-
-Op LayerCosts::grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups,
-                            std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
-                            double output_bytes) const {
-  Op op{name, Stream::compute};
-  op.duration =
-      to_picoseconds(model.seconds(m, n, k, use, role, groups, output_bytes) * framework_.gemm_slowdown);
-  op.flops = 2.0 * as_double(groups) * as_double(m) * as_double(n) * as_double(k);
-  op.bytes = element_bytes_ * as_double(groups) *
-             (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
+  Op op = grouped_gemm(name == OpName::logits_gemm ? logits_gemm_ : gemm_, name, role, 1, m, n, k, use);
+  if (role == GemmRole::weight_gradient && framework_.gradient_add_bytes > 0) {
+    const Op sum =
+        moves(name, Elementwise::copy, framework_.gradient_add_bytes * as_double(m) * as_double(n), use);
+    op.duration += sum.duration;
+    op.bytes += sum.bytes;
+  }
   return op;
 }
 

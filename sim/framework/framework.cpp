@@ -54,6 +54,12 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
                        "gradient_bytes",
                        "optimizer_bytes",
                        "gradient_copy_bytes",
+                       "scatter_gradients",
+                       "gradient_bucket_MB",
+                       "records_streams",
+                       "gradient_add_bytes",
+                       "step_end_bytes",
+                       "allocator_slack",
                        "fused_activation",
                        "logit_bytes",
                        "loss",
@@ -91,7 +97,14 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   const auto bytes = [&](const char* key, double most, double& value) {
     if (node.contains(key)) value = number_within(node, key, 0, most, where);
   };
+  if (node.contains("records_streams")) o.records_streams = flag_field(node, "records_streams", where);
+  if (node.contains("scatter_gradients")) o.scatter_gradients = flag_field(node, "scatter_gradients", where);
+  if (node.contains("allocator_slack"))
+    o.allocator_slack = number_within(node, "allocator_slack", 0, 1, where);
   bytes("gradient_copy_bytes", 4, o.gradient_copy_bytes);
+  bytes("gradient_bucket_MB", 1e5, o.gradient_bucket_MB);
+  bytes("gradient_add_bytes", 32, o.gradient_add_bytes);
+  bytes("step_end_bytes", 64, o.step_end_bytes);
   bytes("fp8_input_bytes", 4, o.fp8_input_bytes);
   bytes("fp8_attention_bytes", 4, o.fp8_attention_bytes);
   bytes("fp8_activation_bytes", 4, o.fp8_activation_bytes);

@@ -61,15 +61,22 @@ inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;
 // no framework is meant: kernels run at their benchmark speed.
 struct FrameworkOptions {
   bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
+  bool records_streams = false;       // buffers of TP collectives live until the GPU has passed them
   bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
   bool reduce_gradients = true;       // over DP x CP; false: a benchmark that leaves its gradients local
+  bool scatter_gradients = true;      // ZeRO-1: each rank gets its shard of the sum, layer by layer under the
+                                      // backward; false: all of them get all of it, behind the last backward
   bool optimizer_step = true;         // false: a benchmark that leaves optimizer and parameter gather out
   bool keep_gathered_kv = false;      // all-gather CP: a backward finds what its forward gathered
   double gradient_bytes = 4;          // of a gradient element in the reduction
   double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
   double gradient_copy_bytes = 0;     // of a gradient element that stays beside gradient_bytes' accumulation
-  bool fused_activation = true;       // false: a gated FFN keeps silu(gate), too, beside gate, up and product
-  bool fused_rope = true;             // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
+  double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0: a layer's
+  double gradient_add_bytes = 0;  // moved of a weight where a kernel of its own adds up its gradients
+  double step_end_bytes = 0;      // moved of a rank's weight by clipping and zeroing, once a step
+  double allocator_slack = 0;     // of activations and logits: blocks of a caching allocator that fit none
+  bool fused_activation = true;   // false: a gated FFN keeps silu(gate), too, beside gate, up and product
+  bool fused_rope = true;         // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
   LossKind loss = LossKind::fused;
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
   std::string attention_kernel;  // one of the profile's; empty: its default

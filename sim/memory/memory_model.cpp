@@ -90,6 +90,8 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes + framework.gradient_copy_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
+      slack_(1 + framework.allocator_slack),
+      records_streams_(framework.records_streams),
       keeps_gathered_kv_(framework.keep_gathered_kv && (gathers_keys(layout.acting_form()) ||
                                                         layout.context_comm == ContextComm::disaggregated)),
       cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
@@ -203,6 +205,9 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (layers_[at(v)] - recomputed);
   if (micro_batch.chunk.count > 1) out.kv = as_double(copied) * kv_bytes_per_token_ * layers_[at(v)];
   if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / logit_bytes_);
+  if (records_streams_ && layout_.tensor > 1)  // of attention's output product and of the FFN's
+    out.buffers += as_double(tokens) * 2 * kBf16 * as_double(model_.hidden) * layers_[at(v)];
+  for (double* bytes : {&out.activations, &out.softmax, &out.logits, &out.buffers}) *bytes *= slack_;
   return out;
 }
 

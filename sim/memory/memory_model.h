@@ -133,6 +133,8 @@ class MemoryModel {
   double gradient_bytes_;
   double optimizer_bytes_;
   double logit_bytes_;
+  double slack_;  // what an allocator holds for a byte that a micro-batch keeps
+  bool records_streams_;
   bool keeps_gathered_kv_;
   double cached_weight_bytes_;  // of a linear layer's weight, beside bf16
   double kept_per_token_ = 0;

@@ -24,12 +24,13 @@ double host_update_seconds(const LayerCosts& costs, double parameters) {
                                update_bytes(costs) / (layout.host_memory_GBps * 1e9));
 }
 
-// The two run beside each other.
-Picoseconds update_time(const LayerCosts& costs, double parameters, RangeUse& use) {
+// The two run beside each other, behind what moves `before` bytes.
+Picoseconds update_time(const LayerCosts& costs, double parameters, double before, RangeUse& use) {
   const double on_host = costs.layout().optimizer_offload * parameters;
   const double on_gpu =
       costs.elementwise().seconds(Elementwise::optimizer, (parameters - on_host) * update_bytes(costs), use);
-  return to_picoseconds(std::max(on_gpu, host_update_seconds(costs, on_host)));
+  const double first = before > 0 ? costs.elementwise().seconds(Elementwise::optimizer, before, use) : 0;
+  return to_picoseconds(first + std::max(on_gpu, host_update_seconds(costs, on_host)));
 }
 
 }  // namespace
@@ -62,6 +63,11 @@ GradientSync::GradientSync(const LayerCosts& costs)
     const double shards = layout.zero >= 1 ? replicas_ : 1;
     const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
     double updated = held[s].dense / shards + held[s].experts / expert_shards;
+    if (reduces_at_end() && has_replicas()) {
+      const Op all = reduce(held[s]);
+      stages_[s].reduce = all.duration;
+      stages_[s].reduce_bytes = 2 * all.bytes;  // an all-reduce moves everything twice
+    }
     const int stage = static_cast<int>(s);
     const bool gathers = layout.zero >= 1 && layout.zero < 3 && costs.framework().optimizer_step &&
                          !costs.framework().overlap_param_gather;
@@ -74,7 +80,9 @@ GradientSync::GradientSync(const LayerCosts& costs)
             between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
       if (layout.zero >= 1) updated /= layout.copies();
     }
-    if (costs.framework().optimizer_step) stages_[s].optimizer = update_time(costs, updated, use_);
+    if (costs.framework().optimizer_step)
+      stages_[s].optimizer = update_time(
+          costs, updated, costs.framework().step_end_bytes * (held[s].dense + held[s].experts), use_);
     if (gathers) {
       const Op gathered = gather(held[s]);
       stages_[s].gather_bytes = gathered.bytes;
@@ -97,10 +105,16 @@ void GradientSync::make_ends() {
     StageEnd& end = ends_.emplace_back();
     for (std::size_t local = 0; local < stage.buckets.size(); ++local) {
       if (!fills_buckets(static_cast<int>(local) * layout.pipeline)) continue;
-      for (const Picoseconds t : stage.buckets[local]) end.buckets.push_back(has_replicas() ? t : 0);
+      const bool overlaps = has_replicas() && !reduces_at_end();
+      for (const Picoseconds t : stage.buckets[local]) end.buckets.push_back(overlaps ? t : 0);
       // An all-reduce moves everything twice: reduced, then gathered.
       for (const double b : stage.bucket_bytes[local])
-        end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
+        end.bucket_bytes.push_back(reduces_at_end() ? 0 : layout.zero == 0 ? 2 * b : b);
+    }
+    if (stage.reduce > 0) {
+      end.steps.push_back({OpName::dp_reduce, Stream::dp});
+      end.steps.back().bytes = stage.reduce_bytes;
+      end.durations.push_back(stage.reduce);
     }
     if (stage.copies > 0) {
       end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks: no flow over all replicas
@@ -138,9 +152,10 @@ Picoseconds GradientSync::between_copies(Collective kind, double bytes, int stag
 
 Op GradientSync::reduce(const Held& held) {
   if (!costs_.framework().reduce_gradients) return {OpName::dp_reduce, Stream::dp};
-  return collective(OpName::dp_reduce,
-                    costs_.layout().zero == 0 ? Collective::all_reduce : Collective::reduce_scatter, held,
-                    costs_.framework().gradient_bytes);
+  return collective(
+      OpName::dp_reduce,
+      costs_.layout().zero == 0 || reduces_at_end() ? Collective::all_reduce : Collective::reduce_scatter,
+      held, costs_.framework().gradient_bytes);
 }
 
 Op GradientSync::gather(const Held& held) {
@@ -150,9 +165,17 @@ Op GradientSync::gather(const Held& held) {
 
 Op GradientSync::collective(OpName name, Collective kind, const Held& held, double bytes_each) {
   Op op{name, Stream::dp};
+  // Gradients go in buckets of a size; a layer below it shares one with its neighbours.
+  const double bucket =
+      name == OpName::dp_reduce && !reduces_at_end()
+          ? costs_.framework().gradient_bucket_MB * 1024 * 1024 / costs_.profile().device().element_bytes
+          : 0;
   const auto add = [&](double elements, GroupShape group) {
+    const double at_once = bucket > 0 ? bucket : elements;
     op.bytes += elements * bytes_each;
-    op.duration += to_picoseconds(costs_.collectives().seconds(kind, elements * bytes_each, group, use_));
+    if (elements > 0)
+      op.duration += to_picoseconds(elements / at_once *
+                                    costs_.collectives().seconds(kind, at_once * bytes_each, group, use_));
   };
   add(held.dense, costs_.grid().data_context_shape());
   if (held.experts > 0) add(held.experts, costs_.grid().expert_data_shape());

@@ -18,6 +18,9 @@
 // layer's under the layers before it, the rest before the stage's next op. The last backward of a step has no
 // next op: with ZeRO-2 its reductions hold up only the optimizer, like ZeRO-1's.
 //
+// With FrameworkOptions::scatter_gradients off, ZeRO-1 reduces nothing under the backward: its buckets take
+// no time, and the steps at the end begin with an all-reduce of all that a rank holds.
+//
 // In a bidirectional pipeline each layer has a copy on the opposite rank, which half of the micro-batches
 // went through. Both are reduced over their own stage's replicas as any other; then the two ranks add up what
 // each of them holds of the sums (ZeRO-1: a shard, of which each keeps half; ZeRO-0: all), and update that.
@@ -200,7 +203,9 @@ class GradientSync {
   struct StageCosts {
     std::vector<std::vector<Picoseconds>> buckets;  // by local virtual stage, in backward order
     std::vector<std::vector<double>> bucket_bytes;  // of their reductions
-    Picoseconds copies = 0;                         // what both copies of its layers have to tell each other
+    Picoseconds reduce = 0;                         // of all of them at the end
+    double reduce_bytes = 0;
+    Picoseconds copies = 0;  // what both copies of its layers have to tell each other
     Picoseconds optimizer = 0;
     Picoseconds gather = 0;
     double gather_bytes = 0;
@@ -221,6 +226,9 @@ class GradientSync {
     double experts = 0;
   };
   [[nodiscard]] static Held held_by_rank(const PartParameters& size, const Layout& layout);
+  [[nodiscard]] bool reduces_at_end() const {
+    return !costs_.framework().scatter_gradients && costs_.layout().zero == 1;
+  }
   void price_parts(const PartSizes& sizes);
   void make_ends();
   // The same between the two ranks that hold copies; `stage`: of either.

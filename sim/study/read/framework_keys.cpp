@@ -11,12 +11,25 @@ constexpr Key<Framework> kFrameworkKeys[] = {
                      "A preset's name, or a path that ends in .json; megatron by default"),
     flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM")
         .acting("with parallel.tensor above 1", acts::has_tensor),
+    flag<&FrameworkOptions::records_streams>(
+        "records_streams",
+        "Whole outputs that a layer's TP collectives reduce live until the GPU has passed them (PyTorch's "
+        "record_stream), which the host runs ahead of by a forward: they count as held by an op; the "
+        "preset's by "
+        "default")
+        .acting("with parallel.tensor above 1", acts::has_tensor),
     flag<&FrameworkOptions::overlap_param_gather>("overlap_param_gather",
                                                   "ZeRO-1 and 2 gather parameters under the next forward")
         .acting("with zero 1 or 2", acts::gathers_parameters),
     flag<&FrameworkOptions::reduce_gradients>(
         "reduce_gradients",
         "Gradients are reduced over DP and CP; true by default, false for benchmarks that leave them local"),
+    flag<&FrameworkOptions::scatter_gradients>(
+        "scatter_gradients",
+        "ZeRO-1 reduces each rank's shard of the gradients, layer by layer under the backward; false: all of "
+        "them "
+        "at once behind the last backward, for every rank; the preset's by default")
+        .acting("with zero 1", [](const Study& study) { return study.layout.zero == 1; }),
     flag<&FrameworkOptions::optimizer_step>(
         "optimizer_step",
         "The step ends with the optimizer and the gather of what it updated; true by default, false for "
@@ -37,6 +50,23 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "Held of a gradient element beside gradient_bytes: 2 where bf16 gradients stay beside an fp32 "
         "accumulation; the "
         "preset's by default"),
+    number<&FrameworkOptions::gradient_bucket_MB>("gradient_bucket_MB", 0, 1e5,
+                                                  "MiB of weights whose gradients are reduced at once under "
+                                                  "the backward (PyTorch DDP's bucket_cap_mb); 0: a "
+                                                  "layer's; the preset's by default"),
+    number<&FrameworkOptions::gradient_add_bytes>(
+        "gradient_add_bytes", 0, 32,
+        "Moved of a weight for each micro-batch where a kernel of its own adds its gradient to the sum: 10 "
+        "for "
+        "bf16 added to fp32, 0 where the product does it; the preset's by default"),
+    number<&FrameworkOptions::step_end_bytes>("step_end_bytes", 0, 64,
+                                              "Moved of each weight of a rank once a step, beside the "
+                                              "optimizer: norm (4), clipping (8) and zeroing (4) "
+                                              "of fp32 gradients; the preset's by default"),
+    number<&FrameworkOptions::allocator_slack>("allocator_slack", 0, 1,
+                                               "Memory that a caching allocator holds beside activations and "
+                                               "logits, a fraction of them; the preset's by "
+                                               "default"),
     flag<&FrameworkOptions::fused_activation>(
         "fused_activation",
         "A gated FFN's activation is one kernel, and gate, up and their product are kept; false: silu(gate) "
@@ -121,7 +151,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         .acting("with a model that has experts", acts::has_experts),
     flag<&FrameworkOptions::permute_fusion>(
         "permute_fusion",
-        "One kernel sorts tokens by expert and one brings them back (Megatron-LM's moe_permute_fusion); false: "
+        "One kernel sorts tokens by expert and one brings them back (Megatron-LM's moe_permute_fusion); "
+        "false: "
         "a kernel for each step of both, all copies read and written by each; the preset's by default")
         .acting("with a model that has experts", acts::has_experts),
     number<&FrameworkOptions::expert_capacity_factor>(

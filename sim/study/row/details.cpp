@@ -1,5 +1,3 @@
-#include "sim/study/row/pipeline.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -11,6 +9,7 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/plan_metrics.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/study/study_result.h"
 #include "sim/timeline/timeline.h"
 
@@ -261,7 +260,7 @@ std::vector<StepResult> write_steps(const StudyRow& row, const Plan& plan, const
     if (!has_ops || !options.chakra) continue;
     make_folder(directory / "chakra" / name, directory);
     write_chakra((directory / "chakra" / name).string(), runner.op()->program(), models.grid,
-                 models.layout.zero == 0);
+                 models.layout.zero == 0 || !models.costs.framework().scatter_gradients);
   }
   timeline.close();
   if (!has_ops) return recorded;

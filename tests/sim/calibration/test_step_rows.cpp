@@ -101,6 +101,8 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   CHECK(why("n_gpus", "512") == "n_gpus 512, expected tp x cp x pp x dp = 8");
   CHECK(why("stage_layers", "2;x") == "stage_layers 2;x, expected layers of each virtual stage, as 6;5;5;0");
   CHECK(with("stage_layers", "4").study.layout.stage_layers == std::vector<int>{4});
+  CHECK(with("nic_GBps", "28.4").study.cluster.network.nic_GBps == 28.4);
+  CHECK(with("nic_GBps", "").study.cluster.network.nic_GBps == 0);  // the profile's
   CHECK(with("act_recompute", "full").recompute == "full");
   CHECK(with("act_recompute", "selective (per op)").study.layout.recompute == Recompute::selective);
   CHECK(with("notes", "SHARD_GRAD_OP", "fsdp").study.layout.zero == 2);

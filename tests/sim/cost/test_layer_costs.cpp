@@ -455,6 +455,22 @@ TEST_CASE("RoPE that is not fused has kernels for each document, each of a kerne
   CHECK(behind_lengths(host, fives).launches == 0);
 }
 
+TEST_CASE("A kernel that adds a gradient to the sum moves ten bytes of each weight behind its product") {
+  FrameworkOptions adds;
+  adds.gradient_add_bytes = 10;
+  const Models fused(builtin_model("llama3.1-8b"), tensor_parallel(8));
+  const Models apart(builtin_model("llama3.1-8b"), tensor_parallel(8), adds);
+  const Lists one = backward(fused.costs, 1000), two = backward(apart.costs, 1000);
+  // QKV: 768 x 4,096, alone behind attention's backward.
+  constexpr double kMoved = 10.0 * 768 * 4096;
+  CHECK(bytes_of(two.after, OpName::weight_gradient) - bytes_of(one.after, OpName::weight_gradient) == kMoved);
+  RangeUse use;
+  const Picoseconds more = run_time(two.after.ops()).busy[at(Stream::compute)] -
+                           run_time(one.after.ops()).busy[at(Stream::compute)];
+  CHECK(to_seconds(more) == doctest::Approx(apart.costs.elementwise().seconds(Elementwise::copy, kMoved, use)));
+  CHECK(flops(two) == flops(one));
+}
+
 TEST_CASE("K and V of a token: replicated when there are fewer KV heads than TP ranks") {
   // 8 KV heads of 128, K and V, 2 bytes: 4096 bytes a token; TP 4 holds a quarter; TP 8 an eighth; TP 16 one
   // head all the same.

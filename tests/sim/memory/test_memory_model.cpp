@@ -127,6 +127,29 @@ TEST_CASE("FP8 as Transformer Engine keeps it, by hand: a byte of linear layers'
   CHECK(memory(small_model()).fixed(0).optimizer == 8 * kStage0 / 2);
 }
 
+TEST_CASE("What an allocator holds beside tensors: whole outputs of a forward's reductions, and its slack") {
+  Layout layout = layout_of(2, 2, 1);
+  layout.tensor = 2;
+  FrameworkOptions framework;
+  const auto parts = [&] {
+    return peak_of(Models(small_model(), layout, framework), "1f1b", {1, 1, 1, 1}, 1, 100).parts;
+  };
+  const MemoryParts tight = parts();
+  framework.records_streams = true;
+  // Two bf16 outputs of 64 a token in each of the stage's two layers, undivided.
+  const MemoryParts streams = parts();
+  CHECK(streams.buffers - tight.buffers == doctest::Approx(100 * 2 * 2 * 64 * 2));
+  CHECK(streams.activations == tight.activations);
+  framework.allocator_slack = 0.25;
+  const MemoryParts loose = parts();
+  CHECK(loose.activations == doctest::Approx(1.25 * tight.activations));
+  CHECK(loose.logits == doctest::Approx(1.25 * tight.logits));
+  CHECK(loose.buffers == doctest::Approx(1.25 * streams.buffers));
+  CHECK(loose.parameters == tight.parameters);
+  layout.tensor = 1;  // nothing is reduced
+  CHECK(parts().buffers == doctest::Approx(1.25 * 2 * 100 * kInput));
+}
+
 TEST_CASE("Tensor parallelism divides states, tied embeddings are held once") {
   Layout layout = layout_of(1, 1, 0);
   layout.tensor = 2;

@@ -158,3 +158,50 @@ TEST_CASE("ZeRO-3 keeps only the optimizer for the end of the step") {
   sync.begin_step();
   CHECK(sync.finish(kLong).step == kLong + sync.stages()[0].optimizer);
 }
+
+namespace {
+
+// Seconds of an all-reduce of so many fp32 gradients over the replicas.
+double all_reduce(const Models& models, double parameters) {
+  RangeUse use;
+  return models.costs.collectives().seconds(Collective::all_reduce, 4 * parameters,
+                                            models.grid.data_context_shape(), use);
+}
+
+}  // namespace
+
+TEST_CASE("Gradients that are not scattered are reduced whole, when the last backward has ended") {
+  FrameworkOptions framework;
+  framework.scatter_gradients = false;
+  framework.step_end_bytes = 16;
+  const Models models(model_of(4), replicated(1), framework), scattered(model_of(4), replicated(1));
+  GradientSync sync(models.costs);
+  const GradientSync::StageCosts& first = sync.stages()[0];
+  // Stage 0: two layers of 41,088 parameters and the embedding.
+  constexpr double kHeld = 2 * 41088 + 256 * 64;
+  CHECK(to_seconds(first.reduce) == doctest::Approx(all_reduce(models, kHeld)));
+  CHECK(sync.ends()[0].buckets == std::vector<Picoseconds>(3, 0));
+  // Both replicas clip and zero all of them, each updates half.
+  RangeUse use;
+  const double more = models.costs.elementwise().seconds(Elementwise::optimizer, 16 * kHeld, use);
+  CHECK(to_seconds(first.optimizer - GradientSync(scattered.costs).stages()[0].optimizer) ==
+        doctest::Approx(more));
+  sync.begin_step();
+  sync.add_lane({{7 * kLong, 8 * kLong, 9 * kLong}, {1 * kLong, 2 * kLong, 3 * kLong}});
+  CHECK(sync.finish(9 * kLong).step == 9 * kLong + first.reduce + first.optimizer + first.gather);
+  // Where states are not sharded the key means nothing.
+  const Models whole(model_of(4), replicated(0), framework);
+  CHECK(GradientSync(whole.costs).stages()[0].reduce == 0);
+}
+
+TEST_CASE("Buckets of a size: a layer of three of them takes three calls, one of a half its half") {
+  FrameworkOptions framework;
+  const auto layer = [&](double buckets) {
+    framework.gradient_bucket_MB = 2 * 41088 / buckets / (1024 * 1024);  // of bf16 weights
+    const Models models(model_of(4), replicated(0), framework);
+    CHECK(to_seconds(GradientSync(models.costs).stages()[0].buckets[0][0]) ==
+          doctest::Approx(buckets * all_reduce(models, 41088 / buckets)));
+  };
+  layer(3);
+  layer(0.5);
+}
