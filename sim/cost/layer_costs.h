@@ -166,11 +166,37 @@ class LayerCosts {
   [[nodiscard]] double row_elements(double own, double usual) const {
     return framework_.own_kernels ? own : usual;
   }
-  void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
+  // ---- Gradients and adapters (adapters.cpp) ----
+  // A linear layer of this rank with an adapter beside it: `experts` products of rows x out x in for `tokens`
+  // in all, cut over the `ranks` of `group` by its columns or its rows.
+  struct AdaptedLayer {
+    std::int64_t tokens = 0, rows = 0, out = 0, in = 0;
+    std::int64_t experts = 1;
+    bool column = true;
+    int ranks = 1;
+    GroupShape group{};
+    bool routed = false;  // an expert's output is summed up with its layer's
+    [[nodiscard]] bool gathers_output() const { return ranks > 1 && !column && !routed; }
+  };
+  [[nodiscard]] AdaptedLayer dense_adapter(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const;
+  [[nodiscard]] Op thin_product(OpName name, const AdaptedLayer& layer, std::int64_t m, std::int64_t n,
+                                std::int64_t k, RangeUse& use) const;
+  [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
+                                 RangeUse& use) const;
+  void push_adapter(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const;
+  // Behind the layer's own product, where it has one.
+  void push_adapter_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
+                       OpList& ops, RangeUse& use) const;
+  void push_adapter_gradients(const AdaptedLayer& layer, OpList& ops, RangeUse& use) const;
+  void push_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                       RangeUse& use) const;
-  void push_gradients(const Op& input, const Op& weight, std::int64_t m, std::int64_t n, std::int64_t k,
-                      bool column, OpList& ops, RangeUse& use) const;
-  void push_gathered(const Op& product, std::int64_t m, std::int64_t k, OpList& ops, RangeUse& use) const;
+  void push_gradients(WeightKind weights, const Op& input, const Op& weight, std::int64_t m, std::int64_t n,
+                      std::int64_t k, bool column, OpList& ops, RangeUse& use) const;
+  void push_replicated_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                                 RangeUse& use) const;
+  void push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                     RangeUse& use) const;
+  void push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
   void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                    RangeUse& use) const;
   void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
@@ -190,7 +216,8 @@ class LayerCosts {
                                    RangeUse& use) const;
   void push_permute(double rows_moved, OpList& ops, RangeUse& use) const;
   [[nodiscard]] Op routing() const;
-  void push_quantize(std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const;
+  // For products with these weights.
+  void push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const;
 
   ModelShape model_;
   LayerCounts layer_counts_{};

@@ -32,9 +32,22 @@ struct KeptBytes {
   }
 };
 
+// What adapters keep between their two products, on every TP rank.
+double adapter_bytes(const ModelShape& m, bool sparse) {
+  double products = 0;
+  for (int layer = 0; layer < m.layers && m.training.adapted != 0; ++layer) {
+    if (m.is_moe_layer(layer) != sparse) continue;
+    for (const LinearLayer& l : m.linear_layers(layer))
+      if (m.training.adapts(l.weights)) products += l.routed ? m.moe->active : as_double(l.count);
+    break;  // layers of a kind have equally many
+  }
+  return kBf16 * as_double(m.training.lora_dim) * products;
+}
+
 // Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
 // (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
-// Named parts that are recomputed leave their inputs only.
+// Named parts that are recomputed leave their inputs only. Only a trained linear layer needs its input, or an
+// adapter beside a frozen one, which has it whole on every TP rank where the layer is column-parallel.
 double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse, const KeptBytes& kept) {
   const int tensor = layout.tensor;
   const double t = tensor;
@@ -45,28 +58,39 @@ double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse, const 
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
   const double out_local = as_double(m.heads) * m.value_dim() / t;
   double norms = 2 * h / t * kBf16;  // inputs
+  const Training& training = m.training;
+  // Of an element of a norm's output: what the column-parallel layer behind it keeps, or its adapter.
+  const auto normed = [&](WeightKind weights, double bytes) {
+    return training.trains(weights) ? bytes : training.adapts(weights) ? kBf16 * t : 0;
+  };
   if (!layout.repeats(RecomputeModule::layernorm)) {
     // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
     const bool has_own_copy = sparse && kept.input != kBf16 && m.moe->shared_width() > 0;
-    norms += h / t * (kept.input + (sparse ? kBf16 : kept.input) + (has_own_copy ? kept.input : 0));
+    const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
+    const double routed = routes ? kBf16 : 0;
+    norms += h / t * (normed(WeightKind::qkv, kept.input) + (sparse ? routed : normed(WeightKind::fc1, kept.input)) +
+                  (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0));
   }
   const auto ffn_of = [&](double width, bool keeps_output) {
     return width / t *
            ((m.gated_ffn ? 2 * kept.activation + kept.activated : kept.activation) +
-            (keeps_output ? kept.input : 0));
+            (keeps_output && training.needs_input(WeightKind::fc2) ? kept.input : 0));
   };
   double ffn = 0;
   if (sparse && !layout.repeats(RecomputeModule::moe)) {
     // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
     ffn = kept.routed *
           (ffn_of(as_double(m.moe->expert_ffn * m.moe->active), !layout.repeats(RecomputeModule::moe_act)) +
-           kept.input * h * m.moe->active * layout.expert_tensor_size() / t);
+           (training.needs_input(WeightKind::fc1) ? kept.input : 0) * h * m.moe->active *
+               layout.expert_tensor_size() / t);
     if (!layout.repeats(RecomputeModule::shared_experts))
       ffn += ffn_of(as_double(m.moe->shared_width()), true);
   } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
     ffn = ffn_of(as_double(m.ffn), true);
   }
-  return norms + kBf16 * queries_and_keys + kept.attention * out_local + ffn + kFp32 * m.heads / t;
+  const double attention = training.needs_input(WeightKind::proj) ? kept.attention : kBf16;  // for its own backward
+  return norms + kBf16 * queries_and_keys + attention * out_local + ffn + kFp32 * m.heads / t +
+         adapter_bytes(m, sparse);
 }
 
 // The mean of a model's layers: stages have layers of each kind.
@@ -97,6 +121,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       layers_(layers_of_stages(model, layout)),
       parts_(backward_parts(model, layout)),
       part_sizes_(part_sizes(model, layout)),
+      trained_sizes_(trained_sizes(model, layout)),
       recomputed_(model, layout) {
   kv_bytes_per_token_ = kBf16 * as_double(model.kv_width_of_rank(layout.tensor));
   const KeptBytes kept(layout, framework);
@@ -107,27 +132,32 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
-  double dense = 0, experts = 0, ends = 0;  // ends: of dense, what is no linear layer in FP8
+  PartParameters all, trained, ends;  // ends: what is no linear layer in FP8
+  const auto add = [](PartParameters& sum, const PartParameters& part) {
+    sum.dense += part.dense;
+    sum.routed += part.routed;
+  };
   for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
     for (const ModelPart part : parts_[at(v)]) {
-      const PartParameters& size = part_sizes_[at(part)];
-      dense += as_double(size.dense);
-      if (part == ModelPart::embedding || part == ModelPart::head) ends += as_double(size.dense);
-      experts += as_double(size.routed);
+      add(all, part_sizes_[at(part)]);
+      add(trained, trained_sizes_[at(part)]);
+      if (!is_layer(part)) add(ends, part_sizes_[at(part)]);
     }
   // All that hold the same: two stages, where each block of layers has a copy.
   const double replicas = as_double(layout_.data) * layout_.context * layout_.copies();
   const double expert_replicas = as_double(layout_.expert_replicas()) * layout_.copies();
-  const auto on_rank = [&](double of_dense, bool sharded) {
-    return of_dense / layout_.tensor / (sharded ? replicas : 1) +
-           experts / layout_.expert_tensor_size() / layout_.expert / (sharded ? expert_replicas : 1);
+  const auto on_rank = [&](const PartParameters& of, bool sharded) {
+    return as_double(of.dense) / layout_.tensor / (sharded ? replicas : 1) +
+           as_double(of.routed) / layout_.expert_tensor_size() / layout_.expert /
+               (sharded ? expert_replicas : 1);
   };
-  const double held = on_rank(dense, false), shard = on_rank(dense, true);
+  const PartParameters linear{all.dense - ends.dense, all.routed};
   MemoryParts parts;
-  parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held) +
-                     cached_weight_bytes_ * on_rank(dense - ends, layout_.zero >= 3);
-  parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
-  parts.optimizer = (1 - layout_.optimizer_offload) * optimizer_bytes_ * (layout_.zero >= 1 ? shard : held);
+  parts.parameters =
+      kBf16 * on_rank(all, layout_.zero >= 3) + cached_weight_bytes_ * on_rank(linear, layout_.zero >= 3);
+  parts.gradients = gradient_bytes_ * on_rank(trained, layout_.zero >= 2);
+  parts.optimizer =
+      (1 - layout_.optimizer_offload) * optimizer_bytes_ * on_rank(trained, layout_.zero >= 1);
   if (layout_.zero >= 3) parts.buffers += kBf16 * most_gathered();
   parts.reserve = reserve_;
   return parts;

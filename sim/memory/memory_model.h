@@ -141,7 +141,7 @@ class MemoryModel {
   double kv_bytes_per_token_ = 0;
   std::vector<int> layers_;                    // by virtual stage
   std::vector<std::vector<ModelPart>> parts_;  // by virtual stage
-  PartSizes part_sizes_;
+  PartSizes part_sizes_, trained_sizes_;
   RecomputedLayers recomputed_;
 };
 

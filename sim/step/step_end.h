@@ -221,7 +221,7 @@ class GradientSync {
     double experts = 0;
   };
   [[nodiscard]] static Held held_by_rank(const PartParameters& size, const Layout& layout);
-  void price_parts(const PartSizes& sizes);
+  void price_parts(const PartSizes& sizes, const PartSizes& trained);
   void make_ends();
   // The same between the two ranks that hold copies; `stage`: of either.
   Picoseconds between_copies(Collective kind, double bytes, int stage);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +53,40 @@ struct MlaShape {
   int v_dim = 0;
 };
 
+// Weights that a step trains or leaves as they are. Linear layers have Megatron Core's names; all projections
+// of multi-head latent attention are linear_qkv, and the FFN's two are those of experts, too.
+enum class WeightKind : std::uint8_t { embedding, qkv, proj, fc1, fc2, router, norms, head };
+inline constexpr std::string_view kWeightNames[] = {"embedding",  "linear_qkv", "linear_proj", "linear_fc1",
+                                                    "linear_fc2", "router",     "norms",       "head"};
+using WeightSet = std::uint32_t;  // bit by bit
+constexpr WeightSet bit_of(WeightKind weights) {
+  return WeightSet{1} << static_cast<unsigned>(weights);
+}
+inline constexpr WeightSet kAllWeights = (WeightSet{1} << std::size(kWeightNames)) - 1;
+inline constexpr WeightSet kAdaptable =
+    bit_of(WeightKind::qkv) | bit_of(WeightKind::proj) | bit_of(WeightKind::fc1) | bit_of(WeightKind::fc2);
+
+// What of a model a step trains. LoRA (arXiv 2106.09685) leaves a linear layer y = W x as it is and trains two
+// thin ones beside it: y = W x + B (A x), A of dim x in, B of out x dim. An expert has a pair of its own.
+struct Training {
+  WeightSet frozen = 0;
+  WeightSet adapted = 0;  // frozen linear layers with adapters beside them
+  std::int64_t lora_dim = 0;
+
+  [[nodiscard]] bool trains(WeightKind weights) const { return (frozen & bit_of(weights)) == 0; }
+  [[nodiscard]] bool adapts(WeightKind weights) const { return (adapted & bit_of(weights)) != 0; }
+  // Whether a backward needs the layer's input.
+  [[nodiscard]] bool needs_input(WeightKind weights) const { return trains(weights) || adapts(weights); }
+};
+
+// Linear layers of a transformer layer that are alike.
+struct LinearLayer {
+  WeightKind weights{};
+  std::int64_t in = 0, out = 0;
+  std::int64_t count = 1;
+  bool routed = false;  // a routed expert's
+};
+
 struct ModelShape {
   std::string name;
   int layers = 0;
@@ -69,6 +104,9 @@ struct ModelShape {
   // Keys up to its own, itself included, that a query of a sliding layer sees; 0: no layer slides.
   std::int64_t sliding_window = 0;
   std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
+  // The window is a chunk (Llama 4): a document is cut every so many tokens, and a query sees its own chunk.
+  bool chunked = false;
+  Training training{};
 
   [[nodiscard]] bool is_moe_layer(int layer) const {
     if (!moe) return false;
@@ -99,13 +137,24 @@ struct ModelShape {
   // Those of a layer's routed experts, which expert parallelism deals out.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
+  [[nodiscard]] std::vector<LinearLayer> linear_layers(int layer) const;
+  // Those of a layer's adapters, and those of a layer that a step trains, adapters with them; of its routed
+  // experts, or of all else.
+  [[nodiscard]] std::int64_t adapter_parameters(int layer, bool routed) const;
+  [[nodiscard]] std::int64_t trained_parameters(int layer, bool routed) const;
+  [[nodiscard]] std::int64_t trained_parameters() const;  // of everything
   [[nodiscard]] std::int64_t parameters() const;
   // Parameters that a token's forward multiplies with (no embedding lookup; logits and active experts count).
   [[nodiscard]] std::int64_t active_matmul_parameters() const;
+  // Of those, the frozen ones; and those of adapters that a token's forward multiplies with.
+  struct FrozenAndAdapters {
+    std::int64_t frozen = 0, adapters = 0;
+  };
+  [[nodiscard]] FrozenAndAdapters active_frozen_parameters() const;
 
   // FLOPs of one optimizer step, forward and backward, without recompute or padding: 6 per active matmul
   // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair; in sliding layers
-  // only pairs inside the window count.
+  // only pairs inside the window count. A frozen parameter has no gradient of its own: 4 instead of 6.
   [[nodiscard]] double training_flops(double tokens, double causal_pairs, double window_pairs = 0) const;
 };
 

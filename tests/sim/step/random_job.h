@@ -54,6 +54,16 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   job.text += ", window " + std::to_string(job.model.sliding_window);
 }
 
+// Some freeze parts of their model, or train adapters beside it.
+inline void vary_training(std::uint64_t seed, Job& job) {
+  Training& training = job.model.training;
+  if (seed % 3 == 0) training.frozen = static_cast<WeightSet>(seed / 3) & kAllWeights;
+  if (seed % 6 != 0) return;
+  training.lora_dim = 16;
+  training.adapted = training.frozen & kAdaptable;
+  job.text += ", lora";
+}
+
 // What hides the exchanges of experts: each in turn.
 inline void vary_overlap(std::uint64_t seed, Job& job) {
   constexpr std::array kOverlaps = {ExpertOverlap::none, ExpertOverlap::shared_expert, ExpertOverlap::deepep,
@@ -132,6 +142,7 @@ inline Job random_job(std::uint64_t seed) {
              ", recompute " + std::string(name_of(job.layout.recompute));
   vary_layers(seed, job);
   vary_overlap(seed, job);
+  vary_training(seed, job);
   return job;
 }
 
