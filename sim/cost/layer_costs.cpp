@@ -72,6 +72,11 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   if (framework.expert_capacity_factor > 0) framework_.host.waits_for_routes = false;  // no counts to read
   if (framework.seconds_per_op) framework_.host = {*framework.seconds_per_op, {}, framework.host.graphs};
   per_launch_ = to_picoseconds(framework_.host.seconds_per_launch);
+  for (std::size_t sparse = 0; sparse < 2 && layout.activation_offload > 0; ++sparse)
+    if (sparse == 0 || model.moe)
+      offload_seconds_[sparse] = layout.activation_offload *
+                                 kept_bytes(model, layout, framework_, sparse == 1) /
+                                 (layout.host_link_GBps * 1e9);
 }
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {

@@ -5,6 +5,8 @@
 // collectives included: TP ranks do the same and arrive together). Both engines are built from these lists.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,6 +36,12 @@ void check_layout(const ModelShape& model, const Layout& layout, const std::stri
 
 // Heads of one attention call where so many TP ranks, and CP ranks of each, share them out.
 AttentionHeads attention_heads(const ModelShape& model, int tensor, int head_shares);
+
+// Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
+// (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
+// Named parts that are recomputed leave their inputs only. Only a trained linear layer needs its input, or an
+// adapter beside a frozen one, which has it whole on every TP rank where the layer is column-parallel.
+double kept_bytes(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework, bool sparse);
 
 // What no plan can beat on one rank of the layout (least_costs.cpp): seconds of a token and of a visible pair
 // of a query and a key in one layer, and of a token in the head.
@@ -123,6 +131,12 @@ class LayerCosts {
   // How long the GPU waits for the host in a pass of a layer. `before`: the pass that its rank runs before
   // it.
   [[nodiscard]] Picoseconds host_stall(LayerKind kind, Issued pass, Issued before) const;
+
+  // How long a pass of a layer that takes `spent` waits for the copies beside it, to the host's memory or back
+  // (Layout::activation_offload): a copy is there before the next layer's begins.
+  [[nodiscard]] Picoseconds offload_stall(LayerKind kind, std::int64_t tokens, Picoseconds spent) const {
+    return std::max<Picoseconds>(0, to_picoseconds(offload_seconds_[is_moe(kind) ? 1 : 0] * as_double(tokens)) - spent);
+  }
 
   // Whether the forward of one micro-batch and the backward of another are issued together: where each hides
   // the other's exchanges of experts, or where that is `asked` for. Not with ZeRO-3, whose gathers go part by
@@ -237,6 +251,7 @@ class LayerCosts {
   std::int64_t kv_bytes_per_token_ = 0;
   double element_bytes_ = 2;  // of an activation or a weight
   double launch_seconds_ = 0;
+  std::array<double, 2> offload_seconds_{};  // of a token and layer, without experts and with them
   Picoseconds per_launch_ = 0;  // of the host
 };
 

@@ -437,7 +437,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   add_exchanges(out.input_gradient[k], 0, costs_.exchanges(true), in_input, {});
 }
 
-// Adds what follows the last synchronisation on each rank, the host's stalls with it, and counts what each
+// Adds what follows the last synchronisation on each rank, stalls for the host and its copies with it, and counts what each
 // rank computes and waits for.
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
@@ -456,27 +456,33 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
                             std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
-      Picoseconds busy = before.total + after.total + pass.busy[r];
+      Picoseconds busy = before.total + after.total + pass.busy[r], spent = busy;
       compute[r] = before.busy[kCompute] + after.busy[kCompute] + pass.busy[r];
       for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += before.exposed[s] + after.exposed[s];
       for (std::size_t e = 0; e < exchanges.size(); ++e) {
         busy += exchanges[e].duration;
-        exposed[kContext] += std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
+        const Picoseconds alone = std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
+        exposed[kContext] += alone;
+        spent += alone;
       }
-      return work.tokens == 0 ? Issued{} : Issued{launches, busy};
+      return std::pair(work.tokens == 0 ? Issued{} : Issued{launches, busy}, spent);
     };
-    const Issued forward =
+    const auto [forward, forward_spent] =
         finish(work.forward_before, work.forward_after, work.forward_launches + first_launches,
                passes_.forward, exchanges_.forward, out.compute_forward[k], out.exposed_forward[k]);
-    const Issued backward =
+    const auto [backward, backward_spent] =
         finish(work.backward_before, work.backward_after, work.backward_launches + last_launches,
                passes_.backward, exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
-    const Picoseconds forward_stall = forward_stall_of(kind, work, forward, backward);
-    const Picoseconds backward_stall = costs_.host_stall(kind, backward, forward);
+    const auto stalled = [&, tokens = work.tokens](Picoseconds for_host, Picoseconds spent) {
+      return for_host + costs_.offload_stall(kind, tokens, spent + for_host);
+    };
+    const Picoseconds of_backward = costs_.host_stall(kind, backward, forward);
+    const Picoseconds forward_stall =
+        stalled(forward_stall_of(kind, work, forward, backward), forward_spent);
     const int rank = static_cast<int>(r);
     out.forward[k].add_local(rank, of_layer.forward.after + forward_stall);
-    out.backward[k].add_local(rank, of_layer.backward.after + backward_stall);
-    out.input_gradient[k].add_local(rank, of_layer.input.after + backward_stall);
+    out.backward[k].add_local(rank, of_layer.backward.after + stalled(of_backward, backward_spent));
+    out.input_gradient[k].add_local(rank, of_layer.input.after + stalled(of_backward, backward_spent - work.weight));
     out.weight_gradient[k][r] = work.weight;
   }
   for (auto* exposed : {&out.exposed_forward[k], &out.exposed_backward[k]})

@@ -104,8 +104,6 @@ struct ModelShape {
   // Keys up to its own, itself included, that a query of a sliding layer sees; 0: no layer slides.
   std::int64_t sliding_window = 0;
   std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
-  // The window is a chunk (Llama 4): a document is cut every so many tokens, and a query sees its own chunk.
-  bool chunked = false;
   Training training{};
 
   [[nodiscard]] bool is_moe_layer(int layer) const {

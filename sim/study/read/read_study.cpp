@@ -356,6 +356,19 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
         "whose pairs have no place for exchanges that run again";
 }
 
+// Layers that are recomputed keep their inputs only: what of them is copied is not told apart.
+void check_offload(const std::string& path, Study& study) {
+  if (study.layout.activation_offload == 0 || !study.impossible.empty()) return;
+  for (const PolicyRun& run : study.policies) {
+    const Recompute mode = run.has_recompute ? run.recompute : study.layout.recompute;
+    const bool whole =
+        mode == Recompute::full || mode == Recompute::layers || mode == Recompute::automatic;
+    if (whole || run.chooses_groups())
+      study.impossible = path + ": parallel.activation_offload: expected 0 where layers are recomputed whole (" +
+                         run.label + "), found " + short_number(study.layout.activation_offload);
+  }
+}
+
 void read_rows(const json* policies, const std::string& path, Study& study) {
   for (std::size_t i = 0; i < policies->size(); ++i)
     study.policies.push_back(
@@ -375,6 +388,7 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
     study.impossible = layout_fault(study.model, layout, path + row);
   }
   make_labels_unique(study.policies);
+  check_offload(path, study);
 }
 
 // In the order in which users know them: the trace's, the network's, the framework's, the layout's, the

@@ -293,6 +293,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: lora.target_modules: expected a list of linear_qkv, linear_proj, linear_fc1, linear_fc2"},
       {"/lora", json{{"dim", 8}, {"target_modules", {"q_proj"}}}, "study.json: lora.target_modules: expected"},
       {"/lora", json{{"dim", 8}, {"target_modules", {"router"}}}, "study.json: lora.target_modules: expected"},
+      {"/parallel/activation_offload", 1.5, "study.json: parallel.activation_offload: expected"},
+      {"/parallel/activation_offload", "all", "study.json: parallel.activation_offload: expected"},
       {"/frozen", "head", "study.json.frozen: expected a list of embedding, linear_qkv, linear_proj, "},
       {"/frozen", {"heads"}, "study.json.frozen: expected a list of embedding,"},
       {"/frozen", {"router"}, "study.json.frozen: expected no router for a model without experts"},
@@ -335,6 +337,24 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   file["frozen"] = {"embedding"};
   CHECK(holds(refusal(file), "study.json.frozen: expected embedding and head, which are one matrix in qwen2.5-0.5b"));
   file["frozen"] = {"embedding", "head"};
+  CHECK(refusal(file).empty());
+}
+
+TEST_CASE("Activations are offloaded of layers that keep them: where layers are recomputed whole it is refused") {
+  json file = small_study();
+  file["parallel"]["activation_offload"] = 0.5;
+  const Study study = parse(file);
+  CHECK(std::any_of(study.notes.begin(), study.notes.end(), [](const std::string& note) {
+    return note.starts_with("parallel.activation_offload: copies are modelled and were not held against");
+  }));
+  file["parallel"]["host_link_GBps"] = 25;  // acts without parallel.optimizer_offload
+  CHECK(parse(file).notes.size() == study.notes.size());
+  for (const json& recompute : {json("full"), json("auto"), json{{"layers", 2}}}) {
+    file["parallel"]["recompute"] = recompute;
+    CHECK(holds(refusal(file), "study.json: parallel.activation_offload: expected 0 where layers are recomputed "
+                               "whole (plain-4d), found 0.5"));
+  }
+  file["parallel"]["recompute"] = {{"modules", {"layernorm"}}};
   CHECK(refusal(file).empty());
 }
 
