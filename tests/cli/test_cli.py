@@ -82,7 +82,8 @@ class Help(Case):
         self.assertIn("llama3.1-405b", json.dumps(models))
         self.assertEqual(self.ok("profiles", "list"), self.ok("profiles"))
         profiles = {p["name"]: p["kernels"] for p in json.loads(self.ok("profiles", "list", "--format", "json"))}
-        self.assertLessEqual({"cpu": "measured", "h100-sxm": "published", "h800-sxm": "derived", "a100-sxm": "derived", "h20": "derived", "b200-sxm": "derived"}.items(), profiles.items())
+        self.assertLessEqual({"cpu": "measured", "h100-sxm": "published", "h800-sxm": "derived", "a100-sxm": "derived", "h20": "derived", "b200-sxm": "derived", "gb200-nvl72": "derived",
+                              "gb300-nvl72": "derived", "mi300x": "derived"}.items(), profiles.items())
         for what in ("schedules", "profiles", "traces"):
             self.assertGreaterEqual(len(self.ok("list", what).splitlines()), 2)
         self.refused("list", "polices", says=["polices"])
