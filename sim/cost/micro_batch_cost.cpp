@@ -179,6 +179,7 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
                                     std::span<const ExpertArrivals> arriving, MicroBatchCost& out) {
   const LayerCounts& layers = costs_.layer_counts();
   out.begin(context, layers);
+  if (costs_.model().chunked) cut_into_chunks(out.sharding, costs_.model().sliding_window, out.chunks);
   first_tokens_.clear();
   if (costs_.layout().nano_batches_of(context) == 2) {
     const NanoCut cut = nano_cut(micro_batch, context);
@@ -201,13 +202,9 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
 void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window,
                                       MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
-  const ContextCase of{costs_,
-                       attention_,
-                       micro_batch,
-                       out.sharding,
-                       exchanged_tokens(micro_batch, out.sharding, window, costs_),
-                       context,
-                       window};
+  const Sharding& seen = out.seen_by(window);
+  const ContextCase of{costs_, attention_, micro_batch, seen, exchanged_tokens(micro_batch, seen, window, costs_),
+                       context, window};
   out.cast_tokens = std::max(
       {out.cast_tokens, of.tokens.cast.held, of.tokens.tasks != nullptr ? of.tokens.tasks->held : 0});
   exchanges_.forward.clear();

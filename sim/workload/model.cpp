@@ -203,6 +203,20 @@ ModelShape gpt_oss(std::string name, int layers, int experts) {
   return m;
 }
 
+// Of four layers three attend in chunks, and the fourth, without positions, to everything. A shared expert beside
+// one that is routed to, in every layer or in every other.
+ModelShape llama4(std::string name, int experts, int every) {
+  ModelShape m = dense(std::move(name), 48, 5120, 40, 8, 128, 16384, 202048);
+  m.moe = MoeShape{experts, 1, 1, 8192, 0};
+  m.sliding_window = 8192;
+  m.chunked = true;
+  for (int layer = 0; layer < m.layers; ++layer) {
+    m.moe->sparse.push_back((layer + 1) % every == 0);
+    m.sliding_layers.push_back((layer + 1) % 4 != 0);
+  }
+  return m;
+}
+
 ModelShape kimi_k2() {
   ModelShape m = dense("kimi-k2", 61, 7168, 64, 64, 192, 18432, 163840);
   m.moe = MoeShape{384, 8, 1, 2048, 1};
@@ -241,6 +255,8 @@ const std::vector<ModelShape>& shapes() {
       gpt_oss("gpt-oss-120b", 36, 128),
       glm(dense("glm-4.5", 92, 5120, 96, 8, 128, 12288, 151552, false, true), {160, 8, 1, 1536, 3}),
       glm(dense("glm-4.5-air", 46, 4096, 96, 8, 128, 10944, 151552, false, true), {128, 8, 1, 1408, 1}),
+      llama4("llama4-scout", 16, 1),
+      llama4("llama4-maverick", 128, 2),
       deepseek_v2(),
       deepseek_v3(),
       kimi_k2(),

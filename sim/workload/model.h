@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -87,6 +88,13 @@ struct LinearLayer {
   bool routed = false;  // a routed expert's
 };
 
+// What a query of a sliding layer sees: its last `window` keys up to its own; or, chunked (Llama 4), those of its
+// own chunk of so many tokens, cut from where its document begins.
+struct Reach {
+  std::int64_t window = 0;  // 0: all
+  bool chunked = false;
+};
+
 struct ModelShape {
   std::string name;
   int layers = 0;
@@ -104,6 +112,7 @@ struct ModelShape {
   // Keys up to its own, itself included, that a query of a sliding layer sees; 0: no layer slides.
   std::int64_t sliding_window = 0;
   std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
+  bool chunked = false;                // the window is a chunk (Reach)
   Training training{};
 
   [[nodiscard]] bool is_moe_layer(int layer) const {
@@ -113,6 +122,7 @@ struct ModelShape {
   [[nodiscard]] bool is_sliding_layer(int layer) const {
     return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(layer)]);
   }
+  [[nodiscard]] Reach reach() const { return {sliding_window, chunked}; }
   [[nodiscard]] LayerKind kind(int layer) const {
     if (is_sliding_layer(layer))
       return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
@@ -162,6 +172,18 @@ inline double causal_pairs(double queries, double before, double window = 0) {
   if (window <= 0) return queries * before + queries * (queries + 1) / 2;
   const double growing = std::clamp(window - before, 0.0, queries);  // queries that see all there is
   return growing * before + growing * (growing + 1) / 2 + (queries - growing) * window;
+}
+
+// The same by reach. All before query n of a document see (n / W) full chunks of W (W + 1) / 2 pairs, and r (r + 1) / 2
+// with the rest r.
+inline double causal_pairs(double queries, double before, Reach reach) {
+  const auto window = static_cast<double>(reach.window);
+  if (!reach.chunked || reach.window <= 0) return causal_pairs(queries, before, window);
+  const auto up_to = [window](double position) {
+    const double chunks = std::floor(position / window), rest = position - chunks * window;
+    return chunks * window * (window + 1) / 2 + rest * (rest + 1) / 2;
+  };
+  return up_to(before + queries) - up_to(before);
 }
 
 // The built-in shapes, in help order. Sources: the models' published configurations; wlb-550m, wlb-30b and

@@ -90,6 +90,8 @@ ModelShape read_shape(JsonObject& object) {
   const std::int64_t every = object.integer("sliding_window_pattern", 0, 2, 100000);
   if (every > 0 && m.sliding_window == 0)
     object.fail("sliding_window", "the window of sliding_window_pattern");
+  if (m.chunked && m.sliding_window == 0)
+    object.fail("sliding_window", "the tokens of a chunk of chunked_attention");
   for (int i = 0; every > 0 && i < m.layers; ++i) m.sliding_layers.push_back((i + 1) % every != 0);
   if (const json* experts = object.find("experts"))
     m.moe = read_experts(*experts, object.where() + ".experts", m);

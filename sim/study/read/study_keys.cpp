@@ -125,6 +125,9 @@ constexpr Key<ModelShape> kShapeKeys[] = {
     other<ModelShape>(
         "sliding_window_pattern", pattern_schema,
         "Of so many layers the last sees everything, the others the window; without it all layers slide"),
+    flag<&ModelShape::chunked>("chunked_attention",
+                               "The window is a chunk: documents are cut every so many tokens, and a query sees "
+                               "its own chunk (Llama 4); false by default"),
     other<ModelShape>("experts", experts_schema,
                       "Layers with a mixture of experts; ffn beside it is the width of those without"),
     other<ModelShape>("mla", mla_schema,

@@ -51,7 +51,8 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   constexpr int kMostLayers = 64;
   for (int i = 0; i < kMostLayers && job.layout.data > 1; ++i)
     job.model.sliding_layers.push_back(below(random, 2) == 0);
-  job.text += ", window " + std::to_string(job.model.sliding_window);
+  job.model.chunked = seed % 2 == 0;
+  job.text += std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
 }
 
 // Some freeze parts of their model, or train adapters beside it; some copy what they keep to the host.

@@ -397,6 +397,28 @@ TEST_CASE("--set reaches every key by its path, lists by index") {
                   UserError);
 }
 
+TEST_CASE("Llama 4 by name, and a shape written out, attend in chunks; a chunk needs its tokens") {
+  json file = small_study();
+  file["model"] = "llama4-scout";
+  file["parallel"]["context_comm"] = "ring";
+  CHECK(holds(refusal(file), "study.json: parallel.context_comm: expected all-gather or ulysses or ulysses-all-gather or group-cast"));
+  file["parallel"].erase("context_comm");
+  const ModelShape scout = parse(file).model;
+  CHECK(scout.reach().chunked);
+  CHECK(scout.reach().window == 8192);
+  CHECK(scout.layer_counts() == LayerCounts{0, 12, 0, 36});  // of four layers the last sees everything
+  file["model"] = "llama4-maverick";
+  CHECK(parse(file).model.layer_counts() == LayerCounts{0, 12, 24, 12});
+  file["model"] = {{"layers", 4}, {"hidden", 256}, {"heads", 4}, {"ffn", 512}, {"vocab", 1024},
+                   {"chunked_attention", true}, {"sliding_window", 64}, {"sliding_window_pattern", 4}};
+  CHECK(parse(file).model.chunked);
+  file["model"].erase("sliding_window_pattern");
+  file["model"].erase("sliding_window");
+  CHECK(holds(refusal(file), "study.json: model.sliding_window: expected the tokens of a chunk of chunked_attention"));
+  file["model"]["chunked_attention"] = "yes";
+  CHECK(holds(refusal(file), "study.json: model.chunked_attention: expected true or false"));
+}
+
 TEST_CASE("A model written out in a study may slide; a config.json tells what of it is left out") {
   json file = small_study();
   file["model"] = {{"layers", 16}, {"hidden", 1536}, {"heads", 12},
