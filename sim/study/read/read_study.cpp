@@ -360,12 +360,12 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
 
 // Layers that are recomputed keep their inputs only: what of them is copied is not told apart.
 void check_offload(const std::string& path, Study& study) {
-  if (study.layout.activation_offload == 0 || !study.impossible.empty()) return;
+  if (study.layout.activation_offload == 0) return;
   for (const PolicyRun& run : study.policies) {
     const Recompute mode = run.has_recompute ? run.recompute : study.layout.recompute;
     const bool whole =
         mode == Recompute::full || mode == Recompute::layers || mode == Recompute::automatic;
-    if (whole || run.chooses_groups())
+    if (study.impossible.empty() && (whole || run.chooses_groups()))
       study.impossible = path + ": parallel.activation_offload: expected 0 where layers are recomputed whole (" +
                          run.label + "), found " + short_number(study.layout.activation_offload);
   }
