@@ -135,7 +135,7 @@ class Explain(Case):
                 words = entry["values"].removesuffix(" or object").split(", ")
                 self.assertEqual([v["name"] for v in values if v["kind"] == "value of " + entry["name"]], words)
                 of_key.pop(entry["name"])
-        self.assertEqual(list(of_key), ["parallel.recompute.modules", "policies[].recompute.modules"])
+        self.assertEqual(list(of_key), ["lora.target_modules", "frozen", "parallel.recompute.modules", "policies[].recompute.modules"])
         self.assertIn("ulysses, value of parallel.context_comm: an all-to-all gives a rank all tokens of some heads\n", self.ok("explain", "ulysses"))
         self.assertIn("group-cast", self.ok("explain", "group-cast"))
         self.assertIn("skrull-solver", self.ok("explain", "policies[].bucket_size"))

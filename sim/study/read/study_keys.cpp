@@ -301,8 +301,9 @@ constexpr Key<Study> kStudyKeys[] = {
                  "`frozen` says otherwise"),
     other<Study>("frozen", frozen_schema,
                  "Weights that a step leaves as they are: without gradients, optimizer states and the products "
-                 "for them; none by default, all with lora; linear_qkv, linear_proj, linear_fc1, linear_fc2: as "
-                 "target_modules of lora; norms: the weights of all norms; head: the logits' matrix"),
+                 "for them; none by default, all with lora; embedding: the tokens' vectors; linear_qkv: the projections "
+                 "before attention; linear_proj: the one behind it; linear_fc1: gate and up, of experts too; linear_fc2: "
+                 "down; router: what chooses experts; norms: the weights of all norms; head: the logits' matrix"),
     other<Study>("cluster", cluster_schema, "GPUs and network"),
     other<Study>("parallel", parallel_schema, "The layout: GPUs = tensor x context x pipeline x data"),
     other<Study>("batch", batch_schema, "The shape of a step"),
