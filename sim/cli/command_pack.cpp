@@ -155,7 +155,7 @@ namespace {
 class ModelAttentionCost final : public AttentionCost {
  public:
   ModelAttentionCost(const Profile& profile, const ModelShape& model)
-      : attention_(profile, attention_heads(model, 1, 1)), window_(model.sliding_window) {
+      : attention_(profile, attention_heads(model, 1, 1)), reach_(model.reach()) {
     for (int layer = 0; layer < model.layers; ++layer)
       sliding_ += (model.is_sliding_layer(layer) ? 1.0 : 0.0) / model.layers;
   }
@@ -163,20 +163,27 @@ class ModelAttentionCost final : public AttentionCost {
     return seconds_of_calls(segments, false);
   }
   [[nodiscard]] double seconds_of_calls(std::span<const Segment> segments, bool strided) const {
-    std::vector<QueryKeys> pieces;
-    for_each_kernel_piece(segments, strided, [&](std::int64_t queries, std::int64_t keys) {
-      pieces.push_back({queries, keys});
-    });
+    const auto pieces_of = [strided](std::span<const Segment> attended) {
+      std::vector<QueryKeys> pieces;
+      for_each_kernel_piece(attended, strided, [&](std::int64_t queries, std::int64_t keys) {
+        pieces.push_back({queries, keys});
+      });
+      return pieces;
+    };
     RangeUse use;
     double seconds = 0;  // the mean of the model's layers
-    if (sliding_ < 1) seconds += (1 - sliding_) * attention_.forward_seconds(pieces, use);
-    if (sliding_ > 0) seconds += sliding_ * attention_.forward_seconds(pieces, use, window_);
+    if (sliding_ < 1) seconds += (1 - sliding_) * attention_.forward_seconds(pieces_of(segments), use);
+    std::vector<Segment> chunks;
+    if (sliding_ > 0 && reach_.chunked) cut_into_chunks(segments, reach_.window, chunks);
+    if (sliding_ > 0)
+      seconds += sliding_ * attention_.forward_seconds(pieces_of(reach_.chunked ? chunks : segments), use,
+                                                       reach_.window);
     return seconds;
   }
 
  private:
   AttentionModel attention_;
-  std::int64_t window_;
+  Reach reach_;
   double sliding_ = 0;  // share of the layers
 };
 

@@ -87,6 +87,8 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
                      " KV heads, found " + num(t));
   require_layout(m.ffn % t == 0, where,
                  ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
+  require_layout(m.training.lora_dim % t == 0, where,
+                 ".tensor: expected a divisor of lora.dim = " + num(m.training.lora_dim) + ", found " + num(t));
   const std::int64_t virtual_stages = std::int64_t{p.pipeline} * p.virtual_pipeline;
   const std::int64_t counted = m.layers + (p.count_embedding_and_head ? 2 : 0);
   check_stages(m, p, where);

@@ -154,27 +154,39 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
   const auto product = [&](OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k) {
     ops.push(expert_products(name, role, m, n, k, use));
   };
+  const auto adapter = [&](std::int64_t out, std::int64_t in, bool column) {
+    return AdaptedLayer{routed, rows, out, in, local, column, layout_.expert_tensor_size(),
+                        grid_.expert_tensor_shape(), true};
+  };
+  const auto adapt = [&](WeightKind weights, std::int64_t out, std::int64_t in, bool column) {
+    if (model_.training.adapts(weights)) push_adapter(adapter(out, in, column), OpName::expert_gemm, ops, use);
+  };
   const auto activate = [&](ElementwisePass pass) { ops.push(activation(routed, f, pass, use)); };
   if (!backward) {
-    push_quantize(routed, h, ops, use);
+    push_quantize(WeightKind::fc1, routed, h, ops, use);
     product(OpName::expert_gemm, GemmRole::forward, rows, up, h);
+    adapt(WeightKind::fc1, up, h, true);
     activate(ElementwisePass::forward);
-    push_quantize(routed, f, ops, use);
+    push_quantize(WeightKind::fc2, routed, f, ops, use);
     product(OpName::expert_gemm, GemmRole::forward, rows, h, f);
+    adapt(WeightKind::fc2, h, f, false);
     return;
   }
-  const auto gradients = [&](std::int64_t out, std::int64_t in) {
-    push_quantize(routed, out, ops, use);
+  const auto gradients = [&](WeightKind weights, std::int64_t out, std::int64_t in) {
+    if (model_.training.adapts(weights))
+      push_adapter_gradients(adapter(out, in, weights == WeightKind::fc1), ops, use);
+    push_quantize(weights, routed, out, ops, use);
     product(OpName::expert_gemm, GemmRole::input_gradient, rows, in, out);
-    product(OpName::weight_gradient, GemmRole::weight_gradient, in, out, rows);
+    if (model_.training.trains(weights))
+      product(OpName::weight_gradient, GemmRole::weight_gradient, in, out, rows);
   };
   if (layout_.repeats(RecomputeModule::moe_act) && !layout_.repeats(RecomputeModule::moe)) {
     activate(ElementwisePass::forward);
     ops.mark_again(ops.size() - 1);
   }
-  gradients(h, f);
+  gradients(WeightKind::fc2, h, f);
   activate(ElementwisePass::backward);
-  gradients(up, h);
+  gradients(WeightKind::fc1, up, h);
 }
 
 // Copies of rows of h elements, put into or out of the order of experts: so many rows read or written.
@@ -311,7 +323,7 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& f
   if (shared && behind) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
   if (backward) {
     ops.push(gemm(OpName::router, rows, h, moe.experts, use));
-    ops.push(gemm(OpName::router, h, moe.experts, rows, use));
+    if (model_.training.trains(WeightKind::router)) ops.push(gemm(OpName::router, h, moe.experts, rows, use));
   }
 }
 

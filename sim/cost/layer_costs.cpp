@@ -70,6 +70,11 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   if (framework.expert_capacity_factor > 0) framework_.host.waits_for_routes = false;  // no counts to read
   if (framework.seconds_per_op) framework_.host = {*framework.seconds_per_op, {}, framework.host.graphs};
   per_launch_ = to_picoseconds(framework_.host.seconds_per_launch);
+  for (std::size_t sparse = 0; sparse < 2 && layout.activation_offload > 0; ++sparse)
+    if (sparse == 0 || model.moe)
+      offload_seconds_[sparse] = layout.activation_offload *
+                                 kept_bytes(model, layout, framework_, sparse == 1) /
+                                 (layout.host_link_GBps * 1e9);
 }
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
@@ -108,21 +113,22 @@ Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t widt
 }
 
 // FP8: an operand of a product is cast from bf16 and written in both orders, for this product and for the one
-// of the other pass (Transformer Engine's cast and transpose). Norms write FP8 themselves; weights are cast
-// once a step.
-void LayerCosts::push_quantize(std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const {
-  constexpr double kBytes = 2 + 1 + 1;  // of an element: read, written twice
+// of the other pass (Transformer Engine's cast and transpose); frozen weights have no use for the second. Norms
+// write FP8 themselves; weights are cast once a step.
+void LayerCosts::push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops,
+                               RangeUse& use) const {
+  const double bytes = 2 + 1 + (model_.training.trains(weights) ? 1 : 0);  // of an element: read, written
   if (layout_.precision != Precision::fp8) return;
-  ops.push(moves(OpName::quantize, Elementwise::copy, kBytes * as_double(rows) * as_double(width), use));
+  ops.push(moves(OpName::quantize, Elementwise::copy, bytes * as_double(rows) * as_double(width), use));
 }
 
 // Sequence parallelism: a column-parallel GEMM needs the whole sequence first (all-gather).
 void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                              RangeUse& use) const {
-  push_gathered(gemm(name, m, n, k, use), m, k, ops, use);
+  push_gathered(gemm(name, m, n, k, use), m, n, k, ops, use);
 }
 
-void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t k, OpList& ops,
+void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                                RangeUse& use) const {
   if (layout_.tensor > 1) {
     Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
@@ -130,57 +136,31 @@ void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t k
     ops.push(gather);
   }
   ops.push(product);
+  push_adapter_of(product, m, n, k, true, ops, use);
 }
 
 // A row-parallel GEMM ends in a reduce-scatter of its output.
 void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                           RangeUse& use) const {
+  const Op product = gemm(name, m, n, k, use);
   if (layout_.tensor == 1) {
-    ops.push(gemm(name, m, n, k, use));
-    return;
-  }
-  Op scatter = tp_collective(OpName::tp_reduce_scatter, m, n, use);
-  if (framework_.tp_overlap_forward) {
-    scatter.with_next = true;
-    ops.push(scatter);
-    ops.push(gemm(name, m, n, k, use));
+    ops.push(product);
   } else {
-    ops.push(gemm(name, m, n, k, use));
-    ops.push(scatter);
+    Op scatter = tp_collective(OpName::tp_reduce_scatter, m, n, use);
+    scatter.with_next = framework_.tp_overlap_forward;
+    ops.push(scatter.with_next ? scatter : product);
+    ops.push(scatter.with_next ? product : scatter);
   }
+  push_adapter_of(product, m, n, k, false, ops, use);
 }
 
-// Gradients of a GEMM whose forward was m x n x k. Column-parallel: Megatron gathers the input again under
-// the input-gradient GEMM and reduce-scatters that gradient under the weight-gradient GEMM. Row-parallel: the
-// output's gradient is gathered first, exposed.
-void LayerCosts::push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
-                                RangeUse& use) const {
-  push_gradients(gemm(OpName::input_gradient, m, k, n, use), gemm(OpName::weight_gradient, k, n, m, use), m,
-                 n, k, column, ops, use);
-}
-
-void LayerCosts::push_gradients(const Op& input, const Op& weight, std::int64_t m, std::int64_t n,
-                                std::int64_t k, bool column, OpList& ops, RangeUse& use) const {
-  if (layout_.tensor == 1) {
-    ops.push(input);
-    ops.push(weight);
-    return;
-  }
-  if (column) {
-    Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
-    Op scatter = tp_collective(OpName::tp_reduce_scatter, m, k, use);
-    gather.with_next = scatter.with_next = true;
-    ops.push(gather);
-    ops.push(input);
-    ops.push(scatter);
-    ops.push(weight);
-  } else {
-    Op gather = tp_collective(OpName::tp_all_gather, m, n, use);
-    gather.with_next = framework_.tp_overlap_forward;
-    ops.push(gather);
-    ops.push(input);
-    ops.push(weight);
-  }
+// A product that every TP rank does for its own tokens, with the whole weight.
+void LayerCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                                 RangeUse& use) const {
+  const Op product = gemm(OpName::mla_projection, m, n, k, use);
+  ops.push(product);
+  if (model_.training.adapts(WeightKind::qkv))
+    push_adapter({m, m, n, k, 1, true, 1, tp_group_}, product.name, ops, use);
 }
 
 void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, RangeUse& use) const {
@@ -200,13 +180,14 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
       return sum;
     };
     if (backward) {
-      push_quantize(n, q + 2 * kv, ops, use);
-      push_gradients(product([&](std::int64_t w) { return gemm(OpName::input_gradient, n, h, w, use); }),
+      push_quantize(WeightKind::qkv, n, q + 2 * kv, ops, use);
+      push_gradients(WeightKind::qkv,
+                     product([&](std::int64_t w) { return gemm(OpName::input_gradient, n, h, w, use); }),
                      product([&](std::int64_t w) { return gemm(OpName::weight_gradient, h, w, n, use); }), n,
                      q + 2 * kv, h, true, ops, use);
     } else {
-      push_gathered(product([&](std::int64_t w) { return gemm(OpName::qkv_gemm, n, w, h, use); }), n, h, ops,
-                    use);
+      push_gathered(product([&](std::int64_t w) { return gemm(OpName::qkv_gemm, n, w, h, use); }), n, q + 2 * kv,
+                    h, ops, use);
     }
     return;
   }
@@ -214,21 +195,18 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   const std::int64_t q_width = std::int64_t{model_.heads} * (a.nope_dim + a.rope_dim) / t;
   const std::int64_t kv_width = std::int64_t{model_.heads} * (a.nope_dim + a.v_dim) / t;
   const std::int64_t q_rank = a.q_lora > 0 ? a.q_lora : h;
+  const std::int64_t rows = n / t + (n % t != 0);
   // The down projections are small and replicated over TP; the up projections are column-parallel.
   if (backward) {
-    push_quantize(n, kv_width + q_width, ops, use);
-    push_gradients(n, kv_width, a.kv_lora, true, ops, use);
-    push_gradients(n, q_width, q_rank, true, ops, use);
-    ops.push(gemm(OpName::input_gradient, n / t + (n % t != 0), h, a.kv_lora + a.rope_dim, use));
-    ops.push(gemm(OpName::weight_gradient, h, a.kv_lora + a.rope_dim, n / t + (n % t != 0), use));
-    if (a.q_lora > 0) {
-      ops.push(gemm(OpName::input_gradient, n / t + (n % t != 0), h, a.q_lora, use));
-      ops.push(gemm(OpName::weight_gradient, h, a.q_lora, n / t + (n % t != 0), use));
-    }
+    push_quantize(WeightKind::qkv, n, kv_width + q_width, ops, use);
+    push_gradients(WeightKind::qkv, n, kv_width, a.kv_lora, true, ops, use);
+    push_gradients(WeightKind::qkv, n, q_width, q_rank, true, ops, use);
+    push_replicated_gradients(WeightKind::qkv, rows, a.kv_lora + a.rope_dim, h, ops, use);
+    if (a.q_lora > 0) push_replicated_gradients(WeightKind::qkv, rows, a.q_lora, h, ops, use);
     return;
   }
-  if (a.q_lora > 0) ops.push(gemm(OpName::mla_projection, n / t + (n % t != 0), a.q_lora, h, use));
-  ops.push(gemm(OpName::mla_projection, n / t + (n % t != 0), a.kv_lora + a.rope_dim, h, use));
+  if (a.q_lora > 0) push_replicated(rows, a.q_lora, h, ops, use);
+  push_replicated(rows, a.kv_lora + a.rope_dim, h, ops, use);
   push_latent_expansion(n, ops, use);
 }
 
@@ -260,8 +238,8 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   if (backward) {
     ops.push(activation(n, f, ElementwisePass::backward, use));
-    push_quantize(n, up, ops, use);
-    push_gradients(n, up, model_.hidden, true, ops, use);
+    push_quantize(WeightKind::fc1, n, up, ops, use);
+    push_gradients(WeightKind::fc1, n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
     ops.push(activation(n, f, ElementwisePass::forward, use));
@@ -271,9 +249,9 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
 void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
                                RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
-  push_quantize(n, backward ? model_.hidden : f, ops, use);
+  push_quantize(WeightKind::fc2, n, backward ? model_.hidden : f, ops, use);
   if (backward)
-    push_gradients(n, model_.hidden, f, false, ops, use);
+    push_gradients(WeightKind::fc2, n, model_.hidden, f, false, ops, use);
   else
     push_row(OpName::down_gemm, n, model_.hidden, f, ops, use);
 }
@@ -303,7 +281,7 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrival
   before.push(rotary(n, documents, ElementwisePass::forward, use));
 
   const std::int64_t attended = std::int64_t{model_.heads} * model_.value_dim() / t;
-  push_quantize(n, attended, after, use);
+  push_quantize(WeightKind::proj, n, attended, after, use);
   push_row(OpName::out_gemm, n, model_.hidden, attended, after, use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   const std::size_t ffn = after.size();
@@ -356,8 +334,9 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
                     ElementwisePass::backward));
   before.push(
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
-  push_quantize(n, model_.hidden, before, use);
-  push_gradients(n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false, before, use);
+  push_quantize(WeightKind::proj, n, model_.hidden, before, use);
+  push_gradients(WeightKind::proj, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false,
+                 before, use);
 
   if (layout_.repeats(RecomputeModule::mla_up_proj)) {
     const std::size_t expansion = before.size();
@@ -429,7 +408,7 @@ Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& u
 
 void LayerCosts::embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const {
   ops.clear();
-  if (tokens == 0) return;
+  if (tokens == 0 || (backward && !model_.training.trains(WeightKind::embedding))) return;
   const double bytes = as_double(tokens) * as_double(model_.hidden) * element_bytes_;
   // Vocabulary-parallel lookup, reduce-scattered into the sequence-parallel form; backward gathers and adds.
   const bool own = framework_.own_kernels && elementwise_.has(Elementwise::embedding);
@@ -510,7 +489,7 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
                  as_double(tokens) * as_double(vocab) *
                      row_elements(2 * element_bytes_, loss_bytes(framework_.loss, element_bytes_).backward),
                  use, ElementwisePass::backward));
-  push_gradients(tokens, vocab, model_.hidden, true, ops, use);
+  push_gradients(WeightKind::head, tokens, vocab, model_.hidden, true, ops, use);
   ops.push(
       moves(OpName::rms_norm, Elementwise::rms_norm,
             row_elements(3, 4) * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_,

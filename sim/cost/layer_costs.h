@@ -5,6 +5,7 @@
 // collectives included: TP ranks do the same and arrive together). Both engines are built from these lists.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -39,6 +40,12 @@ inline constexpr double kFp32Bytes = 4;
 
 // Heads of one attention call where so many TP ranks, and CP ranks of each, share them out.
 AttentionHeads attention_heads(const ModelShape& model, int tensor, int head_shares);
+
+// Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
+// (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
+// Named parts that are recomputed leave their inputs only. Only a trained linear layer needs its input, or an
+// adapter beside a frozen one, which has it whole on every TP rank where the layer is column-parallel.
+double kept_bytes(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework, bool sparse);
 
 // What no plan can beat on one rank of the layout (least_costs.cpp): seconds of a token and of a visible pair
 // of a query and a key in one layer, and of a token in the head.
@@ -139,6 +146,12 @@ class LayerCosts {
   // it.
   [[nodiscard]] Picoseconds host_stall(LayerKind kind, Issued pass, Issued before) const;
 
+  // How long a pass of a layer that takes `spent` waits for the copies beside it, to the host's memory or back
+  // (Layout::activation_offload): a copy is there before the next layer's begins.
+  [[nodiscard]] Picoseconds offload_stall(LayerKind kind, std::int64_t tokens, Picoseconds spent) const {
+    return std::max<Picoseconds>(0, to_picoseconds(offload_seconds_[is_moe(kind) ? 1 : 0] * as_double(tokens)) - spent);
+  }
+
   // Whether the forward of one micro-batch and the backward of another are issued together: where each hides
   // the other's exchanges of experts, or where that is `asked` for. Not with ZeRO-3, whose gathers go part by
   // part of a single op.
@@ -182,11 +195,37 @@ class LayerCosts {
   [[nodiscard]] double row_elements(double own, double usual) const {
     return framework_.own_kernels ? own : usual;
   }
-  void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
+  // ---- Gradients and adapters (adapters.cpp) ----
+  // A linear layer of this rank with an adapter beside it: `experts` products of rows x out x in for `tokens`
+  // in all, cut over the `ranks` of `group` by its columns or its rows.
+  struct AdaptedLayer {
+    std::int64_t tokens = 0, rows = 0, out = 0, in = 0;
+    std::int64_t experts = 1;
+    bool column = true;
+    int ranks = 1;
+    GroupShape group{};
+    bool routed = false;  // an expert's output is summed up with its layer's
+    [[nodiscard]] bool gathers_output() const { return ranks > 1 && !column && !routed; }
+  };
+  [[nodiscard]] AdaptedLayer dense_adapter(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const;
+  [[nodiscard]] Op thin_product(OpName name, const AdaptedLayer& layer, std::int64_t m, std::int64_t n,
+                                std::int64_t k, RangeUse& use) const;
+  [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
+                                 RangeUse& use) const;
+  void push_adapter(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const;
+  // Behind the layer's own product, where it has one.
+  void push_adapter_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
+                       OpList& ops, RangeUse& use) const;
+  void push_adapter_gradients(const AdaptedLayer& layer, OpList& ops, RangeUse& use) const;
+  void push_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                       RangeUse& use) const;
-  void push_gradients(const Op& input, const Op& weight, std::int64_t m, std::int64_t n, std::int64_t k,
-                      bool column, OpList& ops, RangeUse& use) const;
-  void push_gathered(const Op& product, std::int64_t m, std::int64_t k, OpList& ops, RangeUse& use) const;
+  void push_gradients(WeightKind weights, const Op& input, const Op& weight, std::int64_t m, std::int64_t n,
+                      std::int64_t k, bool column, OpList& ops, RangeUse& use) const;
+  void push_replicated_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                                 RangeUse& use) const;
+  void push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                     RangeUse& use) const;
+  void push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
   void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                    RangeUse& use) const;
   void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
@@ -206,7 +245,8 @@ class LayerCosts {
                                    RangeUse& use) const;
   void push_permute(double rows_moved, OpList& ops, RangeUse& use) const;
   [[nodiscard]] Op routing() const;
-  void push_quantize(std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const;
+  // For products with these weights.
+  void push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const;
 
   ModelShape model_;
   LayerCounts layer_counts_{};
@@ -226,6 +266,7 @@ class LayerCosts {
   std::int64_t kv_bytes_per_token_ = 0;
   double element_bytes_ = 2;  // of an activation or a weight
   double launch_seconds_ = 0;
+  std::array<double, 2> offload_seconds_{};  // of a token and layer, without experts and with them
   Picoseconds per_launch_ = 0;  // of the host
 };
 

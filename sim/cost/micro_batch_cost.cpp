@@ -200,6 +200,7 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
                                     std::span<const ExpertArrivals> arriving, MicroBatchCost& out) {
   const LayerCounts& layers = costs_.layer_counts();
   out.begin(context, layers);
+  if (costs_.model().chunked) cut_into_chunks(out.sharding, costs_.model().sliding_window, out.chunks);
   halves_ = costs_.layout().nano_batches_of(context) == 2;
   costs_.held(micro_batch, out.sharding, held_);
   out.arriving.assign(arriving.begin(), arriving.end());
@@ -219,13 +220,9 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
 void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window,
                                       MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
-  const ContextCase of{costs_,
-                       attention_,
-                       micro_batch,
-                       out.sharding,
-                       exchanged_tokens(micro_batch, out.sharding, window, costs_),
-                       context,
-                       window};
+  const Sharding& seen = out.seen_by(window);
+  const ContextCase of{costs_, attention_, micro_batch, seen, exchanged_tokens(micro_batch, seen, window, costs_),
+                       context, window};
   out.cast_tokens = std::max(
       {out.cast_tokens, of.tokens.cast.held, of.tokens.tasks != nullptr ? of.tokens.tasks->held : 0});
   exchanges_.forward.clear();
@@ -457,7 +454,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   add_exchanges(out.input_gradient[k], 0, costs_.exchanges(true), in_input, {});
 }
 
-// Adds what follows the last synchronisation on each rank, the host's stalls with it, and counts what each
+// Adds what follows the last synchronisation on each rank, stalls for the host and its copies with it, and counts what each
 // rank computes and waits for.
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
@@ -476,27 +473,33 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
                             std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
-      Picoseconds busy = before.total + after.total + pass.busy[r];
+      Picoseconds busy = before.total + after.total + pass.busy[r], spent = busy;
       compute[r] = before.busy[kCompute] + after.busy[kCompute] + pass.busy[r];
       for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += before.exposed[s] + after.exposed[s];
       for (std::size_t e = 0; e < exchanges.size(); ++e) {
         busy += exchanges[e].duration;
-        exposed[kContext] += std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
+        const Picoseconds alone = std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
+        exposed[kContext] += alone;
+        spent += alone;
       }
-      return work.held.tokens == 0 ? Issued{} : Issued{launches, busy};
+      return std::pair(work.held.tokens == 0 ? Issued{} : Issued{launches, busy}, spent);
     };
-    const Issued forward =
+    const auto [forward, forward_spent] =
         finish(work.forward_before, work.forward_after, work.forward_launches + first_launches,
                passes_.forward, exchanges_.forward, out.compute_forward[k], out.exposed_forward[k]);
-    const Issued backward =
+    const auto [backward, backward_spent] =
         finish(work.backward_before, work.backward_after, work.backward_launches + last_launches,
                passes_.backward, exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
-    const Picoseconds forward_stall = forward_stall_of(kind, work, forward, backward);
-    const Picoseconds backward_stall = costs_.host_stall(kind, backward, forward - work.behind_lengths);
+    const auto stalled = [&, tokens = work.held.tokens](Picoseconds for_host, Picoseconds spent) {
+      return for_host + costs_.offload_stall(kind, tokens, spent + for_host);
+    };
+    const Picoseconds of_backward = costs_.host_stall(kind, backward, forward - work.behind_lengths);
+    const Picoseconds forward_stall =
+        stalled(forward_stall_of(kind, work, forward, backward), forward_spent);
     const int rank = static_cast<int>(r);
     out.forward[k].add_local(rank, of_layer.forward.after + forward_stall);
-    out.backward[k].add_local(rank, of_layer.backward.after + backward_stall);
-    out.input_gradient[k].add_local(rank, of_layer.input.after + backward_stall);
+    out.backward[k].add_local(rank, of_layer.backward.after + stalled(of_backward, backward_spent));
+    out.input_gradient[k].add_local(rank, of_layer.input.after + stalled(of_backward, backward_spent - work.weight));
     out.weight_gradient[k][r] = work.weight;
   }
   for (auto* exposed : {&out.exposed_forward[k], &out.exposed_backward[k]})

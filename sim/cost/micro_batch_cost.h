@@ -47,6 +47,10 @@ struct MicroBatchCost {
 
   int ranks = 1;
   Sharding sharding;
+  Sharding chunks;  // the same cut into chunks, of a model whose sliding layers attend to those
+  [[nodiscard]] const Sharding& seen_by(std::int64_t window) const {
+    return window > 0 && !chunks.rank_begin.empty() ? chunks : sharding;
+  }
   std::vector<ExpertArrivals> arriving;  // by rank
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of

@@ -64,9 +64,9 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
 
   const double sliding = costs.sliding_share();
   const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
-  // Attention of one document in all layers; nothing where that is longer than is measured, or than the clock
+  // Attention of one document in a layer, of which a share slides; nothing where that is longer than is measured, or than the clock
   // holds (a large model on a slow device).
-  const auto priced = [&](std::int64_t length) -> std::optional<double> {
+  const auto of_layer = [&](std::int64_t length, double share) -> std::optional<double> {
     if (length > kLongestMeasured) return std::nullopt;
     // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
     const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * context));
@@ -90,12 +90,21 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     };
     try {
       double mean = 0;
-      if (sliding < 1) mean += (1 - sliding) * one_layer(0);
-      if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
-      return mean / as_double(copies) * layers;
+      if (share < 1) mean += (1 - share) * one_layer(0);
+      if (share > 0) mean += share * one_layer(costs.model().sliding_window);
+      return mean / as_double(copies);
     } catch (const UserError&) {
       return std::nullopt;
     }
+  };
+  const auto priced = [&](std::int64_t length) -> std::optional<double> {
+    const std::int64_t chunk = costs.model().sliding_window;
+    const bool cut = costs.model().chunked && sliding > 0 && length > chunk;
+    const auto whole = of_layer(length, cut || costs.model().chunked ? 0 : sliding);
+    if (!whole || !cut) return whole ? std::optional(*whole * layers) : std::nullopt;
+    const double chunks = as_double(length / chunk) * of_layer(chunk, 0).value_or(0);
+    const double rest = length % chunk > 0 ? of_layer(length % chunk, 0).value_or(0) : 0;
+    return ((1 - sliding) * *whole + sliding * (chunks + rest)) * layers;
   };
   // Beyond what has a price pairs grow with the square, or with the length under windows alone.
   const double growth = (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave;
@@ -148,7 +157,14 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
   const double sliding = costs_.sliding_share();
   double seconds = 0;
   if (sliding < 1) seconds += (1 - sliding) * layer(0);
-  if (sliding > 0) seconds += sliding * layer(costs_.model().sliding_window);
+  if (sliding > 0 && costs_.model().chunked) {
+    thread_local std::vector<Segment> chunks;
+    chunks.clear();
+    cut_into_chunks(segments, costs_.model().sliding_window, chunks);
+    seconds += sliding * to_seconds(costs_.attention_forward_time(kernel_pieces(chunks, false), use));
+  } else if (sliding > 0) {
+    seconds += sliding * layer(costs_.model().sliding_window);
+  }
   return seconds;
 }
 
@@ -180,6 +196,28 @@ AttentionCounts ProfiledAttentionCost::counts_of(const Sharding& sharding) const
         before(counted.segments.data(), begin + sharding.segments.size()))
       counts.push_back(counted);
   return counts;
+}
+
+void cut_into_chunks(std::span<const Segment> segments, std::int64_t chunk, std::vector<Segment>& out) {
+  for (Segment s : segments)
+    for (const std::int64_t end = s.q_end, begin = s.kv_begin; s.q_begin < end; s.q_begin = s.q_end) {
+      s.kv_begin = begin + (s.q_begin - begin) / chunk * chunk;
+      s.q_end = std::min(end, s.kv_begin + chunk);
+      out.push_back(s);
+    }
+}
+
+void cut_into_chunks(const Sharding& sharding, std::int64_t chunk, Sharding& out) {
+  out.segments.clear();
+  out.rank_begin.assign(1, 0);
+  for (int r = 0; r < sharding.ranks(); ++r) {
+    cut_into_chunks(sharding.of_rank(r), chunk, out.segments);
+    out.rank_begin.push_back(static_cast<std::uint32_t>(out.segments.size()));
+  }
+  out.rank_tokens = sharding.rank_tokens;
+  out.rank_local_tokens = sharding.rank_local_tokens;
+  out.placement = sharding.placement;
+  out.strided = sharding.strided;
 }
 
 }  // namespace equipoise

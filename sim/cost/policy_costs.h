@@ -76,4 +76,9 @@ class ProfiledAttentionCost final : public AttentionCost {
   mutable AttentionCounts counted_;  // since forget()
 };
 
+// Adds segments cut where the chunks of their documents end: each sees the keys of its own chunk (Reach). The
+// same of a whole sharding. A window as long as a chunk bounds nothing of them.
+void cut_into_chunks(std::span<const Segment> segments, std::int64_t chunk, std::vector<Segment>& out);
+void cut_into_chunks(const Sharding& sharding, std::int64_t chunk, Sharding& out);
+
 }  // namespace equipoise

@@ -136,6 +136,11 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
     throw UserError("execute: parallel.zero is " + std::to_string(layout.zero) + "; ranks run 0 and 1");
   if (layout.bidirectional)
     throw UserError("execute: schedule dualpipe needs two copies of each layer; ranks hold one");
+  if (model.training.frozen != 0)
+    throw UserError("execute: lora and frozen weights are not run; leave lora and frozen out");
+  if (layout.activation_offload > 0)
+    throw UserError("execute: parallel.activation_offload is " + std::to_string(layout.activation_offload) +
+                    "; ranks keep their activations");
   if (layout.expert > 1)
     throw UserError("execute: parallel.expert is " + std::to_string(layout.expert) + "; allowed: 1");
   if (layout.recompute == Recompute::modules &&

@@ -58,12 +58,41 @@ std::span<const Exporter> exporters() {
   return kAll;
 }
 
+namespace {
+
+// What no framework is told here.
+constexpr Gap kGapsOfAll[] = {
+    {"lora",
+     [](const ExportedRow& r) {
+       const Training& training = r.model().training;
+       return training.adapted != 0 ? "dim " + std::to_string(training.lora_dim) : std::string();
+     },
+     "adapters are put beside the layers of a model that your script has built",
+     "peft's LoraConfig, Megatron Bridge's LoRA(target_modules, dim), verl's model.lora_rank"},
+    {"frozen",
+     [](const ExportedRow& r) {
+       const Training& training = r.model().training;
+       return std::string(training.frozen != 0 && training.adapted == 0 ? "parts of the model" : "");
+     },
+     "what is frozen is said of parameters, in your script", "requires_grad_(False) before the optimizer is made"},
+    {"parallel.activation_offload",
+     [](const ExportedRow& r) {
+       const double share = r.layout().activation_offload;
+       return share > 0 ? fixed(share, 2) : std::string();
+     },
+     "frameworks offload whole layers or modules, not a share of each",
+     "cpu_offloading_num_layers, or fine-grained activation offloading of as many modules"},
+};
+
+}  // namespace
+
 std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row) {
   std::vector<std::string> lines;
-  for (const Gap& gap : to.gaps)
-    if (const std::string found = gap.found(row); !found.empty())
-      lines.push_back(std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why) + "; nearest: " +
-                      std::string(gap.nearest));
+  for (const std::span<const Gap> gaps : {to.gaps, std::span<const Gap>(kGapsOfAll)})
+    for (const Gap& gap : gaps)
+      if (const std::string found = gap.found(row); !found.empty())
+        lines.push_back(std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why) + "; nearest: " +
+                        std::string(gap.nearest));
   return lines;
 }
 

@@ -14,68 +14,13 @@ constexpr double kFp32 = 4;
 // What the loss keeps of a logit for its backward: the softmax.
 constexpr double kSoftmaxBytes = kFp32;
 
-// Bytes of an element of what a layer's backward needs, by what it is.
-struct KeptBytes {
-  double input = kBf16;       // of a linear layer
-  double attention = kBf16;   // attention's output, which is the next linear layer's input, too
-  double activation = kBf16;  // what an FFN's activation reads
-  double activated = 0;       // what it writes, where that is kept apart from the product
-  double routed = 1;  // token copies that experts hold, over those sent: all are padded to the capacity
-
-  KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
-    if (!framework.fused_activation) activated = kBf16;
-    if (framework.expert_capacity_factor > 0) routed = framework.expert_capacity_factor;
-    if (layout.precision != Precision::fp8) return;
-    input = framework.fp8_input_bytes;
-    attention = framework.fp8_attention_bytes;
-    activation = framework.fp8_activation_bytes;
-  }
-};
-
-// Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
-// (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
-// Named parts that are recomputed leave their inputs only.
-double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse, const KeptBytes& kept) {
-  const int tensor = layout.tensor;
-  const double t = tensor;
-  const double h = as_double(m.hidden);
-  double queries_and_keys = as_double(m.query_width()) / t + as_double(m.kv_width_of_rank(tensor));
-  if (layout.repeats(RecomputeModule::mla_up_proj))
-    queries_and_keys =
-        as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
-  const double out_local = as_double(m.heads) * m.value_dim() / t;
-  double norms = 2 * h / t * kBf16;  // inputs
-  if (!layout.repeats(RecomputeModule::layernorm)) {
-    // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
-    const bool has_own_copy = sparse && kept.input != kBf16 && m.moe->shared_width() > 0;
-    norms += h / t * (kept.input + (sparse ? kBf16 : kept.input) + (has_own_copy ? kept.input : 0));
-  }
-  const auto ffn_of = [&](double width, bool keeps_output) {
-    return width / t *
-           ((m.gated_ffn ? 2 * kept.activation + kept.activated : kept.activation) +
-            (keeps_output ? kept.input : 0));
-  };
-  double ffn = 0;
-  if (sparse && !layout.repeats(RecomputeModule::moe)) {
-    // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
-    ffn = kept.routed *
-          (ffn_of(as_double(m.moe->expert_ffn * m.moe->active), !layout.repeats(RecomputeModule::moe_act)) +
-           kept.input * h * m.moe->active * layout.expert_tensor_size() / t);
-    if (!layout.repeats(RecomputeModule::shared_experts))
-      ffn += ffn_of(as_double(m.moe->shared_width()), true);
-  } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
-    ffn = ffn_of(as_double(m.ffn), true);
-  }
-  return norms + kBf16 * queries_and_keys + kept.attention * out_local + ffn + kFp32 * m.heads / t;
-}
-
 // The mean of a model's layers: stages have layers of each kind.
-double mean_kept_bytes(const ModelShape& model, const Layout& layout, const KeptBytes& kept) {
+double mean_kept_bytes(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework) {
   double sum = 0;
   int sparse = 0;
   for (int layer = 0; layer < model.layers; ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
-  if (sparse < model.layers) sum += (model.layers - sparse) * kept_bytes(model, layout, false, kept);
-  if (sparse > 0) sum += sparse * kept_bytes(model, layout, true, kept);
+  if (sparse < model.layers) sum += (model.layers - sparse) * kept_bytes(model, layout, framework, false);
+  if (sparse > 0) sum += sparse * kept_bytes(model, layout, framework, true);
   return sum / model.layers;
 }
 
@@ -99,37 +44,44 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       layers_(layers_of_stages(model, layout)),
       parts_(backward_parts(model, layout)),
       part_sizes_(part_sizes(model, layout)),
+      trained_sizes_(trained_sizes(model, layout)),
       recomputed_(model, layout) {
   kv_bytes_per_token_ = kBf16 * as_double(model.kv_width_of_rank(layout.tensor));
-  const KeptBytes kept(layout, framework);
-  kept_per_token_ = mean_kept_bytes(model, layout, kept);
+  const double kept = mean_kept_bytes(model, layout, framework);
+  offloaded_per_token_ = layout.activation_offload * kept;
+  kept_per_token_ = kept - offloaded_per_token_;
   Layout keeps_all = layout;
   keeps_all.recompute = Recompute::none;
-  whole_per_token_ = mean_kept_bytes(model, keeps_all, kept);
+  whole_per_token_ = mean_kept_bytes(model, keeps_all, framework);
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
-  double dense = 0, experts = 0, ends = 0;  // ends: of dense, what is no linear layer in FP8
+  PartParameters all, trained, ends;  // ends: what is no linear layer in FP8
+  const auto add = [](PartParameters& sum, const PartParameters& part) {
+    sum.dense += part.dense;
+    sum.routed += part.routed;
+  };
   for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
     for (const ModelPart part : parts_[at(v)]) {
-      const PartParameters& size = part_sizes_[at(part)];
-      dense += as_double(size.dense);
-      if (part == ModelPart::embedding || part == ModelPart::head) ends += as_double(size.dense);
-      experts += as_double(size.routed);
+      add(all, part_sizes_[at(part)]);
+      add(trained, trained_sizes_[at(part)]);
+      if (!is_layer(part)) add(ends, part_sizes_[at(part)]);
     }
   // All that hold the same: two stages, where each block of layers has a copy.
   const double replicas = as_double(layout_.data) * layout_.context * layout_.copies();
   const double expert_replicas = as_double(layout_.expert_replicas()) * layout_.copies();
-  const auto on_rank = [&](double of_dense, bool sharded) {
-    return of_dense / layout_.tensor / (sharded ? replicas : 1) +
-           experts / layout_.expert_tensor_size() / layout_.expert / (sharded ? expert_replicas : 1);
+  const auto on_rank = [&](const PartParameters& of, bool sharded) {
+    return as_double(of.dense) / layout_.tensor / (sharded ? replicas : 1) +
+           as_double(of.routed) / layout_.expert_tensor_size() / layout_.expert /
+               (sharded ? expert_replicas : 1);
   };
-  const double held = on_rank(dense, false), shard = on_rank(dense, true);
+  const PartParameters linear{all.dense - ends.dense, all.routed};
   MemoryParts parts;
-  parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held) +
-                     cached_weight_bytes_ * on_rank(dense - ends, layout_.zero >= 3);
-  parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
-  parts.optimizer = (1 - layout_.optimizer_offload) * optimizer_bytes_ * (layout_.zero >= 1 ? shard : held);
+  parts.parameters =
+      kBf16 * on_rank(all, layout_.zero >= 3) + cached_weight_bytes_ * on_rank(linear, layout_.zero >= 3);
+  parts.gradients = gradient_bytes_ * on_rank(trained, layout_.zero >= 2);
+  parts.optimizer =
+      (1 - layout_.optimizer_offload) * optimizer_bytes_ * on_rank(trained, layout_.zero >= 1);
   if (layout_.zero >= 3) parts.buffers += kBf16 * most_gathered();
   parts.reserve = reserve_;
   return parts;
@@ -170,6 +122,7 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   out.buffers = 2 * n * input_per_token_;
   // The layer at work is whole: all of it, or what its named parts repeat.
   out.buffers += n * (recomputes ? whole_per_token_ : whole_per_token_ - kept_per_token_);
+  out.buffers += n * offloaded_per_token_;  // of the layer whose copy is under way
   return out;
 }
 

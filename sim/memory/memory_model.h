@@ -98,7 +98,7 @@ class MemoryModel {
   void set_capacity(double bytes) { capacity_ = bytes; }
   // What a stage holds before any micro-batch.
   [[nodiscard]] MemoryParts fixed(int stage) const;
-  // Activation bytes that one token on a rank keeps in one layer.
+  // Activation bytes that one token on a rank keeps in one layer, on the GPU.
   [[nodiscard]] double kept_per_token() const { return kept_per_token_; }
   [[nodiscard]] double kept_per_token_recomputed() const { return input_per_token_; }
 
@@ -137,13 +137,14 @@ class MemoryModel {
   bool records_streams_;
   bool keeps_gathered_kv_;
   double cached_weight_bytes_;  // of a linear layer's weight, beside bf16
-  double kept_per_token_ = 0;
+  double kept_per_token_ = 0;       // on the GPU
+  double offloaded_per_token_ = 0;  // in the host's memory
   double whole_per_token_ = 0;  // with what named recomputation leaves out
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
   std::vector<int> layers_;                    // by virtual stage
   std::vector<std::vector<ModelPart>> parts_;  // by virtual stage
-  PartSizes part_sizes_;
+  PartSizes part_sizes_, trained_sizes_;
   RecomputedLayers recomputed_;
 };
 

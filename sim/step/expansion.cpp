@@ -274,7 +274,7 @@ double StepExpander::attention_flops(const MicroBatchCost& cost, const Exchanged
   double most = 0, together = 0;
   for (int r = 0; r < cost.ranks; ++r) {
     double pairs = 0;
-    for (const Segment& s : cost.sharding.of_rank(r))
+    for (const Segment& s : cost.seen_by(window).of_rank(r))
       pairs += window == 0
                    ? static_cast<double>(s.pairs())
                    : causal_pairs(static_cast<double>(s.queries()),
@@ -324,7 +324,7 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   const std::int64_t window = costs_.window_of(kind);
   exchanges_.forward.clear();
   exchanges_.backward.clear();
-  const ExchangedTokens tokens = exchanged_tokens(micro_batch, cost.sharding, window, costs_);
+  const ExchangedTokens tokens = exchanged_tokens(micro_batch, cost.seen_by(window), window, costs_);
   if (cost.ranks > 1)
     context_form(costs_).exchange(costs_, tokens, context_group(costs_, cost.ranks), exchanges_, use_);
   const double flops = attention_flops(cost, tokens, window);

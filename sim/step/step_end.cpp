@@ -38,7 +38,7 @@ Picoseconds update_time(const LayerCosts& costs, double parameters, double befor
 GradientSync::GradientSync(const LayerCosts& costs)
     : costs_(costs), replicas_(costs.layout().data * costs.layout().context) {
   const Layout& layout = costs.layout();
-  const PartSizes sizes = part_sizes(costs.model(), layout);
+  const PartSizes trained = trained_sizes(costs.model(), layout);
   const std::vector<std::vector<ModelPart>> buckets_of = backward_parts(costs.model(), layout);
   stages_.resize(at(layout.pipeline));
   std::vector<Held> held(stages_.size());
@@ -48,7 +48,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
     std::vector<Picoseconds> buckets;
     std::vector<double> bytes;
     for (const ModelPart of_model : buckets_of[v]) {
-      const Held elements = held_by_rank(sizes[at(of_model)], layout);
+      const Held elements = held_by_rank(trained[at(of_model)], layout);
       sum.dense += elements.dense;
       sum.experts += elements.experts;
       const Op op = reduce(elements);
@@ -89,7 +89,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
       stages_[s].gather += gathered.duration;
     }
   }
-  price_parts(sizes);
+  price_parts(part_sizes(costs.model(), layout), trained);
   make_ends();
 }
 
@@ -128,15 +128,14 @@ void GradientSync::make_ends() {
 }
 
 // What is gathered and reduced with every micro-batch.
-void GradientSync::price_parts(const PartSizes& sizes) {
+void GradientSync::price_parts(const PartSizes& sizes, const PartSizes& trained) {
   gather_.fill({OpName::dp_all_gather, Stream::dp});
   reduce_.fill({OpName::dp_reduce, Stream::dp});
   if (!reduces_each_micro_batch()) return;
   for (std::size_t p = 0; p < kModelParts; ++p) {
     if (sizes[p].dense == 0) continue;  // a kind of layers that the model does not have
-    const Held held = held_by_rank(sizes[p], costs_.layout());
-    reduce_[p] = reduce(held);
-    if (shards_parameters()) gather_[p] = gather(held);
+    reduce_[p] = reduce(held_by_rank(trained[p], costs_.layout()));
+    if (shards_parameters()) gather_[p] = gather(held_by_rank(sizes[p], costs_.layout()));
   }
 }
 
@@ -177,7 +176,7 @@ Op GradientSync::collective(OpName name, Collective kind, const Held& held, doub
       op.duration += to_picoseconds(elements / at_once *
                                     costs_.collectives().seconds(kind, at_once * bytes_each, group, use_));
   };
-  add(held.dense, costs_.grid().data_context_shape());
+  if (held.dense > 0) add(held.dense, costs_.grid().data_context_shape());
   if (held.experts > 0) add(held.experts, costs_.grid().expert_data_shape());
   return op;
 }

@@ -229,7 +229,7 @@ class GradientSync {
   [[nodiscard]] bool reduces_at_end() const {
     return !costs_.framework().scatter_gradients && costs_.layout().zero == 1;
   }
-  void price_parts(const PartSizes& sizes);
+  void price_parts(const PartSizes& sizes, const PartSizes& trained);
   void make_ends();
   // The same between the two ranks that hold copies; `stage`: of either.
   Picoseconds between_copies(Collective kind, double bytes, int stage);

@@ -17,13 +17,13 @@ namespace equipoise {
 
 namespace {
 
-double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
+double pairs_of(const MicroBatch& micro_batch, Reach reach) {
   double pairs = 0;
   for (const Slice& s : micro_batch.slices) {
     const double q = static_cast<double>(s.tokens());
     const double before =
         micro_batch.chunk.count > 1 ? static_cast<double>(s.begin - micro_batch.chunk.group_begin) : 0;
-    pairs += causal_pairs(q, before, static_cast<double>(window));
+    pairs += causal_pairs(q, before, reach);
   }
   return pairs;
 }
@@ -187,9 +187,9 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
   work.tokens += micro_batch.tokens();
   work.computed_tokens +=
       std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
-  work.causal_pairs += pairs_of(micro_batch, 0);
-  if (const std::int64_t window = costs_.model().sliding_window; window > 0)
-    work.window_pairs += pairs_of(micro_batch, window);
+  work.causal_pairs += pairs_of(micro_batch, {});
+  if (const Reach reach = costs_.model().reach(); reach.window > 0)
+    work.window_pairs += pairs_of(micro_batch, reach);
   Picoseconds latency = 0;
   if (!micro_batch.slices.empty()) {
     for (const PartOrders::Kind& kind : orders_->kinds())

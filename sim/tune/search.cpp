@@ -188,7 +188,7 @@ void Search::look_at_layouts() {
     slow_.push_back(slow ? 1 : 0);
   }
   pairs_ =
-      visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.sliding_window);
+      visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.reach());
   parallel_for(std::max(1, options_.run.jobs), layouts, [&](int, std::size_t i) {
     end_if_stopped(options_.run);
     facts_[i] = facts_of(i);

@@ -138,6 +138,9 @@ struct Layout {
   // --optimizer-offload-fraction, DeepSpeed's offload_optimizer. The host's rates are those of one GPU's
   // share.
   double optimizer_offload = 0;
+  // The share of what a layer's forward keeps that is copied to the host's memory and back for its backward:
+  // Megatron Core's fine-grained activation offloading, Transformer Engine's cpu_offloading.
+  double activation_offload = 0;
   double host_link_GBps = 50;    // each way, between a GPU and its host
   double host_memory_GBps = 35;  // that the host's update of states achieves
   Precision precision = Precision::bf16;

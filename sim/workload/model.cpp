@@ -48,6 +48,62 @@ std::int64_t ModelShape::layer_parameters(int layer) const {
   return attention_parameters() + ffn_parameters(layer) + 2 * hidden;
 }
 
+std::vector<LinearLayer> ModelShape::linear_layers(int layer) const {
+  std::vector<LinearLayer> all;
+  const auto add = [&](WeightKind weights, std::int64_t in, std::int64_t out, std::int64_t count = 1,
+                       bool routed = false) { all.push_back({weights, in, out, count, routed}); };
+  if (mla) {
+    const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
+    if (mla->q_lora > 0) add(WeightKind::qkv, hidden, mla->q_lora);
+    add(WeightKind::qkv, mla->q_lora > 0 ? mla->q_lora : hidden, q_width);
+    add(WeightKind::qkv, hidden, mla->kv_lora + mla->rope_dim);
+    add(WeightKind::qkv, mla->kv_lora, std::int64_t{heads} * (mla->nope_dim + mla->v_dim));
+  } else {
+    add(WeightKind::qkv, hidden, (heads + 2 * std::int64_t{kv_heads}) * head_dim);
+  }
+  add(WeightKind::proj, std::int64_t{heads} * value_dim(), hidden);
+  const auto add_ffn = [&](std::int64_t width, std::int64_t count, bool routed) {
+    add(WeightKind::fc1, hidden, (gated_ffn ? 2 : 1) * width, count, routed);
+    add(WeightKind::fc2, width, hidden, count, routed);
+  };
+  if (!is_moe_layer(layer)) {
+    add_ffn(ffn, 1, false);
+    return all;
+  }
+  add_ffn(moe->expert_ffn, moe->experts, true);
+  if (moe->shared_width() > 0) add_ffn(moe->shared_width(), 1, false);
+  add(WeightKind::router, hidden, moe->experts);
+  return all;
+}
+
+std::int64_t ModelShape::adapter_parameters(int layer, bool routed) const {
+  if (training.adapted == 0) return 0;
+  std::int64_t sum = 0;
+  for (const LinearLayer& l : linear_layers(layer))
+    if (l.routed == routed && training.adapts(l.weights)) sum += l.count * training.lora_dim * (l.in + l.out);
+  return sum;
+}
+
+std::int64_t ModelShape::trained_parameters(int layer, bool routed) const {
+  std::int64_t sum = adapter_parameters(layer, routed);
+  for (const LinearLayer& l : linear_layers(layer))
+    if (l.routed == routed && training.trains(l.weights)) sum += l.count * l.in * l.out;
+  if (routed) return sum;
+  if (training.trains(WeightKind::norms)) sum += 2 * hidden + (mla ? mla->q_lora + mla->kv_lora : 0);
+  if (qkv_bias && !mla && training.trains(WeightKind::qkv))
+    sum += (heads + 2 * std::int64_t{kv_heads}) * head_dim;
+  return sum;
+}
+
+std::int64_t ModelShape::trained_parameters() const {
+  std::int64_t sum = training.trains(WeightKind::norms) ? hidden : 0;
+  if (training.trains(WeightKind::embedding)) sum += embedding_parameters();
+  if (training.trains(WeightKind::head) && !tied_embeddings) sum += embedding_parameters();
+  for (int layer = 0; layer < layers; ++layer)
+    sum += trained_parameters(layer, false) + trained_parameters(layer, true);
+  return sum;
+}
+
 std::int64_t ModelShape::parameters() const {
   std::int64_t sum = embedding_parameters() * (tied_embeddings ? 1 : 2) + hidden;
   for (int layer = 0; layer < layers; ++layer) sum += layer_parameters(layer);
@@ -67,6 +123,19 @@ std::int64_t ModelShape::active_matmul_parameters() const {
   return sum;
 }
 
+ModelShape::FrozenAndAdapters ModelShape::active_frozen_parameters() const {
+  FrozenAndAdapters sum;
+  if (training.frozen == 0) return sum;
+  if (!training.trains(WeightKind::head)) sum.frozen += embedding_parameters();
+  for (int layer = 0; layer < layers; ++layer)
+    for (const LinearLayer& l : linear_layers(layer)) {
+      const std::int64_t visited = l.routed ? moe->active : l.count;
+      if (!training.trains(l.weights)) sum.frozen += visited * l.in * l.out;
+      if (training.adapts(l.weights)) sum.adapters += visited * training.lora_dim * (l.in + l.out);
+    }
+  return sum;
+}
+
 LayerCounts ModelShape::layer_counts(int begin, int end) const {
   LayerCounts counts{};
   for (int layer = begin; layer < end; ++layer) ++counts[at(kind(layer))];
@@ -77,7 +146,10 @@ double ModelShape::training_flops(double tokens, double causal_pairs, double win
   int sliding = 0;
   for (int layer = 0; layer < layers; ++layer) sliding += is_sliding_layer(layer) ? 1 : 0;
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
-  return 6.0 * as_double(active_matmul_parameters()) * tokens +
+  const FrozenAndAdapters of_training = active_frozen_parameters();
+  const double products = 6.0 * as_double(active_matmul_parameters() + of_training.adapters) -
+                          2.0 * as_double(of_training.frozen);
+  return products * tokens +
          attention * (layers - sliding) * causal_pairs + attention * sliding * window_pairs;
 }
 
@@ -131,6 +203,20 @@ ModelShape gpt_oss(std::string name, int layers, int experts) {
   return m;
 }
 
+// Of four layers three attend in chunks, and the fourth, without positions, to everything. A shared expert beside
+// one that is routed to, in every layer or in every other.
+ModelShape llama4(std::string name, int experts, int every) {
+  ModelShape m = dense(std::move(name), 48, 5120, 40, 8, 128, 16384, 202048);
+  m.moe = MoeShape{experts, 1, 1, 8192, 0};
+  m.sliding_window = 8192;
+  m.chunked = true;
+  for (int layer = 0; layer < m.layers; ++layer) {
+    m.moe->sparse.push_back((layer + 1) % every == 0);
+    m.sliding_layers.push_back((layer + 1) % 4 != 0);
+  }
+  return m;
+}
+
 ModelShape kimi_k2() {
   ModelShape m = dense("kimi-k2", 61, 7168, 64, 64, 192, 18432, 163840);
   m.moe = MoeShape{384, 8, 1, 2048, 1};
@@ -169,6 +255,8 @@ const std::vector<ModelShape>& shapes() {
       gpt_oss("gpt-oss-120b", 36, 128),
       glm(dense("glm-4.5", 92, 5120, 96, 8, 128, 12288, 151552, false, true), {160, 8, 1, 1536, 3}),
       glm(dense("glm-4.5-air", 46, 4096, 96, 8, 128, 10944, 151552, false, true), {128, 8, 1, 1408, 1}),
+      llama4("llama4-scout", 16, 1),
+      llama4("llama4-maverick", 128, 2),
       deepseek_v2(),
       deepseek_v3(),
       kimi_k2(),

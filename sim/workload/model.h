@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +54,47 @@ struct MlaShape {
   int v_dim = 0;
 };
 
+// Weights that a step trains or leaves as they are. Linear layers have Megatron Core's names; all projections
+// of multi-head latent attention are linear_qkv, and the FFN's two are those of experts, too.
+enum class WeightKind : std::uint8_t { embedding, qkv, proj, fc1, fc2, router, norms, head };
+inline constexpr std::string_view kWeightNames[] = {"embedding",  "linear_qkv", "linear_proj", "linear_fc1",
+                                                    "linear_fc2", "router",     "norms",       "head"};
+using WeightSet = std::uint32_t;  // bit by bit
+constexpr WeightSet bit_of(WeightKind weights) {
+  return WeightSet{1} << static_cast<unsigned>(weights);
+}
+inline constexpr WeightSet kAllWeights = (WeightSet{1} << std::size(kWeightNames)) - 1;
+inline constexpr WeightSet kAdaptable =
+    bit_of(WeightKind::qkv) | bit_of(WeightKind::proj) | bit_of(WeightKind::fc1) | bit_of(WeightKind::fc2);
+
+// What of a model a step trains. LoRA (arXiv 2106.09685) leaves a linear layer y = W x as it is and trains two
+// thin ones beside it: y = W x + B (A x), A of dim x in, B of out x dim. An expert has a pair of its own.
+struct Training {
+  WeightSet frozen = 0;
+  WeightSet adapted = 0;  // frozen linear layers with adapters beside them
+  std::int64_t lora_dim = 0;
+
+  [[nodiscard]] bool trains(WeightKind weights) const { return (frozen & bit_of(weights)) == 0; }
+  [[nodiscard]] bool adapts(WeightKind weights) const { return (adapted & bit_of(weights)) != 0; }
+  // Whether a backward needs the layer's input.
+  [[nodiscard]] bool needs_input(WeightKind weights) const { return trains(weights) || adapts(weights); }
+};
+
+// Linear layers of a transformer layer that are alike.
+struct LinearLayer {
+  WeightKind weights{};
+  std::int64_t in = 0, out = 0;
+  std::int64_t count = 1;
+  bool routed = false;  // a routed expert's
+};
+
+// What a query of a sliding layer sees: its last `window` keys up to its own; or, chunked (Llama 4), those of its
+// own chunk of so many tokens, cut from where its document begins.
+struct Reach {
+  std::int64_t window = 0;  // 0: all
+  bool chunked = false;
+};
+
 struct ModelShape {
   std::string name;
   int layers = 0;
@@ -69,6 +112,8 @@ struct ModelShape {
   // Keys up to its own, itself included, that a query of a sliding layer sees; 0: no layer slides.
   std::int64_t sliding_window = 0;
   std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
+  bool chunked = false;                // the window is a chunk (Reach)
+  Training training{};
 
   [[nodiscard]] bool is_moe_layer(int layer) const {
     if (!moe) return false;
@@ -77,6 +122,7 @@ struct ModelShape {
   [[nodiscard]] bool is_sliding_layer(int layer) const {
     return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(layer)]);
   }
+  [[nodiscard]] Reach reach() const { return {sliding_window, chunked}; }
   [[nodiscard]] LayerKind kind(int layer) const {
     if (is_sliding_layer(layer))
       return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
@@ -99,13 +145,24 @@ struct ModelShape {
   // Those of a layer's routed experts, which expert parallelism deals out.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
+  [[nodiscard]] std::vector<LinearLayer> linear_layers(int layer) const;
+  // Those of a layer's adapters, and those of a layer that a step trains, adapters with them; of its routed
+  // experts, or of all else.
+  [[nodiscard]] std::int64_t adapter_parameters(int layer, bool routed) const;
+  [[nodiscard]] std::int64_t trained_parameters(int layer, bool routed) const;
+  [[nodiscard]] std::int64_t trained_parameters() const;  // of everything
   [[nodiscard]] std::int64_t parameters() const;
   // Parameters that a token's forward multiplies with (no embedding lookup; logits and active experts count).
   [[nodiscard]] std::int64_t active_matmul_parameters() const;
+  // Of those, the frozen ones; and those of adapters that a token's forward multiplies with.
+  struct FrozenAndAdapters {
+    std::int64_t frozen = 0, adapters = 0;
+  };
+  [[nodiscard]] FrozenAndAdapters active_frozen_parameters() const;
 
   // FLOPs of one optimizer step, forward and backward, without recompute or padding: 6 per active matmul
   // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair; in sliding layers
-  // only pairs inside the window count.
+  // only pairs inside the window count. A frozen parameter has no gradient of its own: 4 instead of 6.
   [[nodiscard]] double training_flops(double tokens, double causal_pairs, double window_pairs = 0) const;
 };
 
@@ -115,6 +172,18 @@ inline double causal_pairs(double queries, double before, double window = 0) {
   if (window <= 0) return queries * before + queries * (queries + 1) / 2;
   const double growing = std::clamp(window - before, 0.0, queries);  // queries that see all there is
   return growing * before + growing * (growing + 1) / 2 + (queries - growing) * window;
+}
+
+// The same by reach. All before query n of a document see (n / W) full chunks of W (W + 1) / 2 pairs, and r (r + 1) / 2
+// with the rest r.
+inline double causal_pairs(double queries, double before, Reach reach) {
+  const auto window = static_cast<double>(reach.window);
+  if (!reach.chunked || reach.window <= 0) return causal_pairs(queries, before, window);
+  const auto up_to = [window](double position) {
+    const double chunks = std::floor(position / window), rest = position - chunks * window;
+    return chunks * window * (window + 1) / 2 + rest * (rest + 1) / 2;
+  };
+  return up_to(before + queries) - up_to(before);
 }
 
 // The built-in shapes, in help order. Sources: the models' published configurations; wlb-550m, wlb-30b and

@@ -87,7 +87,7 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"moe_layer_", kExpertRules},
     {"moe_num_", kExpertRules},
     {"num_nextn_predict_layers", "the layers of multi-token prediction are not modelled"},
-    {"attention_chunk_size", "attention in chunks is not modelled"},
+    {"attention_chunk_size", "attention in chunks of a config.json is not modelled; llama4-scout, llama4-maverick and shapes are"},
     {"use_parallel_residual", kParallel},
     {"parallel_attn", kParallel},
     {"block_configs", kPerLayer},

@@ -109,7 +109,7 @@ class OpList {
   [[nodiscard]] std::span<const Op> ops() const { return std::span(ops_).first(size_); }
 
  private:
-  std::array<Op, 96> ops_{};
+  std::array<Op, 128> ops_{};
   std::size_t size_ = 0;
 };
 

@@ -69,16 +69,39 @@ std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, cons
   return parts;
 }
 
+namespace {
+
+// On ranks that have both ends.
+bool shares_embedding(const ModelShape& model, const Layout& layout) {
+  return model.tied_embeddings && (layout.pipeline == 1 || layout.bidirectional);
+}
+
+}  // namespace
+
 PartSizes part_sizes(const ModelShape& model, const Layout& layout) {
   PartSizes sizes{};
   for (int layer = 0; layer < model.layers; ++layer) {  // layers of a kind have equally many
     const std::int64_t routed = model.routed_parameters(layer);
-    sizes[at(part_of(model.kind(layer)))] = {model.layer_parameters(layer) - routed, routed};
+    sizes[at(part_of(model.kind(layer)))] = {
+        model.layer_parameters(layer) - routed + model.adapter_parameters(layer, false),
+        routed + model.adapter_parameters(layer, true)};
   }
-  // On ranks that have both ends.
-  const bool shares_embedding = model.tied_embeddings && (layout.pipeline == 1 || layout.bidirectional);
   sizes[at(ModelPart::embedding)].dense = model.embedding_parameters();
-  sizes[at(ModelPart::head)].dense = (shares_embedding ? 0 : model.embedding_parameters()) + model.hidden;
+  sizes[at(ModelPart::head)].dense =
+      (shares_embedding(model, layout) ? 0 : model.embedding_parameters()) + model.hidden;
+  return sizes;
+}
+
+PartSizes trained_sizes(const ModelShape& model, const Layout& layout) {
+  PartSizes sizes{};
+  const Training& training = model.training;
+  for (int layer = 0; layer < model.layers; ++layer)
+    sizes[at(part_of(model.kind(layer)))] = {model.trained_parameters(layer, false),
+                                             model.trained_parameters(layer, true)};
+  if (training.trains(WeightKind::embedding)) sizes[at(ModelPart::embedding)].dense = model.embedding_parameters();
+  std::int64_t& head = sizes[at(ModelPart::head)].dense;
+  if (training.trains(WeightKind::head) && !shares_embedding(model, layout)) head = model.embedding_parameters();
+  if (training.trains(WeightKind::norms)) head += model.hidden;
   return sizes;
 }
 

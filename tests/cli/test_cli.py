@@ -114,7 +114,8 @@ class Help(Case):
         self.assertIn("llama3.1-405b", json.dumps(models))
         self.assertEqual(self.ok("profiles", "list"), self.ok("profiles"))
         profiles = {p["name"]: p["kernels"] for p in json.loads(self.ok("profiles", "list", "--format", "json"))}
-        self.assertLessEqual({"cpu": "measured", "h100-sxm": "published", "h800-sxm": "derived", "a100-sxm": "derived", "h20": "derived", "b200-sxm": "derived"}.items(), profiles.items())
+        self.assertLessEqual({"cpu": "measured", "h100-sxm": "published", "h800-sxm": "derived", "a100-sxm": "derived", "h20": "derived", "b200-sxm": "derived", "gb200-nvl72": "derived",
+                              "gb300-nvl72": "derived", "mi300x": "derived"}.items(), profiles.items())
         for what in ("schedules", "profiles", "traces"):
             self.assertGreaterEqual(len(self.ok("list", what).splitlines()), 2)
         self.refused("list", "polices", says=["polices"])
@@ -166,7 +167,7 @@ class Explain(Case):
                 words = entry["values"].removesuffix(" or object").split(", ")
                 self.assertEqual([v["name"] for v in values if v["kind"] == "value of " + entry["name"]], words)
                 of_key.pop(entry["name"])
-        self.assertEqual(list(of_key), ["parallel.recompute.modules", "policies[].recompute.modules"])
+        self.assertEqual(list(of_key), ["lora.target_modules", "frozen", "parallel.recompute.modules", "policies[].recompute.modules"])
         self.assertIn("ulysses, value of parallel.context_comm: an all-to-all gives a rank all tokens of some heads\n", self.ok("explain", "ulysses"))
         self.assertIn("group-cast", self.ok("explain", "group-cast"))
         self.assertIn("skrull-solver", self.ok("explain", "policies[].bucket_size"))

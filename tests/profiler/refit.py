@@ -16,7 +16,8 @@ from pathlib import Path
 from public_rows import rewritten
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILES = ("h100-sxm", "h200-sxm", "h800-sxm", "a100-sxm", "h20", "b200-sxm")  # in this order: the others derive tables from the first
+PROFILES = ("h100-sxm", "h200-sxm", "h800-sxm", "a100-sxm", "h20", "b200-sxm", "gb200-nvl72",
+            "gb300-nvl72", "mi300x")  # in this order: the others derive tables from the first
 TABLES = ("attention_kernels", "gemm_kernels", "elementwise_norm_kernels", "nccl_single_node", "nccl_intra_node",
           "nccl_multi_node")
 SKIPPED = 77

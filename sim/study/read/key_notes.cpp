@@ -76,6 +76,9 @@ bool has_replicas(const Study& s) {
 bool offloads(const Study& s) {
   return s.layout.optimizer_offload > 0;
 }
+bool uses_host_link(const Study& s) {
+  return offloads(s) || s.layout.activation_offload > 0;
+}
 bool has_pipeline(const Study& s) {
   return s.layout.pipeline > 1;
 }
@@ -208,6 +211,14 @@ void note_offload(std::string_view, bool, const Study& study, std::vector<std::s
         short_number(study.layout.host_link_GBps) + " GB/s to the host and " +
         short_number(study.layout.host_memory_GBps) +
         " GB/s of its memory a GPU (parallel.host_link_GBps, host_memory_GBps)");
+}
+
+void note_activation_offload(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+  if (study.layout.activation_offload > 0)
+    notes.emplace_back(
+        "parallel.activation_offload: copies are modelled and were not held against measured steps: " +
+        short_number(study.layout.host_link_GBps) +
+        " GB/s to the host a GPU, each way (parallel.host_link_GBps); the host's memory is not counted");
 }
 
 // Of the layout's key and of those of the rows.

@@ -25,6 +25,7 @@ bool casts(const Study& study);
 bool disaggregates(const Study& study);
 bool has_pipeline(const Study& study);
 bool offloads(const Study& study);
+bool uses_host_link(const Study& study);
 bool has_no_pipeline(const Study& study);
 bool has_experts(const Study& study);
 bool exchanges_experts(const Study& study);
@@ -48,6 +49,8 @@ void note_expert_overlap(std::string_view key, bool stated, const Study& study,
 void note_count_embedding(std::string_view key, bool stated, const Study& study,
                           std::vector<std::string>& notes);
 void note_offload(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
+void note_activation_offload(std::string_view key, bool stated, const Study& study,
+                             std::vector<std::string>& notes);
 void note_zero(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_recompute(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_longer(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);

@@ -84,10 +84,15 @@ constexpr Key<Layout> kParallelKeys[] = {
         "optimizer_offload", 0, 1,
         "Share of the optimizer's states in the host's memory, updated there; 0 by default")
         .noting(note_offload),
+    number<&Layout::activation_offload>(
+        "activation_offload", 0, 1,
+        "Share of what a layer's forward keeps that is copied to the host's memory beside the layers behind it, "
+        "and back beside the backward (Megatron Core's fine-grained activation offloading); 0 by default")
+        .noting(note_activation_offload),
     number<&Layout::host_link_GBps>(
         "host_link_GBps", 0.1, 10000,
         "Of a GPU's link to its host, each way; 50 by default, what PCIe 5 x16 achieves")
-        .acting("with parallel.optimizer_offload above 0", acts::offloads),
+        .acting("with parallel.optimizer_offload or activation_offload above 0", acts::uses_host_link),
     number<&Layout::host_memory_GBps>(
         "host_memory_GBps", 0.1, 10000,
         "Of the host's memory while it updates states, a GPU's share; 35 by default: half of 16 channels of "

@@ -90,6 +90,8 @@ ModelShape read_shape(JsonObject& object) {
   const std::int64_t every = object.integer("sliding_window_pattern", 0, 2, 100000);
   if (every > 0 && m.sliding_window == 0)
     object.fail("sliding_window", "the window of sliding_window_pattern");
+  if (m.chunked && m.sliding_window == 0)
+    object.fail("sliding_window", "the tokens of a chunk of chunked_attention");
   for (int i = 0; every > 0 && i < m.layers; ++i) m.sliding_layers.push_back((i + 1) % every != 0);
   if (const json* experts = object.find("experts"))
     m.moe = read_experts(*experts, object.where() + ".experts", m);
@@ -165,21 +167,74 @@ Cluster read_cluster(const json& node, const std::string& where) {
   return cluster;
 }
 
-RecomputeModules read_modules(const json& list, JsonObject& object) {
+// The words of a list, as the bits of a set.
+std::uint32_t read_words(const json& list, JsonObject& object, std::string_view key,
+                         std::span<const std::string_view> words) {
   std::string known;
-  for (const std::string_view name : kRecomputeModuleNames)
-    known.append(known.empty() ? "" : ", ").append(name);
+  for (const std::string_view name : words) known.append(known.empty() ? "" : ", ").append(name);
   const std::string expected = "a list of " + known;
-  if (!list.is_array() || list.empty()) object.fail("modules", expected);
-  RecomputeModules modules = 0;
+  if (!list.is_array() || list.empty()) object.fail(key, expected);
+  std::uint32_t set = 0;
   for (const json& word : list) {
-    const auto* const name =
-        std::find(std::begin(kRecomputeModuleNames), std::end(kRecomputeModuleNames),
-                  word.is_string() ? std::string_view(word.get_ref<const std::string&>()) : "");
-    if (name == std::end(kRecomputeModuleNames)) object.fail("modules", expected);
-    modules |= module_bit(static_cast<RecomputeModule>(name - std::begin(kRecomputeModuleNames)));
+    const auto name = std::find(words.begin(), words.end(),
+                                word.is_string() ? std::string_view(word.get_ref<const std::string&>()) : "");
+    if (name == words.end()) object.fail(key, expected);
+    set |= std::uint32_t{1} << (name - words.begin());
   }
-  return modules;
+  return set;
+}
+
+// What a step trains of the model.
+void read_training(JsonObject& file, const std::string& path, Training& training) {
+  if (const json* lora = file.find("lora")) {
+    JsonObject object(*lora, path + ": lora");
+    read_keys(object, lora_keys(), training);
+    training.adapted = kAdaptable;
+    if (const json* targets = object.find("target_modules"))
+      training.adapted =
+          read_words(*targets, object, "target_modules", std::span(kWeightNames).subspan(at(WeightKind::qkv), 4))
+          << at(WeightKind::qkv);
+    object.finish(place_of_key);
+    require_keys(object, lora_keys());
+    training.frozen = kAllWeights;
+  }
+  if (const json* frozen = file.find("frozen"))
+    training.frozen = read_words(*frozen, file, "frozen", kWeightNames);
+}
+
+// Why a step cannot train so much of the model and no more; empty where it can.
+std::string training_fault(const ModelShape& model, const std::string& path) {
+  const Training& training = model.training;
+  const auto only = [](WeightSet set) {
+    std::string names;
+    for (std::size_t w = 0; w < std::size(kWeightNames); ++w)
+      if ((set & bit_of(static_cast<WeightKind>(w))) != 0) names.append(names.empty() ? "" : ", ").append(kWeightNames[w]);
+    return names;
+  };
+  if (const WeightSet both = training.adapted & ~training.frozen; both != 0)
+    return path + ".frozen: expected " + only(both) + " among them, which lora.target_modules has, found none";
+  if (model.tied_embeddings && training.trains(WeightKind::embedding) != training.trains(WeightKind::head))
+    return path + ".frozen: expected embedding and head, which are one matrix in " + model.name +
+           ", or neither, found one of them";
+  if (!model.moe && training.frozen != kAllWeights && !training.trains(WeightKind::router))
+    return path + ".frozen: expected no router for a model without experts";
+  const WeightSet in_layers =
+      kAdaptable | bit_of(WeightKind::norms) | (model.moe ? bit_of(WeightKind::router) : WeightSet{0});
+  if (training.adapted == 0 && (training.frozen & in_layers) == in_layers)
+    return path +
+           ".frozen: expected something of the layers to train, or lora, found all of it frozen: a step "
+           "without backward through the layers is not simulated";
+  return "";
+}
+
+void note_training(const ModelShape& model, std::vector<std::string>& notes) {
+  if (model.training.frozen == 0) return;
+  std::int64_t adapters = 0;
+  for (int layer = 0; layer < model.layers; ++layer)
+    adapters += model.adapter_parameters(layer, false) + model.adapter_parameters(layer, true);
+  notes.push_back(std::string(adapters > 0 ? "lora" : "frozen") + ": a step trains " +
+                  grouped(model.trained_parameters()) + " of " + grouped(model.parameters() + adapters) +
+                  " parameters; MFU counts no products for gradients of the others");
 }
 
 // Of a layout or of a row: a mode, or an object with layers or modules.
@@ -190,7 +245,7 @@ void read_recompute(const json& node, const std::string& where, Target& target) 
     RecomputeKeys keys;
     read_keys(object, recompute_keys(), keys);
     if (const json* modules = object.find("modules"))
-      target.recompute_modules = read_modules(*modules, object);
+      target.recompute_modules = read_words(*modules, object, "modules", kRecomputeModuleNames);
     target.recompute_layers = keys.layers;
     object.finish();
     if (object.has("layers") == object.has("modules"))
@@ -303,6 +358,19 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
         "whose pairs have no place for exchanges that run again";
 }
 
+// Layers that are recomputed keep their inputs only: what of them is copied is not told apart.
+void check_offload(const std::string& path, Study& study) {
+  if (study.layout.activation_offload == 0) return;
+  for (const PolicyRun& run : study.policies) {
+    const Recompute mode = run.has_recompute ? run.recompute : study.layout.recompute;
+    const bool whole =
+        mode == Recompute::full || mode == Recompute::layers || mode == Recompute::automatic;
+    if (study.impossible.empty() && (whole || run.chooses_groups()))
+      study.impossible = path + ": parallel.activation_offload: expected 0 where layers are recomputed whole (" +
+                         run.label + "), found " + short_number(study.layout.activation_offload);
+  }
+}
+
 void read_rows(const json* policies, const std::string& path, Study& study) {
   for (std::size_t i = 0; i < policies->size(); ++i)
     study.policies.push_back(
@@ -322,6 +390,7 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
     study.impossible = layout_fault(study.model, layout, path + row);
   }
   make_labels_unique(study.policies);
+  check_offload(path, study);
 }
 
 // In the order in which users know them: the trace's, the network's, the framework's, the layout's, the
@@ -367,14 +436,17 @@ Study parse_case(const json& file, const std::string& path) {
   const auto inside = [&](const char* key) { return path + ": " + key; };
   study.trace = read_trace_source(part("trace"), inside("trace"));
   study.model = read_model(part("model"), inside("model"), path, study.notes);
+  read_training(object, path, study.model.training);
+  note_training(study.model, study.notes);
   study.cluster = read_cluster(part("cluster"), inside("cluster"));
   study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
   read_layout(part("parallel"), inside("parallel"), study.framework, study.layout);
   read_batch(part("batch"), inside("batch"), study);
   if (!object.has("schedule") && study.layout.virtual_pipeline > 1) study.schedule = "interleaved-1f1b";
   naming(path, [&] { return schedule_policy(study.schedule); });
-  if (const std::string fault = layout_fault(study.model, study.layout, path); !fault.empty())
-    study.impossible = fault;
+  for (const std::string& fault :
+       {training_fault(study.model, path), layout_fault(study.model, study.layout, path)})
+    if (!fault.empty() && study.impossible.empty()) study.impossible = fault;
   const json* policies = object.find("policies");
   if (!policies->is_array() || policies->empty()) object.fail("policies", "a list of at least one policy");
   read_rows(policies, path, study);

@@ -125,6 +125,9 @@ constexpr Key<ModelShape> kShapeKeys[] = {
     other<ModelShape>(
         "sliding_window_pattern", pattern_schema,
         "Of so many layers the last sees everything, the others the window; without it all layers slide"),
+    flag<&ModelShape::chunked>("chunked_attention",
+                               "The window is a chunk: documents are cut every so many tokens, and a query sees "
+                               "its own chunk (Llama 4); false by default"),
     other<ModelShape>("experts", experts_schema,
                       "Layers with a mixture of experts; ffn beside it is the width of those without"),
     other<ModelShape>("mla", mla_schema,
@@ -135,6 +138,28 @@ ordered_json model_schema() {
   return {{"anyOf",
            {described_text("Built-in name (`equipoise list models`)"), object_schema(hf_keys()),
             object_schema(shape_keys())}}};
+}
+
+ordered_json words_schema(std::span<const std::string_view> words) {
+  return {{"type", "array"}, {"minItems", 1}, {"items", {{"enum", words}}}};
+}
+ordered_json targets_schema() {
+  return words_schema(std::span(kWeightNames).subspan(at(WeightKind::qkv), 4));
+}
+ordered_json frozen_schema() {
+  return words_schema(kWeightNames);
+}
+
+constexpr Key<Training> kLoraKeys[] = {
+    integer<&Training::lora_dim>("dim", 1, 1 << 16, "Rank of the adapters").must_be("a size"),
+    other<Training>("target_modules", targets_schema,
+                    "Linear layers that get one, by Megatron's names, all four by default; linear_qkv: the "
+                    "projections before attention; linear_proj: the one behind it; linear_fc1: gate and up, of "
+                    "experts too, each of which has its own adapter; linear_fc2: down"),
+};
+
+ordered_json lora_schema() {
+  return object_schema(lora_keys());
 }
 
 constexpr Key<Cluster> kNetworkKeys[] = {
@@ -271,6 +296,14 @@ constexpr Key<Study> kStudyKeys[] = {
         .must_be("an object"),
     other<Study>("model", model_schema, "A built-in name, a Hugging Face config.json, or a shape written out")
         .must_be("a model name or {\"hf_config\": path}"),
+    other<Study>("lora", lora_schema,
+                 "Adapters of low rank beside frozen linear layers; all else of the model is frozen, too, unless "
+                 "`frozen` says otherwise"),
+    other<Study>("frozen", frozen_schema,
+                 "Weights that a step leaves as they are: without gradients, optimizer states and the products "
+                 "for them; none by default, all with lora; embedding: the tokens' vectors; linear_qkv: the projections "
+                 "before attention; linear_proj: the one behind it; linear_fc1: gate and up, of experts too; linear_fc2: "
+                 "down; router: what chooses experts; norms: the weights of all norms; head: the logits' matrix"),
     other<Study>("cluster", cluster_schema, "GPUs and network"),
     other<Study>("parallel", parallel_schema, "The layout: GPUs = tensor x context x pipeline x data"),
     other<Study>("batch", batch_schema, "The shape of a step"),
@@ -350,6 +383,9 @@ std::span<const Key<MoeShape>> expert_keys() {
 std::span<const Key<MlaShape>> mla_keys() {
   return keys::kMlaKeys;
 }
+std::span<const Key<Training>> lora_keys() {
+  return keys::kLoraKeys;
+}
 std::span<const Key<Cluster>> cluster_keys() {
   return keys::kClusterKeys;
 }
@@ -374,6 +410,7 @@ std::string place_of_key(std::string_view key) {
   };
   look(study_keys(), "the study itself, for all rows,");
   look(trace_keys(), "trace");
+  look(lora_keys(), "lora");
   look(cluster_keys(), "cluster");
   look(network_keys(), "cluster.network");
   look(framework_keys(), "framework");

@@ -370,6 +370,7 @@ std::span<const Key<HfSource>> hf_keys();
 std::span<const Key<ModelShape>> shape_keys();
 std::span<const Key<MoeShape>> expert_keys();
 std::span<const Key<MlaShape>> mla_keys();
+std::span<const Key<Training>> lora_keys();
 std::span<const Key<Cluster>> cluster_keys();
 std::span<const Key<Cluster>> network_keys();
 std::span<const Key<Framework>> framework_keys();

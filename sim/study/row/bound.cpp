@@ -52,7 +52,7 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
   std::int64_t tokens = 0;
   for (const Slice& slice : micro_batch.slices) {
     tokens += slice.tokens();
-    work.pairs += visible_pairs(slice, micro_batch.chunk, costs_.model().sliding_window);
+    work.pairs += visible_pairs(slice, micro_batch.chunk, costs_.model().reach());
   }
   // A rank's queries against another's block are priced as a causal call of as many pairs, rounded.
   if (context > 1 && context_form(costs_).by_blocks)
@@ -156,14 +156,14 @@ double StepBound::even_seconds(double tokens, double pairs, bool recomputes, boo
 }
 
 double StepBound::run_seconds(const DocumentSet& documents) const {
-  const std::int64_t window = costs_.model().sliding_window;
+  const Reach reach = costs_.model().reach();
   double layers = 0, longest = 0, tokens = 0;
   for (const double of_stage : layers_) layers += of_stage;
   for (const GlobalBatch& batch : documents.batches)
     for (const Slice& slice : batch.slices) {
       const auto own = static_cast<double>(slice.tokens());
       tokens += own;
-      double pairs = visible_pairs(slice, Chunk{}, window);
+      double pairs = visible_pairs(slice, Chunk{}, reach);
       if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - own * costs_.layout().context);
       longest = std::max(longest, (least_.forward_token + least_.backward_token) * own +
                                       (least_.forward_pair + least_.backward_pair) * pairs);
@@ -171,7 +171,7 @@ double StepBound::run_seconds(const DocumentSet& documents) const {
   const double alone = costs_.layout().bidirectional || splits_backward_
                            ? 0
                            : layers * longest / replicas_ * kRoundedDown;
-  return std::max(alone, even_seconds(tokens, visible_pairs(documents, window), true, false));
+  return std::max(alone, even_seconds(tokens, visible_pairs(documents, reach), true, false));
 }
 
 StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
@@ -214,16 +214,16 @@ double StepBound::even_estimate(double tokens, double pairs, double micro_batche
   return seconds * (1 + (layout.pipeline - 1) / chunks);
 }
 
-double visible_pairs(const Slice& slice, const Chunk& chunk, std::int64_t window) {
+double visible_pairs(const Slice& slice, const Chunk& chunk, Reach reach) {
   const auto queries = static_cast<double>(slice.tokens());
   const double before = chunk.count > 1 ? static_cast<double>(slice.begin - chunk.group_begin) : 0;
-  return causal_pairs(queries, before, static_cast<double>(window));
+  return causal_pairs(queries, before, reach);
 }
 
-double visible_pairs(const DocumentSet& documents, std::int64_t window) {
+double visible_pairs(const DocumentSet& documents, Reach reach) {
   double pairs = 0;
   for (const GlobalBatch& batch : documents.batches)
-    for (const Slice& slice : batch.slices) pairs += visible_pairs(slice, Chunk{}, window);
+    for (const Slice& slice : batch.slices) pairs += visible_pairs(slice, Chunk{}, reach);
   return pairs;
 }
 

@@ -74,7 +74,7 @@ class StepBound {
 
 // Visible pairs of a query and a key of slices as documents of their own; a model's sliding window bounds
 // what a query sees.
-double visible_pairs(const Slice& slice, const Chunk& chunk, std::int64_t window);
-double visible_pairs(const DocumentSet& documents, std::int64_t window);
+double visible_pairs(const Slice& slice, const Chunk& chunk, Reach reach);
+double visible_pairs(const DocumentSet& documents, Reach reach);
 
 }  // namespace equipoise

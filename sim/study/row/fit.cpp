@@ -26,6 +26,8 @@ class Search {
     Study study = row_.study;
     PolicyRun run = row_.run;
     for (const Change& change : changes) change.apply(study, run);
+    // Layers that are recomputed whole leave nothing to copy to the host.
+    if (study.layout.activation_offload > 0 && run.recompute == Recompute::layers) return false;
     try {
       check_layout(study.model, study.layout, study.file);
       const RowEnd end = try_row_(study, run);

@@ -152,6 +152,36 @@ std::string bound_note(const StudyRow& row, const std::vector<StepResult>& steps
          fixed(seconds > 0 ? 100 * (1 - least / seconds) : 0, 1) + " % is above that";
 }
 
+// How much of the largest micro-batch's time its passes wait for copies to the host's memory and back. Empty where
+// nothing is copied.
+std::string offload_note(const StudyRow& row, const Plan& plan, std::string_view shard) {
+  Layout layout = row.models->layout;
+  const MicroBatch* largest = nullptr;
+  int context = 1;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& micro_batch : lane.micro_batches)
+        if (largest == nullptr || micro_batch.tokens() > largest->tokens()) {
+          largest = &micro_batch;
+          context = lane.context;
+        }
+  if (layout.activation_offload == 0 || largest == nullptr) return "";
+  layout.activation_offload = 0;
+  const RunModels without(*row.models, layout);
+  const ShardRule rule = row.rule(shard);
+  const auto seconds = [&](const RunModels& models) {
+    MicroBatchCoster coster(models.costs, rule);
+    MicroBatchCost cost;
+    coster.cost(*largest, context, cost);
+    return to_seconds(coster.model_times(*largest, cost).both);
+  };
+  constexpr double kWorthNaming = 0.001;
+  const double waits = 1 - seconds(without) / std::max(seconds(*row.models), 1e-12);
+  if (waits < kWorthNaming) return "copies to the host hide under the passes of its largest micro-batch";
+  return percent(waits) + " of its largest micro-batch's time are waits for copies to the host and back; less "
+         "parallel.activation_offload or a faster parallel.host_link_GBps shortens them";
+}
+
 }  // namespace
 
 double peak_tflops(const Layout& layout, const DeviceFacts& device) {
@@ -198,6 +228,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };
   if (row.run.policy().packs_for_time) note(bound_note(row, result.steps));
+  if (const std::string copies = offload_note(row, plan, simulated.shard); !copies.empty()) note(copies);
   if (const std::string idle = idle_note(plan, models.layout); !idle.empty()) note(idle);
   if (row.run.rule().choice == ShardChoice::static_best) note("static-best sharding is " + simulated.shard);
   if (std::any_of(result.steps.begin(), result.steps.end(),

@@ -51,7 +51,22 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   constexpr int kMostLayers = 64;
   for (int i = 0; i < kMostLayers && job.layout.data > 1; ++i)
     job.model.sliding_layers.push_back(below(random, 2) == 0);
-  job.text += ", window " + std::to_string(job.model.sliding_window);
+  job.model.chunked = seed % 2 == 0;
+  job.text += std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
+}
+
+// Some freeze parts of their model, or train adapters beside it; some copy what they keep to the host.
+inline void vary_training(std::uint64_t seed, Job& job) {
+  Training& training = job.model.training;
+  if (seed % 5 == 0) {  // slow enough that passes wait for their copies
+    job.layout.activation_offload = 0.5;
+    job.layout.host_link_GBps = 5;
+  }
+  if (seed % 3 == 0) training.frozen = static_cast<WeightSet>(seed / 3) & kAllWeights;
+  if (seed % 6 != 0) return;
+  training.lora_dim = 16;
+  training.adapted = training.frozen & kAdaptable;
+  job.text += ", lora";
 }
 
 // What hides the exchanges of experts: each in turn.
@@ -134,6 +149,7 @@ inline Job random_job(std::uint64_t seed) {
              ", recompute " + std::string(name_of(job.layout.recompute));
   vary_layers(seed, job);
   vary_overlap(seed, job);
+  vary_training(seed, job);
   return job;
 }
 

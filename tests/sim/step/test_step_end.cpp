@@ -145,6 +145,24 @@ TEST_CASE("States on the host are updated there: the slower of its memory and th
   CHECK(optimizer() < on_gpu);
 }
 
+TEST_CASE("What is frozen is neither reduced nor updated nor gathered; ZeRO-3 gathers it with every pass") {
+  ModelShape model = model_of(4);
+  model.training = {kAllWeights, kAdaptable, 8};
+  constexpr double kAdapters = 7168;  // of a layer: 8 (64 + 192 + 64 + 64 + 64 + 256 + 128 + 64)
+  const GradientSync::StageCosts stage = GradientSync(Models(model, replicated(1)).costs).stages()[1];
+  CHECK(stage.bucket_bytes[0] == std::vector<double>{0, 4 * kAdapters, 4 * kAdapters});  // the head has nothing
+  CHECK(stage.buckets[0][0] == 0);
+  CHECK(stage.gather_bytes == 2 * 2 * kAdapters);
+  Layout sharded = pipeline_of(1);
+  sharded.data = 4;
+  sharded.zero = 3;
+  const Models models(model, sharded);
+  const GradientSync sync(models.costs);
+  CHECK(sync.gather_of(ModelPart::dense_layer).bytes == 2 * (41088 + kAdapters));
+  CHECK(sync.reduce_of(ModelPart::dense_layer).bytes == 4 * kAdapters);
+  CHECK(sync.reduce_of(ModelPart::embedding).duration == 0);
+}
+
 TEST_CASE("ZeRO-3 keeps only the optimizer for the end of the step") {
   Layout layout = pipeline_of(1);
   layout.data = 4;

@@ -284,6 +284,22 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        json{{"source", "a paper"}, {"against", "plan-4d"}, {"metrics", {{"speedup", 1.4}}}},
        "study.json: policies[1].published.against: expected the name of one of the policies, found "
        "\"plan-4d\", did you mean \"plain-4d\"?"},
+      {"/lora", 16, "study.json: lora: expected an object, found 16"},
+      {"/lora", json::object(), "study.json: lora.dim: expected a size, found nothing"},
+      {"/lora", json{{"dim", 0}}, "study.json: lora.dim: expected an integer in 1..65536, found 0"},
+      {"/lora", json{{"rank", 8}}, "study.json: lora: unknown key \"rank\""},
+      {"/lora", json{{"dim", 7}}, "study.json: parallel.tensor: expected a divisor of lora.dim = 7, found 2"},
+      {"/lora", json{{"dim", 8}, {"target_modules", json::array()}},
+       "study.json: lora.target_modules: expected a list of linear_qkv, linear_proj, linear_fc1, linear_fc2"},
+      {"/lora", json{{"dim", 8}, {"target_modules", {"q_proj"}}}, "study.json: lora.target_modules: expected"},
+      {"/lora", json{{"dim", 8}, {"target_modules", {"router"}}}, "study.json: lora.target_modules: expected"},
+      {"/parallel/activation_offload", 1.5, "study.json: parallel.activation_offload: expected"},
+      {"/parallel/activation_offload", "all", "study.json: parallel.activation_offload: expected"},
+      {"/frozen", "head", "study.json.frozen: expected a list of embedding, linear_qkv, linear_proj, "},
+      {"/frozen", {"heads"}, "study.json.frozen: expected a list of embedding,"},
+      {"/frozen", {"router"}, "study.json.frozen: expected no router for a model without experts"},
+      {"/frozen", {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "norms"},
+       "study.json.frozen: expected something of the layers to train, or lora"},
       {"/baseline", "plan-4d",
        "study.json.baseline: expected the name of one of the policies, found \"plan-4d\", did you mean "
        "\"plain-4d\"?"},
@@ -300,6 +316,46 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
     file.erase(key);
     CHECK(holds(refusal(file), std::string("study.json.") + key + ": expected "));
   }
+}
+
+TEST_CASE("What is frozen goes together with adapters and with a tied embedding, or is refused in a line") {
+  json file = small_study();
+  file["lora"] = {{"dim", 8}, {"target_modules", {"linear_qkv"}}};
+  const Study lora = parse(file);
+  CHECK(lora.model.training.frozen == kAllWeights);
+  CHECK(lora.model.training.adapted == bit_of(WeightKind::qkv));
+  // 16 layers of hidden size 1,536: 8 (1,536 + 4,608) each.
+  CHECK(std::any_of(lora.notes.begin(), lora.notes.end(), [](const std::string& note) {
+    return note.starts_with("lora: a step trains 786,432 of ");
+  }));
+  file["frozen"] = {"linear_qkv", "norms"};
+  CHECK(parse(file).model.training.frozen == (bit_of(WeightKind::qkv) | bit_of(WeightKind::norms)));
+  file["frozen"] = {"linear_proj"};
+  CHECK(holds(refusal(file), "study.json.frozen: expected linear_qkv among them, which lora.target_modules has"));
+  file.erase("lora");
+  file["model"] = "qwen2.5-0.5b";
+  file["frozen"] = {"embedding"};
+  CHECK(holds(refusal(file), "study.json.frozen: expected embedding and head, which are one matrix in qwen2.5-0.5b"));
+  file["frozen"] = {"embedding", "head"};
+  CHECK(refusal(file).empty());
+}
+
+TEST_CASE("Activations are offloaded of layers that keep them: where layers are recomputed whole it is refused") {
+  json file = small_study();
+  file["parallel"]["activation_offload"] = 0.5;
+  const Study study = parse(file);
+  CHECK(std::any_of(study.notes.begin(), study.notes.end(), [](const std::string& note) {
+    return note.starts_with("parallel.activation_offload: copies are modelled and were not held against");
+  }));
+  file["parallel"]["host_link_GBps"] = 25;  // acts without parallel.optimizer_offload
+  CHECK(parse(file).notes.size() == study.notes.size());
+  for (const json& recompute : {json("full"), json("auto"), json{{"layers", 2}}}) {
+    file["parallel"]["recompute"] = recompute;
+    CHECK(holds(refusal(file), "study.json: parallel.activation_offload: expected 0 where layers are recomputed "
+                               "whole (plain-4d), found 0.5"));
+  }
+  file["parallel"]["recompute"] = {{"modules", {"layernorm"}}};
+  CHECK(refusal(file).empty());
 }
 
 TEST_CASE("A file that is no JSON, or is not there, is named") {
@@ -339,6 +395,28 @@ TEST_CASE("--set reaches every key by its path, lists by index") {
   CHECK_THROWS_AS(set_study_key(file, deep + "a=1"), UserError);
   CHECK_THROWS_AS(set_study_key(file, "trace=" + std::string(100000, '[') + std::string(100000, ']')),
                   UserError);
+}
+
+TEST_CASE("Llama 4 by name, and a shape written out, attend in chunks; a chunk needs its tokens") {
+  json file = small_study();
+  file["model"] = "llama4-scout";
+  file["parallel"]["context_comm"] = "ring";
+  CHECK(holds(refusal(file), "study.json: parallel.context_comm: expected all-gather or ulysses or ulysses-all-gather or group-cast"));
+  file["parallel"].erase("context_comm");
+  const ModelShape scout = parse(file).model;
+  CHECK(scout.reach().chunked);
+  CHECK(scout.reach().window == 8192);
+  CHECK(scout.layer_counts() == LayerCounts{0, 12, 0, 36});  // of four layers the last sees everything
+  file["model"] = "llama4-maverick";
+  CHECK(parse(file).model.layer_counts() == LayerCounts{0, 12, 24, 12});
+  file["model"] = {{"layers", 4}, {"hidden", 256}, {"heads", 4}, {"ffn", 512}, {"vocab", 1024},
+                   {"chunked_attention", true}, {"sliding_window", 64}, {"sliding_window_pattern", 4}};
+  CHECK(parse(file).model.chunked);
+  file["model"].erase("sliding_window_pattern");
+  file["model"].erase("sliding_window");
+  CHECK(holds(refusal(file), "study.json: model.sliding_window: expected the tokens of a chunk of chunked_attention"));
+  file["model"]["chunked_attention"] = "yes";
+  CHECK(holds(refusal(file), "study.json: model.chunked_attention: expected true or false"));
 }
 
 TEST_CASE("A model written out in a study may slide; a config.json tells what of it is left out") {

@@ -40,7 +40,8 @@ TEST_CASE("Built-in models have the parameters that their makers publish") {
                 {"qwen3-8b", 8.2, 8.2},       {"qwen3-14b", 14.8, 14.8},    {"qwen3-32b", 32.8, 32.8},
                 {"qwen3-30b-a3b", 30.5, 3.3}, {"qwen3-235b-a22b", 235, 22}, {"mixtral-8x7b", 46.7, 12.9},
                 {"mixtral-8x22b", 141, 39},   {"gpt-oss-20b", 20.9, 3.6},   {"gpt-oss-120b", 116.8, 5.1},
-                {"glm-4.5", 355, 32},         {"glm-4.5-air", 106, 12},     {"kimi-k2", 1030, 32}};
+                {"glm-4.5", 355, 32},         {"glm-4.5-air", 106, 12},     {"kimi-k2", 1030, 32},
+                {"llama4-scout", 109, 17},    {"llama4-maverick", 400, 17}};
   for (const auto& other : others) {
     CAPTURE(other.name);
     const ModelShape& m = builtin_model(other.name);
@@ -61,7 +62,7 @@ TEST_CASE("Every built-in name is found once, and a near miss is answered with t
     CHECK(names.insert(m.name).second);
     CHECK(&builtin_model(m.name) == &m);
   }
-  CHECK(names.size() == 29);
+  CHECK(names.size() == 31);
   std::string message;
   try {
     (void)builtin_model("llama2-7bb");

@@ -1,0 +1,89 @@
+// What a layer's forward keeps for its backward.
+#include "policies/base/index.h"
+#include "sim/cost/layer_costs.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kBf16 = 2;
+constexpr double kFp32 = 4;
+
+// Bytes of an element of what a layer's backward needs, by what it is.
+struct KeptBytes {
+  double input = kBf16;       // of a linear layer
+  double attention = kBf16;   // attention's output, which is the next linear layer's input, too
+  double activation = kBf16;  // what an FFN's activation reads
+  double activated = 0;       // what it writes, where that is kept apart from the product
+  double routed = 1;  // token copies that experts hold, over those sent: all are padded to the capacity
+
+  KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
+    if (!framework.fused_activation) activated = kBf16;
+    if (framework.expert_capacity_factor > 0) routed = framework.expert_capacity_factor;
+    if (layout.precision != Precision::fp8) return;
+    input = framework.fp8_input_bytes;
+    attention = framework.fp8_attention_bytes;
+    activation = framework.fp8_activation_bytes;
+  }
+};
+
+// What adapters keep between their two products, on every TP rank.
+double adapter_bytes(const ModelShape& m, bool sparse) {
+  double products = 0;
+  for (int layer = 0; layer < m.layers && m.training.adapted != 0; ++layer) {
+    if (m.is_moe_layer(layer) != sparse) continue;
+    for (const LinearLayer& l : m.linear_layers(layer))
+      if (m.training.adapts(l.weights)) products += l.routed ? m.moe->active : as_double(l.count);
+    break;  // layers of a kind have equally many
+  }
+  return kBf16 * as_double(m.training.lora_dim) * products;
+}
+
+}  // namespace
+
+double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOptions& framework, bool sparse) {
+  const KeptBytes kept(layout, framework);
+  const int tensor = layout.tensor;
+  const double t = tensor;
+  const double h = as_double(m.hidden);
+  double queries_and_keys = as_double(m.query_width()) / t + as_double(m.kv_width_of_rank(tensor));
+  if (layout.repeats(RecomputeModule::mla_up_proj))
+    queries_and_keys =
+        as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
+  const double out_local = as_double(m.heads) * m.value_dim() / t;
+  double norms = 2 * h / t * kBf16;  // inputs
+  const Training& training = m.training;
+  // Of an element of a norm's output: what the column-parallel layer behind it keeps, or its adapter.
+  const auto normed = [&](WeightKind weights, double bytes) {
+    return training.trains(weights) ? bytes : training.adapts(weights) ? kBf16 * t : 0;
+  };
+  if (!layout.repeats(RecomputeModule::layernorm)) {
+    // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
+    const bool has_own_copy = sparse && kept.input != kBf16 && m.moe->shared_width() > 0;
+    const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
+    const double routed = routes ? kBf16 : 0;
+    norms += h / t * (normed(WeightKind::qkv, kept.input) + (sparse ? routed : normed(WeightKind::fc1, kept.input)) +
+                  (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0));
+  }
+  const auto ffn_of = [&](double width, bool keeps_output) {
+    return width / t *
+           ((m.gated_ffn ? 2 * kept.activation + kept.activated : kept.activation) +
+            (keeps_output && training.needs_input(WeightKind::fc2) ? kept.input : 0));
+  };
+  double ffn = 0;
+  if (sparse && !layout.repeats(RecomputeModule::moe)) {
+    // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
+    ffn = kept.routed *
+          (ffn_of(as_double(m.moe->expert_ffn * m.moe->active), !layout.repeats(RecomputeModule::moe_act)) +
+           (training.needs_input(WeightKind::fc1) ? kept.input : 0) * h * m.moe->active *
+               layout.expert_tensor_size() / t);
+    if (!layout.repeats(RecomputeModule::shared_experts))
+      ffn += ffn_of(as_double(m.moe->shared_width()), true);
+  } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
+    ffn = ffn_of(as_double(m.ffn), true);
+  }
+  const double attention = training.needs_input(WeightKind::proj) ? kept.attention : kBf16;  // for its own backward
+  return norms + kBf16 * queries_and_keys + attention * out_local + ffn + kFp32 * m.heads / t +
+         adapter_bytes(m, sparse);
+}
+
+}  // namespace equipoise
