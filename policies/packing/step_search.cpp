@@ -31,8 +31,8 @@ class StepPacker::Search {
         lanes_(static_cast<std::size_t>(std::max(1, packer.options_.lanes))),
         per_lane_(per_lane),
         waiting_(packer.waiting_lanes()),
-        shared_(packer.shared_per_token()),
         groups_((lanes_ + waiting_ - 1) / waiting_),
+        shared_(packer.shared_per_token()),
         places_(packer.shape_.place && ranks_ > 1),
         clock_(packer.lane_shapes_.clock(per_lane)) {
     weigh();
@@ -310,10 +310,9 @@ class StepPacker::Search {
       const Bin& bin = bins_[bin_at_[l * per_lane_ + place]];
       lanes.add(bin.time, bin.tokens);
     }
-    const PassTimes slowest = lanes.times();
     PassTimes& here = effective_[group * per_lane_ + place];
-    group_sum_[group] += slowest.total() - here.total();
-    here = slowest;
+    group_sum_[group] += lanes.times().total() - here.total();
+    here = lanes.times();
   }
   [[nodiscard]] std::span<const PassTimes> times_of(std::size_t group) const {
     return std::span(effective_).subspan(group * per_lane_, per_lane_);
@@ -503,9 +502,8 @@ class StepPacker::Search {
 
   StepPacker& packer_;
   std::span<const Slice> slices_;
-  std::size_t ranks_, lanes_, per_lane_, waiting_;
+  std::size_t ranks_, lanes_, per_lane_, waiting_, groups_;
   PassTimes shared_;  // of a token, by lanes that wait for each other
-  std::size_t groups_;
   bool places_;
   PipelineClock& clock_;
   double fixed_ = 0, forward_ = 1.0 / 3;  // of a micro-batch beside its documents; the forward's part
@@ -525,7 +523,6 @@ class StepPacker::Search {
   double work_ = 0, objective_ = 0, may_lose_ = 1;
 
   SplitMix64 random_;
-
   struct SavedPlace {
     std::size_t at;
     PassTimes time;
