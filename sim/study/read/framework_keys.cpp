@@ -13,10 +13,9 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         .acting("with parallel.tensor above 1", acts::has_tensor),
     flag<&FrameworkOptions::records_streams>(
         "records_streams",
-        "Whole outputs that a layer's TP collectives reduce live until the GPU has passed them (PyTorch's "
-        "record_stream), which the host runs ahead of by a forward: they count as held by an op; the "
-        "preset's by "
-        "default")
+        "Outputs that TP collectives reduce stay until the GPU has passed them (PyTorch's record_stream): an "
+        "op "
+        "holds a forward's, as the host runs ahead; the preset's by default")
         .acting("with parallel.tensor above 1", acts::has_tensor),
     flag<&FrameworkOptions::overlap_param_gather>("overlap_param_gather",
                                                   "ZeRO-1 and 2 gather parameters under the next forward")
@@ -24,11 +23,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::reduce_gradients>(
         "reduce_gradients",
         "Gradients are reduced over DP and CP; true by default, false for benchmarks that leave them local"),
-    flag<&FrameworkOptions::scatter_gradients>(
-        "scatter_gradients",
-        "ZeRO-1 reduces each rank's shard of the gradients, layer by layer under the backward; false: all of "
-        "them "
-        "at once behind the last backward, for every rank; the preset's by default")
+    flag<&FrameworkOptions::scatter_gradients>("scatter_gradients",
+                                               "ZeRO-1 reduces shards of the gradients under the backward; "
+                                               "false: an all-reduce of all of them behind "
+                                               "the last backward; the preset's by default")
         .acting("with zero 1", [](const Study& study) { return study.layout.zero == 1; }),
     flag<&FrameworkOptions::optimizer_step>(
         "optimizer_step",
@@ -50,23 +48,21 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "Held of a gradient element beside gradient_bytes: 2 where bf16 gradients stay beside an fp32 "
         "accumulation; the "
         "preset's by default"),
-    number<&FrameworkOptions::gradient_bucket_MB>("gradient_bucket_MB", 0, 1e5,
-                                                  "MiB of weights whose gradients are reduced at once under "
-                                                  "the backward (PyTorch DDP's bucket_cap_mb); 0: a "
-                                                  "layer's; the preset's by default"),
-    number<&FrameworkOptions::gradient_add_bytes>(
-        "gradient_add_bytes", 0, 32,
-        "Moved of a weight for each micro-batch where a kernel of its own adds its gradient to the sum: 10 "
-        "for "
-        "bf16 added to fp32, 0 where the product does it; the preset's by default"),
-    number<&FrameworkOptions::step_end_bytes>("step_end_bytes", 0, 64,
-                                              "Moved of each weight of a rank once a step, beside the "
-                                              "optimizer: norm (4), clipping (8) and zeroing (4) "
-                                              "of fp32 gradients; the preset's by default"),
-    number<&FrameworkOptions::allocator_slack>("allocator_slack", 0, 1,
-                                               "Memory that a caching allocator holds beside activations and "
-                                               "logits, a fraction of them; the preset's by "
-                                               "default"),
+    number<&FrameworkOptions::gradient_bucket_MB>(
+        "gradient_bucket_MB", 0, 1e5,
+        "MiB of weights that are reduced at once under the backward; 0: a layer's; the preset's by default"),
+    number<&FrameworkOptions::gradient_add_bytes>("gradient_add_bytes", 0, 32,
+                                                  "Moved of a weight where a kernel adds a micro-batch's "
+                                                  "gradient to the sum: 10 for bf16 to fp32; 0: the "
+                                                  "product adds it; the preset's by default"),
+    number<&FrameworkOptions::step_end_bytes>(
+        "step_end_bytes", 0, 64,
+        "Moved of each weight of a rank at a step's end beside the optimizer: 16 for norm, clipping and "
+        "zeroing of fp32 gradients; the preset's by default"),
+    number<&FrameworkOptions::allocator_slack>(
+        "allocator_slack", 0, 1,
+        "A fraction of activations and logits that a caching allocator holds beside them; the preset's by "
+        "default"),
     flag<&FrameworkOptions::fused_activation>(
         "fused_activation",
         "A gated FFN's activation is one kernel, and gate, up and their product are kept; false: silu(gate) "
