@@ -19,6 +19,7 @@
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
 #include "sim/cli/plan_commands.h"
+#include "sim/cli/profile_commands.h"
 #include "sim/execution/launch.h"
 #include "sim/framework/framework.h"
 #include "sim/limits/memory_limit.h"
@@ -95,7 +96,7 @@ std::vector<Row> profile_rows() {
     const Profile profile = Profile::load(name);
     rows.push_back({name, "profile", profile.device().name,
                     fixed(profile.device().peak_bf16_tflops, 0) + " TFLOP/s bf16 peak, " +
-                        fixed(profile.device().memory_bytes / 1e9, 0) + " GB"});
+                        fixed(profile.device().memory_bytes / 1e9, 0) + " GB, kernels " + kernels_are(profile)});
   }
   return rows;
 }

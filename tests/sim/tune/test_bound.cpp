@@ -60,7 +60,7 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
     }
     const double pairs = study.policies.front().says("oversize")
                              ? 0
-                             : visible_pairs(c.inputs.documents, study.model.sliding_window);
+                             : visible_pairs(c.inputs.documents, study.model.reach());
     const bool spreads =
         std::all_of(plan.steps.begin(), plan.steps.end(),
                     [&](const Step& step) {
@@ -101,11 +101,20 @@ TEST_CASE("no candidate is faster than its bound") {
                           {"vocab", 32000},
                           {"gated_ffn", false},
                           {"sliding_window", 4096},
+                          {"sliding_window_pattern", 2}},
+                         {{"layers", 6},
+                          {"hidden", 2048},
+                          {"heads", 16},
+                          {"ffn", 8192},
+                          {"vocab", 32000},
+                          {"sliding_window", 2048},
+                          {"chunked_attention", true},
                           {"sliding_window_pattern", 2}}};
   SplitMix64 random(5);
   for (const json& model : models) {
     json file = small_study();
     file["model"] = model;
+    if (model.contains("chunked_attention")) file["lora"] = {{"dim", 16}};
     file["batch"]["steps"] = 2;
     file["batch"]["sequences_per_step"] = 8;
     json space = random_space();
