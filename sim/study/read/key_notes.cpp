@@ -94,11 +94,12 @@ bool exchanges_experts(const Study& s) {
 bool draws_experts(const Study& s) {
   return s.model.moe && s.framework.in_training.expert_skew > 0;
 }
-// Of the layout or a row.
+// Of the layout or a row, on more than one rank: of one lane's, or of all, which some policies group anew.
 bool has_form(const Study& s, bool (*is)(ContextComm)) {
-  return is(s.layout.context_comm) ||
-         std::any_of(s.policies.begin(), s.policies.end(),
-                     [&](const PolicyRun& run) { return run.context_comm && is(*run.context_comm); });
+  const bool of_row = std::any_of(s.policies.begin(), s.policies.end(), [&](const PolicyRun& run) {
+    return run.context_comm && is(*run.context_comm);
+  });
+  return has_replicas(s) && (of_row || is(s.layout.context_comm));
 }
 bool gathers_keys(const Study& s) {
   const auto row_gathers = [](const PolicyRun& run) {

@@ -54,26 +54,28 @@ constexpr Key<Layout> kParallelKeys[] = {
         "context_inner", 1, kMostGpus,
         "Ranks of an all-to-all, a divisor of context and of the query heads of a TP rank; context / "
         "context_inner ranks are a ring or gather")
-        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
+        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather on several ranks",
+                acts::nests),
     choice<&Layout::context_placement>(
         "context_placement", kContextPlacementNames,
         "Which CP ranks are neighbours; inner-first: of an all-to-all; outer-first: of the ring or gather")
-        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
+        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather on several ranks",
+                acts::nests),
     integer<&Layout::block>("block", 1, kLongestSize,
                             "Tokens of the packed sequence whose K and V are sent to all ranks with a query "
                             "that sees one of them")
-        .acting("with parallel.context_comm group-cast", acts::casts),
+        .acting("with parallel.context_comm group-cast on several ranks", acts::casts),
     integer<&Layout::cast_stages>(
         "cast_stages", 1, kMostCastStages,
         "Exchanges in which a rank's blocks arrive, each beside the attention to those before")
-        .acting("with parallel.context_comm group-cast", acts::casts),
+        .acting("with parallel.context_comm group-cast on several ranks", acts::casts),
     number<&Layout::epsilon>(
         "epsilon", 0, 1, "How far from the mean a rank's attention may be, as a share of it; 0.1 by default")
-        .acting("with context_comm disaggregated", acts::disaggregates),
+        .acting("with context_comm disaggregated on several ranks", acts::disaggregates),
     integer<&Layout::nano_batches>(
         "nano_batches", 1, kMostNanoBatches,
         "2: a micro-batch runs as two halves, each beside the other's exchanges of Q, K, V and output")
-        .acting("with context_comm disaggregated", acts::disaggregates),
+        .acting("with context_comm disaggregated on several ranks", acts::disaggregates),
     integer<&Layout::zero>("zero", 0, 3,
                            "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
                            "FSDP; the framework preset's by default")
@@ -86,7 +88,8 @@ constexpr Key<Layout> kParallelKeys[] = {
         .noting(note_offload),
     number<&Layout::activation_offload>(
         "activation_offload", 0, 1,
-        "Share of what a layer's forward keeps that is copied to the host's memory beside the layers behind it, "
+        "Share of what a layer's forward keeps that is copied to the host's memory beside the layers behind "
+        "it, "
         "and back beside the backward (Megatron Core's fine-grained activation offloading); 0 by default")
         .noting(note_activation_offload),
     number<&Layout::host_link_GBps>(
