@@ -193,6 +193,7 @@ class Alternatives {
 
   // wlb's queues as its own search finds them, within the bounds on delay and tokens a step.
   std::vector<std::int64_t> searched_thresholds(const PackOptions& wlb) {
+    if (!holds_what_comes(wlb)) return {};
     const auto seconds = [&](const Plan& plan) {
       Alternative made{wlb, {}, kCannotRun};
       if (is_allowed(plan, wlb)) price(plan, made);
@@ -209,6 +210,7 @@ class Alternatives {
   // The start as it is.
   Alternative as_it_is(const PackOptions& options) {
     Alternative made{options, {}, kCannotRun};
+    if (!holds_what_comes(options)) return made;
     try {
       const Plan plan = plan_start(with(problem_, options));
       if (is_allowed(plan, options)) price(plan, made);
@@ -221,6 +223,7 @@ class Alternatives {
   Alternative improved(const PackOptions& options) {
     Alternative made{options, {}, kCannotRun};
     made.options.of<EquipoiseOptions>().keeps.clear();
+    if (!holds_what_comes(options)) return made;
     try {
       const Packed packed = pack_start(with(problem_, made.options), lanes_);
       if (!is_allowed(packed.plan, options)) return made;
@@ -237,6 +240,12 @@ class Alternatives {
   [[nodiscard]] int tried() const { return tried_; }
 
  private:
+  // wlb carries what finds no room, step after step, where a step comes with more than its micro-batches
+  // hold.
+  [[nodiscard]] bool holds_what_comes(const PackOptions& options) const {
+    return options.of<EquipoiseOptions>().start != Start::wlb ||
+           static_cast<double>(micro_batches_of_step(options) * max_tokens(options)) >= of_batch_;
+  }
   static void keep_faster(const Alternative& start, Alternative& made) {
     std::vector<char>& keeps = made.options.of<EquipoiseOptions>().keeps;
     keeps.assign(start.steps.size(), 0);
@@ -310,10 +319,15 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
   for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
     made.push_back(alternatives.as_it_is(starting_from(given, s, {})));
   PackOptions counted = given;
-  for (const std::int64_t count : counts)
-    for (const auto& queues : outlier_thresholds(given)) {
-      counted.micro_batches = count;
+  const auto add_queues = [&] {
+    for (const auto& queues : outlier_thresholds(given))
       made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, queues)));
+  };
+  add_queues();
+  for (const std::int64_t count : counts)
+    if (count != micro_batches_of_step(given)) {
+      counted.micro_batches = count;
+      add_queues();
     }
   sort_by_speed(made);
   counted.micro_batches = made.front().options.micro_batches;
@@ -322,6 +336,11 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
   made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, found)));
   sort_by_speed(made);
   return made;
+}
+
+// The others may cut documents, whose pieces have to run in order.
+bool leaves_whole(Start start) {
+  return start == Start::lpt || start == Start::karmarkar_karp || start == Start::wlb;
 }
 
 // Keeps the faster of the two.
@@ -343,7 +362,8 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
   };
   for (const std::int64_t count : counts) offer_with_few_moves(starting_from(given, Start::lpt, {}), count);
   for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
-    offer_with_few_moves(start.options, start.options.micro_batches);
+    if (leaves_whole(start.options.of<EquipoiseOptions>().start))
+      offer_with_few_moves(start.options, start.options.micro_batches);
   const PackOptions fastest = best.options;
   for (const std::int64_t count : counts)
     if (count != fastest.micro_batches) offer_with_few_moves(fastest, count);

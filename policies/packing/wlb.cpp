@@ -276,6 +276,7 @@ class ThresholdTrials {
     PackOptions options = problem_.options;
     options.of<WlbOptions>().thresholds = std::move(thresholds);
     options.of<WlbOptions>().queues = queues;
+    if (!keeps_up(options)) return false;
     const PackingProblem tried{problem_.batches, options, problem_.workload};
     const Plan plan = plan_wlb(tried);
     ++best_.plans_tried;
@@ -311,6 +312,21 @@ class ThresholdTrials {
   [[nodiscard]] const ThresholdSearch& best() const { return best_; }
 
  private:
+  // Whether every queue gives up as many documents as come, N a step; else they wait ever longer, and each
+  // step of the plan lists them.
+  [[nodiscard]] bool keeps_up(const PackOptions& options) const {
+    const std::vector<std::int64_t> thresholds = wlb_thresholds(options);
+    std::vector<std::size_t> come(thresholds.size(), 0);
+    for (const GlobalBatch& batch : problem_.batches)
+      for (const Slice& slice : batch.slices) {
+        const auto above = std::upper_bound(thresholds.begin(), thresholds.end(), slice.tokens());
+        if (above != thresholds.begin()) ++come[static_cast<std::size_t>(above - thresholds.begin()) - 1];
+      }
+    const std::size_t leave =
+        static_cast<std::size_t>(micro_batches_of_step(options)) * problem_.batches.size();
+    return std::all_of(come.begin(), come.end(), [leave](std::size_t count) { return count <= leave; });
+  }
+
   const PackingProblem& problem_;
   const std::function<double(const Plan&)>& predicted_seconds_;
   double bound_;
