@@ -49,8 +49,8 @@ PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
 }
 
-// Throws UserError where the start cannot place a document.
-Plan plan_start(const PackingProblem& problem) {
+// The policy that the options start from. Throws UserError where it cannot place a document.
+const Policy& policy_of_start(const PackingProblem& problem) {
   const Start start = problem.options.of<EquipoiseOptions>().start;
   const Policy& policy = packing_policy(kStartNames[static_cast<std::size_t>(start)]);
   const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
@@ -60,7 +60,11 @@ Plan plan_start(const PackingProblem& problem) {
         throw UserError("start " + std::string(policy.name) + ": a document of " +
                         std::to_string(slice.tokens()) + " tokens is above its " + std::to_string(limit) +
                         "; take another start");
-  return policy.plan(problem);
+  return policy;
+}
+
+Plan plan_start(const PackingProblem& problem) {
+  return policy_of_start(problem).plan(problem);
 }
 
 std::int64_t tokens_of(const Step& step) {
@@ -200,8 +204,9 @@ class Alternatives {
       return made.seconds;
     };
     try {
-      return search_wlb_thresholds(with(problem_, wlb), seconds, wlb.of<EquipoiseOptions>().max_delay)
-          .thresholds;
+      const PackingProblem problem = with(problem_, wlb);
+      policy_of_start(problem);
+      return search_wlb_thresholds(problem, seconds, wlb.of<EquipoiseOptions>().max_delay).thresholds;
     } catch (const UserError&) {  // wlb cannot run here
       return {};
     }

@@ -89,6 +89,9 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
                  ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
   require_layout(m.training.lora_dim % t == 0, where,
                  ".tensor: expected a divisor of lora.dim = " + num(m.training.lora_dim) + ", found " + num(t));
+  require_layout(m.training.lora_dim % p.expert_tensor_size() == 0, where,
+                 ".expert_tensor: expected a divisor of lora.dim = " + num(m.training.lora_dim) + ", found " +
+                     num(p.expert_tensor_size()));
   const std::int64_t virtual_stages = std::int64_t{p.pipeline} * p.virtual_pipeline;
   const std::int64_t counted = m.layers + (p.count_embedding_and_head ? 2 : 0);
   check_stages(m, p, where);

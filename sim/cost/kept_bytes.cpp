@@ -52,18 +52,20 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   const double out_local = as_double(m.heads) * m.value_dim() / t;
   double norms = 2 * h / t * kBf16;  // inputs
   const Training& training = m.training;
-  // Of an element of a norm's output: what the column-parallel layer behind it keeps, or its adapter.
+  const bool repeats_norms = layout.repeats(RecomputeModule::layernorm);
+  // Of an element of a norm's output: what the column-parallel layer behind it keeps, or its adapter. That
+  // one keeps what was gathered over TP, which a norm that is run again does not bring back.
   const auto normed = [&](WeightKind weights, double bytes) {
-    return training.trains(weights) ? bytes : training.adapts(weights) ? kBf16 * t : 0;
+    if (training.trains(weights)) return repeats_norms ? 0 : bytes;
+    return training.adapts(weights) && (tensor > 1 || !repeats_norms) ? kBf16 * t : 0;
   };
-  if (!layout.repeats(RecomputeModule::layernorm)) {
-    // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
-    const bool has_own_copy = sparse && kept.input != kBf16 && m.moe->shared_width() > 0;
-    const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
-    const double routed = routes ? kBf16 : 0;
-    norms += h / t * (normed(WeightKind::qkv, kept.input) + (sparse ? routed : normed(WeightKind::fc1, kept.input)) +
-                  (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0));
-  }
+  // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
+  const bool has_own_copy = sparse && kept.input != kBf16 && m.moe->shared_width() > 0;
+  const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
+  const double routed = routes && !repeats_norms ? kBf16 : 0;
+  norms += h / t *
+           (normed(WeightKind::qkv, kept.input) + (sparse ? routed : normed(WeightKind::fc1, kept.input)) +
+            (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0));
   const auto ffn_of = [&](double width, bool keeps_output) {
     return width / t *
            ((m.gated_ffn ? 2 * kept.activation + kept.activated : kept.activation) +

@@ -72,9 +72,10 @@ struct FrameworkOptions {
   double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
   double gradient_copy_bytes = 0;     // of a gradient element that stays beside gradient_bytes' accumulation
   double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0: a layer's
-  double gradient_add_bytes = 0;  // moved of a weight where a kernel of its own adds up its gradients
+  double gradient_add_bytes =
+      0;  // moved of a dense layer's weight where a kernel of its own adds up its gradients
   double step_end_bytes = 0;      // moved of a rank's weight by clipping and zeroing, once a step
-  double allocator_slack = 0;     // of activations and logits: blocks of a caching allocator that fit none
+  double allocator_slack = 0;  // of activations, logits, buffers: blocks of a caching allocator that fit none
   bool fused_activation = true;   // false: a gated FFN keeps silu(gate), too, beside gate, up and product
   bool fused_rope = true;         // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
   LossKind loss = LossKind::fused;

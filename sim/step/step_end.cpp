@@ -80,9 +80,11 @@ GradientSync::GradientSync(const LayerCosts& costs)
             between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
       if (layout.zero >= 1) updated /= layout.copies();
     }
+    const bool shares_gradients = layout.zero >= 2;
+    const double gradients = held[s].dense / (shares_gradients ? shards : 1) +
+                             held[s].experts / (shares_gradients ? expert_shards : 1);
     if (costs.framework().optimizer_step)
-      stages_[s].optimizer = update_time(
-          costs, updated, costs.framework().step_end_bytes * (held[s].dense + held[s].experts), use_);
+      stages_[s].optimizer = update_time(costs, updated, costs.framework().step_end_bytes * gradients, use_);
     if (gathers) {
       const Op gathered = gather(held[s]);
       stages_[s].gather_bytes = gathered.bytes;

@@ -289,6 +289,17 @@ TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps
   }
 }
 
+TEST_CASE("the search ends where a document finds no room, however many micro-batches there are") {
+  const std::vector<GlobalBatch> batches = document_batches({{4000, 10, 20, 30}, {10, 20, 30, 40}});
+  PackOptions options;
+  options.context_window = 2048;
+  options.lanes = 2;
+  options.micro_batches = 64;
+  options.max_tokens = 2000;
+  PackOptions found = options;
+  CHECK(find_equipoise_start({batches, options, ExchangedWorkload()}, {}, found).empty());
+}
+
 TEST_CASE("moves are an effort: the plan is the same each time, and no worse than the one without any") {
   const ExchangedWorkload workload;
   SplitMix64 random(3);

@@ -51,18 +51,19 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::gradient_bucket_MB>(
         "gradient_bucket_MB", 0, 1e5,
         "MiB of weights that are reduced at once under the backward; 0: a layer's; the preset's by default"),
-    number<&FrameworkOptions::gradient_add_bytes>("gradient_add_bytes", 0, 32,
-                                                  "Moved of a weight where a kernel adds a micro-batch's "
-                                                  "gradient to the sum: 10 for bf16 to fp32; 0: the "
-                                                  "product adds it; the preset's by default"),
+    number<&FrameworkOptions::gradient_add_bytes>(
+        "gradient_add_bytes", 0, 32,
+        "Moved of a dense layer's weight where a kernel adds a "
+        "micro-batch's gradient to the sum: 10 for bf16 to fp32; 0: the "
+        "product adds it; the preset's by default"),
     number<&FrameworkOptions::step_end_bytes>(
         "step_end_bytes", 0, 64,
-        "Moved of each weight of a rank at a step's end beside the optimizer: 16 for norm, clipping and "
+        "Moved of each gradient of a rank at a step's end beside the optimizer: 16 for norm, clipping and "
         "zeroing of fp32 gradients; the preset's by default"),
-    number<&FrameworkOptions::allocator_slack>(
-        "allocator_slack", 0, 1,
-        "A fraction of activations and logits that a caching allocator holds beside them; the preset's by "
-        "default"),
+    number<&FrameworkOptions::allocator_slack>("allocator_slack", 0, 1,
+                                               "A fraction of activations, logits and buffers that a caching "
+                                               "allocator holds beside them; the preset's by "
+                                               "default"),
     flag<&FrameworkOptions::fused_activation>(
         "fused_activation",
         "A gated FFN's activation is one kernel, and gate, up and their product are kept; false: silu(gate) "
@@ -70,7 +71,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "its own, kept too, as in eager PyTorch; the preset's by default"),
     flag<&FrameworkOptions::fused_rope>(
         "fused_rope",
-        "RoPE is one kernel; true by default, false for PyTorch's own ones for each document of a rank, whose "
+        "RoPE is one kernel; true by default, false for PyTorch's own ones for each document of a rank, "
+        "whose "
         "lengths the host reads first (Megatron-LM without apply_rope_fusion)"),
     choice<&FrameworkOptions::loss>(
         "loss", kLossNames,

@@ -259,8 +259,9 @@ std::vector<StepResult> write_steps(const StudyRow& row, const Plan& plan, const
     recorded.push_back(std::move(result));
     if (!has_ops || !options.chakra) continue;
     make_folder(directory / "chakra" / name, directory);
-    write_chakra((directory / "chakra" / name).string(), runner.op()->program(), models.grid,
-                 models.layout.zero == 0 || !models.costs.framework().scatter_gradients);
+    write_chakra(
+        (directory / "chakra" / name).string(), runner.op()->program(), models.grid,
+        models.layout.zero == 0 || (models.layout.zero == 1 && !models.costs.framework().scatter_gradients));
   }
   timeline.close();
   if (!has_ops) return recorded;
