@@ -147,7 +147,8 @@ void for_each_kernel_piece(std::span<const Segment> segments, bool strided, cons
     const Segment& first = segments[i];
     std::size_t end = i + 1;
     const auto follows = [&](const Segment& s, std::int64_t distance) {
-      return s.slice == first.slice && s.kv_begin == first.kv_begin && s.queries() == 1 && s.q_begin - segments[end - 1].q_begin == distance;
+      return s.slice == first.slice && s.kv_begin == first.kv_begin && s.queries() == 1 &&
+             s.q_begin - segments[end - 1].q_begin == distance;
     };
     if (first.queries() == 1 && end < segments.size()) {
       const std::int64_t distance = segments[end].q_begin - first.q_begin;

@@ -50,7 +50,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "preset's by default"),
     number<&FrameworkOptions::gradient_bucket_MB>(
         "gradient_bucket_MB", 0, 1e5,
-        "MiB of weights that are reduced at once under the backward; 0: a layer's; the preset's by default"),
+        "MiB of weights that are reduced at once under the backward, at least 0.1; 0: a layer's; the "
+        "preset's by default"),
     number<&FrameworkOptions::gradient_add_bytes>(
         "gradient_add_bytes", 0, 32,
         "Moved of a dense layer's weight where a kernel adds a "

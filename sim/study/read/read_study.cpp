@@ -57,6 +57,9 @@ Framework read_framework(const json* node, const std::string& where, const std::
   Framework framework =
       framework_with(load_preset(object.text("preset", kDefaultFramework), where, directory));
   read_keys(object, framework_keys(), framework);
+  constexpr double kLeastBucketMB = 0.1;  // below it, calls without end
+  if (const double bucket = framework.in_training.gradient_bucket_MB; bucket > 0 && bucket < kLeastBucketMB)
+    object.fail("gradient_bucket_MB", "0 or a number in 0.1..100000.0");
   object.finish(place_of_key);
   // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
   for (FrameworkOptions* options : {&framework.in_training, &framework.alone})
@@ -172,14 +175,16 @@ std::uint32_t read_words(const json& list, JsonObject& object, std::string_view 
                          std::span<const std::string_view> words) {
   std::string known;
   for (const std::string_view name : words) known.append(known.empty() ? "" : ", ").append(name);
-  const std::string expected = "a list of " + known;
+  const std::string expected = "a list of " + known + ", each at most once";
   if (!list.is_array() || list.empty()) object.fail(key, expected);
   std::uint32_t set = 0;
   for (const json& word : list) {
     const auto name = std::find(words.begin(), words.end(),
                                 word.is_string() ? std::string_view(word.get_ref<const std::string&>()) : "");
     if (name == words.end()) object.fail(key, expected);
-    set |= std::uint32_t{1} << (name - words.begin());
+    const std::uint32_t bit = std::uint32_t{1} << (name - words.begin());
+    if ((set & bit) != 0) object.fail(key, expected);
+    set |= bit;
   }
   return set;
 }
