@@ -14,7 +14,7 @@ POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the r
 
 LIMITS = {
     "files": 413,
-    "lines": 82_900,
+    "lines": 82_950,
     "headers with one user": 20,
     "files above 550 lines": 0,
     "files that include the tests": 0,

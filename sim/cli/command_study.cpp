@@ -260,15 +260,18 @@ CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run
   }
   Study study = c.study;
   for (PolicyRun& row : study.policies) row.pack.verify = row.pack.verify || options.verify;
+  StepChecks of_steps;
+  if (options.verify) run.check_step = checked_by_oracle(of_steps);
   CaseRun done{run_study(study, *inputs, run), {}, {}};
   if (!options.out.empty()) done.receipt = receipt_of(saved_run(c, options), *inputs, done.result);
-  if (options.verify) done.checks = checks_of(study, *inputs, done.result, run);
+  if (options.verify) done.checks = checks_of(study, *inputs, done.result, run, of_steps);
   return done;
 }
 
 // Prints them to stderr, which is where notes are, and says whether all hold.
 bool print_verified(const std::vector<Check>& checks, const StudyOptions& options, std::ostream& log) {
-  const auto failed = std::count_if(checks.begin(), checks.end(), [](const Check& k) { return !k.holds; });
+  const auto failed =
+      std::count_if(checks.begin(), checks.end(), [](const Check& k) { return !k.holds.value_or(true); });
   if (failed > 0 || !options.quiet) print_checks(checks, Format::table, log);
   return failed == 0;
 }

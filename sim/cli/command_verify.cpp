@@ -3,14 +3,18 @@
 // A receipt stands in the summary.json of `study --out`: the study as it was run, and hashes of its inputs
 // and of each row. `verify` hashes the summary's rows again, then the inputs as they are now, then runs the
 // study and hashes what comes out. `study --verify` looks at one result from the other side: plans by the
-// validator, times by the engine of the other fidelity, the table by its own sums.
+// validator, times by the engine of the other fidelity, a step's schedule, timeline and memory by the oracle,
+// the table by its own sums.
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "policies/base/error.h"
+#include "policies/base/module.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
@@ -117,13 +121,14 @@ std::string wrong_time(const PolicyResult& row, const PolicyResult& other) {
 }  // namespace
 
 std::vector<Check> checks_of(const Study& study, const StudyInputs& inputs, const StudyResult& result,
-                             RunStudyOptions options) {
+                             RunStudyOptions options, const StepChecks& of_steps) {
   const bool plain = options.steps.op.is_plain();
   std::optional<StudyResult> other;
   if (plain) {
     options.steps.fidelity = result.fidelity == Fidelity::stage ? Fidelity::op : Fidelity::stage;
     options.details = {};
     options.find_fits = false;
+    options.check_step = nullptr;
     other = run_study(study, inputs, options);
   }
   std::vector<Check> checks;
@@ -138,18 +143,41 @@ std::vector<Check> checks_of(const Study& study, const StudyInputs& inputs, cons
     };
     add("plan, by the validator", "");  // it throws
     if (other) add("times, by the engine of the other fidelity", wrong_time(row, other->policies[r]));
+    if (const auto found = of_steps.find(row.run.label); found != of_steps.end())
+      for (const Check& check : found->second)
+        checks.push_back({row.run.label + ": " + check.what, check.holds, check.found});
     add("table, by the sums of its steps",
         wrong_sum(row, baseline == result.policies.end() ? row : *baseline, study.layout.gpus()));
   }
   return checks;
 }
 
+std::function<void(const std::string&, const StepToCheck&)> checked_by_oracle(StepChecks& checks) {
+  std::string reason;
+  const auto check = reinterpret_cast<CheckStep>(
+      module_symbol(kOracleFile, kOracleCheck, "this program was built without its oracle", reason));
+  return [&checks, check, reason, several = std::make_shared<std::mutex>()](const std::string& label,
+                                                                            const StepToCheck& step) {
+    const std::scoped_lock one_at_a_time(*several);  // each takes memory
+    if (check == nullptr)
+      checks[label] = {{"schedule, timeline and memory", std::nullopt, reason}};
+    else
+      check(step, checks[label]);
+  };
+}
+
 void print_checks(const std::vector<Check>& checks, Format format, std::ostream& out) {
   json list = json::array();
   TextTable table({"what", "", "found"});
   for (const Check& check : checks) {
-    list.push_back({{"what", check.what}, {"holds", check.holds}, {"found", printable(check.found)}});
-    table.add({check.what, check.holds ? "holds" : "DIFFERS", printable(check.found)});
+    list.push_back({{"what", check.what},
+                    {"holds", check.holds ? json(*check.holds) : json(nullptr)},
+                    {"found", printable(check.found)}});
+    table.add({check.what,
+               !check.holds   ? "not looked at"
+               : *check.holds ? "holds"
+                              : "DIFFERS",
+               printable(check.found)});
   }
   out << (format == Format::json ? list.dump(2) + "\n" : table.text());
 }
@@ -235,7 +263,8 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
     add(row.run.label + ": run again", rows.value(row.run.label, json()) == hash, "another result");
   }
   print_checks(checks, options.format, out);
-  return std::all_of(checks.begin(), checks.end(), [](const Check& c) { return c.holds; }) ? 0 : 1;
+  return std::all_of(checks.begin(), checks.end(), [](const Check& c) { return c.holds.value_or(true); }) ? 0
+                                                                                                          : 1;
 }
 
 }  // namespace equipoise

@@ -108,10 +108,11 @@ Command grammar_of_study() {
               "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command.add("--ignore-memory", options->ignore_memory,
               "Times of policies that do not fit into memory, too; their rows stay marked oom");
-  command.add("--verify", options->verify,
-              "Look at the result again: plans by the validator, times by the other fidelity's engine, the "
-              "table by its "
-              "sums; exit 1 where something differs");
+  command.add(
+      "--verify", options->verify,
+      "Look at the result again: plans by the validator, times by the other fidelity's engine, a step's "
+      "schedule, timeline and memory by the tests' oracle, the table by its sums; exit 1 where something "
+      "differs");
   command.add("--max-cases", options->max_cases, "Most cases of a sweep")
       .range(1, static_cast<double>(std::int64_t{1} << 40))
       .shows_default()

@@ -5,11 +5,16 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "policies/plan.h"
+#include "sim/memory/memory_model.h"
+#include "sim/step/op_run.h"
+#include "sim/step/step_result.h"
 #include "sim/study/sharing.h"
 #include "sim/timeline/timeline.h"
 
@@ -55,6 +60,31 @@ struct DetailOptions {
       kOpsOfPage;  // of a row's steps that report.html draws; a micro-batch counts as a few
 };
 
+// --- What `study --verify` shows of a row to a checker that shares no engine and no walk through memory with
+// the program: the module equipoise_oracle, made of the tests' reference (tests/oracle/check_step.cpp).
+
+// One thing that was looked at again.
+struct Check {
+  std::string what;
+  std::optional<bool> holds = true;  // none: it was not looked at
+  std::string found;                 // where it does not hold, or why it was not looked at
+};
+
+// A step of a row as it ran, op by op, every op with the network to itself.
+struct StepToCheck {
+  const Step& step;
+  const OpProgram& program;
+  const OpOptions& options;
+  const OpResult& result;
+  const MemoryModel& memory;
+  const StepWork& work;  // with the tokens of its ranks (StepOptions::record_ops)
+  bool recompute_ahead = false;
+};
+
+inline constexpr const char* kOracleFile = "libequipoise_oracle.so";
+inline constexpr const char* kOracleCheck = "equipoise_check_step";
+using CheckStep = void (*)(const StepToCheck&, std::vector<Check>&);
+
 struct RunStudyOptions {
   int jobs = 1;               // threads; results do not depend on it
   Cores::Row* row = nullptr;  // whose threads they are, where rows share them
@@ -68,7 +98,10 @@ struct RunStudyOptions {
   bool find_fits = true;       // search what would make a row run that does not (row/fit.cpp)
   std::function<void(const std::string& label)> progress;  // called before each policy, never at once
   std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then
-  const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted
+  // Called with the slowest step of every row, at op fidelity and without contention; by several rows at
+  // once.
+  std::function<void(const std::string& label, const StepToCheck&)> check_step;
+  const std::atomic<bool>* stop = nullptr;  // set: the run ends with Interrupted
 };
 
 // The same for a run whose times are wanted and nothing else: stage fidelity, nothing kept or written.

@@ -68,13 +68,15 @@ class Verify(Case):
         study = self.write("study.json", STUDY)
         result = run("study", study, "--verify", "--format", "csv")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for what in ("plan, by the validator", "times, by the engine of the other fidelity", "table, by the sums of its steps"):
+        for what in ("plan, by the validator", "times, by the engine of the other fidelity", "table, by the sums of its steps",
+                     "schedule, op by op", "timeline, by the longest path of a task graph", "memory, counted again"):
             self.assertEqual(result.stderr.count(what), 2, result.stderr)
         self.assertNotIn("DIFFERS", result.stderr)
         self.assertEqual(result.stdout, self.ok("study", study, "--format", "csv"))
         jittered = run("study", study, "--verify", "--fidelity", "op", "--jitter", "0.1")
         self.assertEqual(jittered.returncode, 0, jittered.stderr)
         self.assertNotIn("the other fidelity", jittered.stderr)
+        self.assertEqual(jittered.stderr.count("timeline, by the longest path of a task graph"), 2)
 
 
 if __name__ == "__main__":

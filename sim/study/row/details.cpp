@@ -291,4 +291,24 @@ void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptio
   look_closer(row, result, options, recorded, runner, result.details);
 }
 
+void show_slowest_step(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
+                       const PolicyResult& result) {
+  const auto slowest = std::max_element(
+      result.steps.begin(), result.steps.end(),
+      [](const StepResult& a, const StepResult& b) { return a.times.makespan < b.times.makespan; });
+  if (slowest == result.steps.end()) return;
+  const auto number = static_cast<std::size_t>(slowest - result.steps.begin());
+  StepOptions of_step = row.step_options();
+  of_step.record_ops = true;
+  StepSettings settings = options.steps;
+  settings.fidelity = Fidelity::op;
+  settings.op.contention = false;
+  StepRunner runner(row, rule, of_step, settings);
+  const Step& step = result.plan.steps[number];
+  const StepResult simulated = runner.simulate(step, number);
+  options.check_step(row.run.label, {step, runner.op()->program(), runner.op()->op_options(),
+                                     runner.op()->result(), row.models->memory, simulated.work,
+                                     row.models->costs.framework().recompute_ahead && !of_step.strict_keep});
+}
+
 }  // namespace equipoise

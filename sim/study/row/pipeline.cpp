@@ -89,6 +89,7 @@ PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
   const std::string shard = simulated.ran.shard;
   PolicyResult result = describe_row(row, std::move(simulated.planned), std::move(simulated.ran), options);
   if (!options.details.directory.empty()) add_details(row, row.rule(shard), options, result);
+  if (options.check_step && result.simulated()) show_slowest_step(row, row.rule(shard), options, result);
   if (!options.keep_plans) result.plan = {};
   return result;
 }

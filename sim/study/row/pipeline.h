@@ -154,6 +154,10 @@ std::string out_of_memory_text(const OutOfMemory& fault);
 void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                  PolicyResult& result);
 
+// Simulates the slowest step once more, op by op and without contention, for options.check_step.
+void show_slowest_step(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
+                       const PolicyResult& result);
+
 // A label as the name of a file.
 std::string file_name(const std::string& label);
 

@@ -1,0 +1,249 @@
+// The oracle of `study --verify`: a step's times by the longest path through a graph of all its ops, the
+// order of its ops by their dependencies, and the memory that its stages hold by a list of what each op
+// leaves behind.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "policies/base/index.h"
+#include "policies/base/text.h"
+#include "sim/study/run_options.h"
+#include "tests/oracle/longest_path.h"
+#include "tests/oracle/lowering.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::int64_t kMostTasks = 3'000'000;  // about 250 bytes each while the graph is made
+
+std::string place(std::size_t lane, std::size_t stage, const ScheduleOp& op) {
+  return "lane " + std::to_string(lane) + ", stage " + std::to_string(stage) + ", " +
+         std::string(letter_of(op.kind)) + " of micro-batch " + std::to_string(op.micro_batch);
+}
+
+// The first op whose times are not those of the graph, or the end of the step. Empty: there is none.
+std::string wrong_time(const StepToCheck& step, const LoweredProgram& lowered, const EngineResult& graph) {
+  for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
+    const OpLane& lane = step.program.lanes[l];
+    const std::size_t ranks = at(lane.context) * at(step.program.tensor);
+    for (std::size_t s = 0; s < lane.stages.size(); ++s)
+      for (std::size_t i = 0; i < lane.stages[s].size() * ranks; ++i) {
+        const std::size_t op = i / ranks;
+        const LoweredProgram::Stage& tasks = lowered.lanes[l][s];
+        // The second of a pair starts with the first.
+        const bool starts =
+            ends_pair(lane.stages[s], op) || step.result.lanes[l].start[s][i] == graph.end[tasks.begin[i]];
+        if (!starts || step.result.lanes[l].end[s][i] != graph.end[tasks.end[i]])
+          return place(l, s, lane.stages[s][op].op) + " on rank " + std::to_string(i % ranks) +
+                 (starts ? " ends" : " starts") + " at another time";
+      }
+  }
+  if (step.result.makespan == graph.makespan) return "";
+  return "the step takes " + std::to_string(to_seconds(step.result.makespan)) + " s, by the graph " +
+         std::to_string(to_seconds(graph.makespan)) + " s";
+}
+
+void check_times(const StepToCheck& step, std::vector<Check>& checks) {
+  const std::string what = "timeline, by the longest path of a task graph";
+  if (const std::int64_t tasks = step.program.tasks(); tasks > kMostTasks) {
+    checks.push_back({what, std::nullopt,
+                      "a step of " + std::to_string(tasks) + " tasks; up to " + std::to_string(kMostTasks) +
+                          " are looked at"});
+    return;
+  }
+  const LoweredProgram lowered = lower(step.program, step.options, step.result);
+  const std::string fault = wrong_time(step, lowered, run(lowered.graph));
+  checks.push_back({what, fault.empty(), fault});
+}
+
+// Whether each micro-batch's ops are all there, once, and none runs before what it needs.
+std::string wrong_order(const StepToCheck& step) {
+  for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
+    const OpLane& lane = step.program.lanes[l];
+    const std::size_t ranks = at(lane.context) * at(step.program.tensor);
+    for (std::size_t s = 0; s < lane.stages.size(); ++s) {
+      std::set<std::tuple<int, int, OpKind>> done;  // virtual stage, micro-batch
+      const auto have = [&](const ScheduleOp& op, OpKind kind) {
+        return done.contains({op.virtual_stage, op.micro_batch, kind});
+      };
+      for (std::size_t i = 0; i < lane.stages[s].size(); ++i) {
+        const ScheduledOp& scheduled = lane.stages[s][i];
+        const ScheduleOp& op = scheduled.op;
+        if (!done.insert({op.virtual_stage, op.micro_batch, op.kind}).second)
+          return place(l, s, op) + " runs twice";
+        if (op.kind == OpKind::R && !have(op, OpKind::D))
+          return place(l, s, op) + " has nothing to run again";
+        if (op.kind == OpKind::B && !have(op, OpKind::F) && !have(op, OpKind::R))
+          return place(l, s, op) + " runs before its forward";
+        if (op.kind == OpKind::W && !have(op, OpKind::B)) return place(l, s, op) + " runs before its B";
+        if (scheduled.input_stage == kNoInput) continue;
+        const auto from = at(scheduled.input_stage), input = at(scheduled.input_op);
+        for (std::size_t r = 0; r < ranks; ++r)
+          if (step.result.lanes[l].end[from][input * ranks + r] >
+              step.result.lanes[l].start[s][i * ranks + r])
+            return place(l, s, op) + " starts before " + place(l, from, lane.stages[from][input].op) +
+                   " ends";
+      }
+      for (const auto& [virtual_stage, micro_batch, kind] : done)
+        if (kind != OpKind::B && !done.contains({virtual_stage, micro_batch, OpKind::B}))
+          return place(l, s, {kind, micro_batch, virtual_stage}) + " has no backward";
+    }
+  }
+  return "";
+}
+
+// What one micro-batch has on a virtual stage, in bytes.
+struct Holding {
+  double activations = 0, softmax = 0, kv = 0, kv_gradients = 0;
+  [[nodiscard]] double total() const { return activations + softmax + kv + kv_gradients; }
+};
+
+// What a stage holds, as a list by virtual stage and micro-batch. Every op says what it leaves of whom.
+class Holdings {
+ public:
+  Holdings(const MemoryModel& model, const LaneLoad& load, std::size_t stage, bool splits)
+      : model_(model),
+        load_(load),
+        stage_(stage),
+        splits_(splits),
+        fixed_(model.fixed(static_cast<int>(stage)).total()) {}
+
+  // The most that is held while the op runs: in its first layer or in its last.
+  double run(const ScheduleOp& op) {
+    const int v = op.virtual_stage * model_.stages() + static_cast<int>(stage_);
+    const Footprint own = model_.footprint(v, load_, at(op.micro_batch));
+    begin(op, v);
+    const auto before = held_;
+    leave(op, v, own);
+    const int layers = std::max(1, model_.layers(v));
+    double most = 0;
+    for (const int layer : {0, layers - 1}) {
+      double bytes = fixed_ + own.gathered_kv + own.logits + own.buffers;
+      for (const auto& [key, after] : held_) {
+        const auto found = before.find(key);
+        const Holding was = found == before.end() ? Holding{} : found->second;
+        // What comes is there when its layer begins; what goes is gone when its layer has ended.
+        const auto now = [&](double from, double to) {
+          return from + (to - from) * (to > from ? layer + 1 : layer) / layers;
+        };
+        bytes += now(was.activations, after.activations) + now(was.kv, after.kv) +
+                 now(was.kv_gradients, after.kv_gradients);
+        // Its own is in own.logits, or not there yet.
+        if (key != std::pair(op.virtual_stage, op.micro_batch)) bytes += after.softmax;
+      }
+      most = std::max(most, bytes);
+    }
+    std::erase_if(held_, [](const auto& entry) { return entry.second.total() == 0; });
+    return most;
+  }
+
+ private:
+  using Key = std::pair<int, std::int32_t>;
+  [[nodiscard]] const Chunk& chunk(std::int32_t micro_batch) const {
+    return load_.micro_batches[at(micro_batch)].chunk;
+  }
+  [[nodiscard]] bool ahead(const ScheduleOp& op) const {
+    return load_.recompute_ahead && model_.stages() == 1 && chunk(op.micro_batch).count > 1;
+  }
+
+  // ChunkFlow without a pipeline: the k-th R of a group has run by the group's k-th B.
+  void begin(const ScheduleOp& op, int v) {
+    if (!ahead(op)) return;
+    const Chunk& own = chunk(op.micro_batch);
+    if (op.kind == OpKind::D) dropped_ = own.index + 1;
+    if (op.kind == OpKind::F && own.index == 0) dropped_ = 0;
+    const int k = own.count - own.index;
+    if (op.kind != OpKind::B || k > dropped_) return;
+    const std::int32_t next = op.micro_batch - own.index + dropped_ - k;
+    const Footprint of_next = model_.footprint(v, load_, at(next));
+    held_[{op.virtual_stage, next}].activations = of_next.activations;
+    held_[{op.virtual_stage, next}].softmax = of_next.softmax;
+  }
+
+  void leave(const ScheduleOp& op, int v, const Footprint& own) {
+    Holding& mine = held_[{op.virtual_stage, op.micro_batch}];
+    const Chunk& place = chunk(op.micro_batch);
+    switch (op.kind) {
+      case OpKind::D:
+        mine.kv = own.kv;
+        return;
+      case OpKind::F:
+        mine.kv = own.kv;
+        [[fallthrough]];
+      case OpKind::R:
+        mine.activations = own.activations;
+        mine.softmax = own.softmax;
+        return;
+      case OpKind::W:
+        mine.activations = 0;
+        return;
+      case OpKind::B:
+        if (!splits_ || op.whole) mine.activations = 0;
+        mine.softmax = 0;
+        mine.kv = mine.kv_gradients = 0;
+        if (place.index + 1 < place.count) return;
+        // The last chunk's backward reaches the keys of all before it.
+        for (std::int32_t i = 1; i <= place.index; ++i)
+          held_[{op.virtual_stage, op.micro_batch - i}].kv_gradients =
+              model_.footprint(v, load_, at(op.micro_batch - i)).kv;
+    }
+  }
+
+  const MemoryModel& model_;
+  const LaneLoad& load_;
+  std::size_t stage_;
+  bool splits_;
+  double fixed_;
+  int dropped_ = 0;
+  std::map<Key, Holding> held_;
+};
+
+// The most that any stage of a lane holds. `tokens`: of its ranks, whose fullest counts.
+double most_held(const StepToCheck& step, std::size_t l, const LaneTokens& tokens) {
+  std::vector<MicroBatch> micro_batches = step.step.lanes[l].micro_batches;
+  micro_batches.resize(tokens.gathered.size());  // lanes in lockstep have some without documents
+  const std::size_t ranks = tokens.rank_tokens.size() / tokens.gathered.size();
+  std::vector<std::int64_t> fullest;
+  for (auto rank = tokens.rank_tokens.begin(); rank != tokens.rank_tokens.end();
+       rank += static_cast<std::ptrdiff_t>(ranks))
+    fullest.push_back(*std::max_element(rank, rank + static_cast<std::ptrdiff_t>(ranks)));
+  const LaneLoad load{micro_batches, fullest, tokens.gathered, step.step.lanes[l].context,
+                      step.recompute_ahead};
+  const auto& stages = step.program.lanes[l].stages;
+  bool splits = false;
+  for (const auto& stage : stages)
+    for (const ScheduledOp& scheduled : stage) splits = splits || scheduled.op.kind == OpKind::W;
+  double most = 0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    Holdings held(step.memory, load, s, splits);
+    for (const ScheduledOp& scheduled : stages[s]) most = std::max(most, held.run(scheduled.op));
+  }
+  return most;
+}
+
+std::string wrong_memory(const StepToCheck& step) {
+  double most = 0;
+  for (std::size_t l = 0; l < step.work.lane_tokens.size(); ++l)
+    if (!step.work.lane_tokens[l].gathered.empty())
+      most = std::max(most, most_held(step, l, step.work.lane_tokens[l]));
+  const double told = step.work.peak.parts.total();
+  if (std::abs(told - most) <= 1e-9 * std::max(told, most)) return "";
+  return std::to_string(told / kGiB) + " GiB, counted again " + std::to_string(most / kGiB) + " GiB";
+}
+
+}  // namespace
+}  // namespace equipoise
+
+extern "C" void equipoise_check_step(const equipoise::StepToCheck& step,
+                                     std::vector<equipoise::Check>& checks) {
+  using namespace equipoise;
+  const auto add = [&](const char* what, const std::string& fault) {
+    checks.push_back({what, fault.empty(), fault});
+  };
+  add("schedule, op by op", wrong_order(step));
+  check_times(step, checks);
+  add("memory, counted again", wrong_memory(step));
+}
