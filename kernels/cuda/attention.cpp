@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 
 // The frontend's headers come when the module is built (CMakeLists.txt); without a network they may not.
 #if defined(EQUIPOISE_CUDNN) && __has_include(<cudnn_frontend.h>)
@@ -62,6 +63,16 @@ CallRows call_rows(std::span<const Piece> pieces, std::int64_t slots) {
     rows.key_begins[i] = pieces[i].key_begin;
   }
   return rows;
+}
+
+CallOffsets call_offsets(const AttentionShape& shape, const CallRows& rows) {
+  const auto elements = [](std::vector<std::int64_t> begins, std::int64_t of_row) {
+    for (std::int64_t& begin : begins) begin *= of_row;
+    return begins;
+  };
+  return {elements(rows.query_begins, std::int64_t{shape.query_heads} * shape.head_dim),
+          elements(rows.key_begins, std::int64_t{shape.kv_heads} * shape.head_dim),
+          elements(rows.query_begins, shape.query_heads)};
 }
 
 bool cover_queries(std::span<const Piece> pieces, std::int64_t rows) {
@@ -317,6 +328,31 @@ std::string AttentionGraph::validate() {
   return error.is_bad() ? error.get_message() : std::string();
 }
 
+std::map<std::string, PackedTensor> AttentionGraph::tensors() const {
+  constexpr std::pair<const char*, Id> kNames[] = {{"query", kQuery},
+                                                   {"key", kKey},
+                                                   {"value", kValue},
+                                                   {"out", kOut},
+                                                   {"log_sum", kLogSum},
+                                                   {"out_gradient", kOutGradient},
+                                                   {"query_gradient", kQueryGradient},
+                                                   {"key_gradient", kKeyGradient},
+                                                   {"value_gradient", kValueGradient}};
+  std::map<std::string, PackedTensor> found;
+  for (const auto& [name, id] : kNames) {
+    fe::graph::Tensor_attributes tensor;
+    if (graph_->graph.query_tensor_attributes_of_uid(id, tensor).is_bad()) continue;  // not of this pass
+    PackedTensor& packed = found[name];
+    std::copy_n(tensor.get_dim().begin(), 4, packed.sizes.begin());
+    std::copy_n(tensor.get_stride().begin(), 4, packed.strides.begin());
+    const std::int64_t offsets = tensor.get_ragged_offset()->get_uid();
+    packed.offsets = offsets == kQueryOffsets ? &CallOffsets::query
+                     : offsets == kKeyOffsets ? &CallOffsets::key
+                                              : &CallOffsets::log_sum;
+  }
+  return found;
+}
+
 void AttentionGraph::build(void* cudnn_handle) {
   auto* handle = static_cast<cudnnHandle_t>(cudnn_handle);
   fe::graph::Graph& graph = graph_->graph;
@@ -372,6 +408,9 @@ AttentionGraph::AttentionGraph(const DeclaredAttention&, int) {
 AttentionGraph::~AttentionGraph() = default;
 std::string AttentionGraph::validate() {
   return kReason;
+}
+std::map<std::string, PackedTensor> AttentionGraph::tensors() const {
+  return {};
 }
 void AttentionGraph::build(void*) {}
 std::size_t AttentionGraph::workspace_bytes() const {

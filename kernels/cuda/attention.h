@@ -1,8 +1,10 @@
 // Attention on a GPU: which pieces go into one cuDNN call, and that call as a compiled graph.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +42,13 @@ struct CallRows {
   std::vector<std::int64_t> key_begins;
 };
 CallRows call_rows(std::span<const Piece> pieces, std::int64_t slots);
+
+// The same in elements of the buffers: (query rows, query heads, head dim), (key rows, KV heads, head dim)
+// and (query rows, query heads). slots + 1 each.
+struct CallOffsets {
+  std::vector<std::int64_t> query, key, log_sum;
+};
+CallOffsets call_offsets(const AttentionShape& shape, const CallRows& rows);
 
 // Whether the pieces, which share no row on that side, leave none of the first `rows` rows out.
 bool cover_queries(std::span<const Piece> pieces, std::int64_t rows);
@@ -96,6 +105,13 @@ struct AttentionPointers {
   void* log_sum_offsets = nullptr;  // int64
 };
 
+// How a graph finds element (piece, head, row, column) of a buffer: at offsets[piece], and the strides'
+// products with the other three.
+struct PackedTensor {
+  std::array<std::int64_t, 4> sizes{}, strides{};
+  std::vector<std::int64_t> CallOffsets::*offsets = nullptr;
+};
+
 class AttentionGraph {
  public:
   // For an architecture, 90 for Hopper. Needs no GPU.
@@ -106,6 +122,8 @@ class AttentionGraph {
 
   // Whether cuDNN supports the graph: "" or the reason. Needs no GPU.
   [[nodiscard]] std::string validate();
+  // As cuDNN has them once validated, by the names of AttentionPointers. Needs no GPU.
+  [[nodiscard]] std::map<std::string, PackedTensor> tensors() const;
 
   // Picks an engine on the present GPU. Throws std::runtime_error with cuDNN's reason.
   void build(void* cudnn_handle);

@@ -102,14 +102,9 @@ struct CallLists {
 
 CallLists lists_of(const AttentionShape& shape, std::span<const Piece> pieces, std::int64_t slots) {
   const CallRows rows = call_rows(pieces, slots);
-  const auto elements = [](std::vector<std::int64_t> begins, std::int64_t of_row) {
-    for (std::int64_t& begin : begins) begin *= of_row;
-    return on_device(begins);
-  };
-  return {on_device(rows.query_lengths), on_device(rows.key_lengths),
-          elements(rows.query_begins, std::int64_t{shape.query_heads} * shape.head_dim),
-          elements(rows.key_begins, std::int64_t{shape.kv_heads} * shape.head_dim),
-          elements(rows.query_begins, shape.query_heads)};
+  const CallOffsets offsets = call_offsets(shape, rows);
+  return {on_device(rows.query_lengths), on_device(rows.key_lengths), on_device(offsets.query),
+          on_device(offsets.key), on_device(offsets.log_sum)};
 }
 
 struct Round {

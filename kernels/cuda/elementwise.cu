@@ -75,10 +75,10 @@ __global__ void rms_norm(std::int64_t columns, float epsilon, const bf16* x,
 template <int pack>
 __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight, const float* inverse_rms,
                                   const bf16* dout, bf16* dx, float* dweight) {
-  extern __shared__ float weight_part[];  // (columns)
+  extern __shared__ float weight_part[];  // of_thread
   const std::int64_t columns = shape.columns;
   for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
-    for (int i = 0; i < pack; ++i) weight_part[j + i] = 0;
+    for (int i = 0; i < pack; ++i) of_thread<pack>(weight_part, j, i) = 0;
   }
   for (std::int64_t row = blockIdx.x; row < shape.rows; row += gridDim.x) {
     const bf16* in = x + row * columns;
@@ -92,7 +92,7 @@ __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight,
       for (int i = 0; i < pack; ++i) {
         const float product = __bfloat162float(values.value[i]) * __bfloat162float(d.value[i]);
         sum += product * __bfloat162float(scale.value[i]);
-        weight_part[j + i] += product * inverse;
+        of_thread<pack>(weight_part, j, i) += product * inverse;
       }
     }
     const float pull = block_sum(sum) * inverse * inverse / static_cast<float>(columns);
@@ -109,7 +109,7 @@ __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight,
     }
   }
   for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
-    for (int i = 0; i < pack; ++i) atomicAdd(dweight + j + i, weight_part[j + i]);
+    for (int i = 0; i < pack; ++i) atomicAdd(dweight + j + i, of_thread<pack>(weight_part, j, i));
   }
 }
 
@@ -293,7 +293,7 @@ void launch_op(const RmsNormBackward& call, int sms) {
   const Rows& shape = call.shape;
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? rms_norm_backward<8> : rms_norm_backward<1>;
-  const std::size_t shared = static_cast<std::size_t>(shape.columns) * sizeof(float);
+  const std::size_t shared = bytes_of_threads(shape.columns, packs(shape.columns) ? 8 : 1);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
         "rms_norm_backward: columns do not fit shared memory");
   const auto blocks = static_cast<unsigned int>(std::min<std::int64_t>(shape.rows, 4 * sms));

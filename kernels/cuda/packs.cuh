@@ -27,6 +27,18 @@ __device__ void store(bf16* target, const Pack<pack>& values) {
   *reinterpret_cast<Pack<pack>*>(target) = values;
 }
 
+// Numbers that one thread alone reads and writes, for the packs of a row, in shared memory. The same value of each lane's
+// pack lies beside its neighbours', so that a warp's access meets each of the 32 banks once; pack by pack, in the order
+// of columns, eight lanes would wait for one bank.
+template <int pack>
+__device__ float& of_thread(float* shared, std::int64_t first_column, int i) {
+  return shared[first_column - threadIdx.x * (pack - 1) + i * kThreads];
+}
+inline std::size_t bytes_of_threads(std::int64_t columns, int pack) {
+  const std::int64_t of_block = kThreads * pack;
+  return static_cast<std::size_t>((columns + of_block - 1) / of_block * of_block) * sizeof(float);
+}
+
 inline unsigned int blocks_for(std::int64_t threads) {
   constexpr std::int64_t kMost = 132 * 32;  // more than enough to fill a GPU; kernels stride over the rest
   return static_cast<unsigned int>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kMost));

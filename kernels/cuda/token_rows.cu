@@ -26,7 +26,7 @@ template <int pack>
 __global__ void embedding_backward(Rows shape, std::int64_t first_token, std::int64_t tokens_here,
                                    const std::int32_t* tokens, const bf16* dout,
                                    bf16* dtable) {  // launch <<<rows, kThreads>>>
-  extern __shared__ float sum[];                    // (columns)
+  extern __shared__ float sum[];                    // of_thread
   __shared__ bool matches[kThreads];
   const std::int64_t columns = shape.columns;
   const std::int64_t first_row = blockIdx.x;
@@ -40,7 +40,7 @@ __global__ void embedding_backward(Rows shape, std::int64_t first_token, std::in
   bf16* to = dtable + entry * columns;
   for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
     const Pack<pack> before = load<pack>(to + j);
-    for (int i = 0; i < pack; ++i) sum[j + i] = __bfloat162float(before.value[i]);
+    for (int i = 0; i < pack; ++i) of_thread<pack>(sum, j, i) = __bfloat162float(before.value[i]);
   }
   for (std::int64_t base = first_row; base < shape.rows; base += kThreads) {
     const std::int64_t row = base + threadIdx.x;
@@ -53,13 +53,13 @@ __global__ void embedding_backward(Rows shape, std::int64_t first_token, std::in
       const bf16* gradient = dout + (base + k) * columns;
       for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
         const Pack<pack> values = load<pack>(gradient + j);
-        for (int i = 0; i < pack; ++i) sum[j + i] += __bfloat162float(values.value[i]);
+        for (int i = 0; i < pack; ++i) of_thread<pack>(sum, j, i) += __bfloat162float(values.value[i]);
       }
     }
   }
   for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
     Pack<pack> after;
-    for (int i = 0; i < pack; ++i) after.value[i] = __float2bfloat16(sum[j + i]);
+    for (int i = 0; i < pack; ++i) after.value[i] = __float2bfloat16(of_thread<pack>(sum, j, i));
     store<pack>(to + j, after);
   }
 }
@@ -104,7 +104,7 @@ void launch_op(const EmbeddingBackward& call, int) {
   const Rows& shape = call.shape;
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? embedding_backward<8> : embedding_backward<1>;
-  const std::size_t shared = static_cast<std::size_t>(shape.columns) * sizeof(float);
+  const std::size_t shared = bytes_of_threads(shape.columns, packs(shape.columns) ? 8 : 1);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
         "embedding_backward: columns do not fit shared memory");
   kernel<<<static_cast<unsigned int>(shape.rows), kThreads, shared>>>(

@@ -1,11 +1,19 @@
 // What can be tested of the CUDA backend without a GPU: that cuDNN accepts our attention graphs for Hopper,
-// how pieces are dealt into calls, and that a machine without a device gets a reason and not a crash.
+// how pieces are dealt into calls, that calls which read and write where the graphs say give the definition's
+// results, and that a machine without a device gets a reason and not a crash.
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/reference/reference.h"
+#include "policies/base/random.h"
+#include "sim/workload/model.h"
 
 using namespace equipoise::kernels;
 using namespace equipoise::kernels::cuda;
@@ -119,6 +127,267 @@ TEST_CASE("cuDNN accepts our packed attention, causal and full, on Hopper, forwa
         }
       }
     }
+  }
+}
+
+TEST_CASE("cuDNN accepts the attention of every model that a study can name, at every TP degree" *
+          doctest::skip(absent())) {
+  int accepted = 0;
+  for (const equipoise::ModelShape& model : equipoise::builtin_models()) {
+    if (model.mla) continue;  // whose V is of another width than Q and K: refused by `execute`
+    for (int tensor = 1; tensor <= 8 && model.heads % tensor == 0; tensor *= 2) {
+      CAPTURE(model.name);
+      CAPTURE(tensor);
+      const AttentionShape shape{model.head_dim, model.heads / tensor, std::max(1, model.kv_heads / tensor)};
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        AttentionGraph graph(declared_for(shape, pass, false, 7, 100, 4096, 700, 7 * 4096), kHopper);
+        CHECK(graph.validate() == "");
+      }
+      ++accepted;
+    }
+  }
+  CHECK(accepted > 40);
+}
+
+namespace {
+
+using Values = reference::Values;
+
+// What cuDNN does with a graph, by the definition of attention: it finds every element by the graph's sizes
+// and strides and the call's offsets, sees of a piece what its lengths and mask leave, and sums gradients of
+// keys over query heads for all rows up to where the next piece begins.
+class EmulatedCall {
+ public:
+  EmulatedCall(const AttentionShape& shape, const std::vector<Piece>& pieces, Pass pass,
+               std::map<std::string, Values*> buffers)
+      : shape_(shape), full_(pieces.front().full), buffers_(std::move(buffers)) {
+    DeclaredAttention declared =
+        declared_for(shape, pass, full_, static_cast<std::int64_t>(pieces.size()), 1, 1, 1, 1);
+    for (const Piece& piece : pieces) {
+      declared.most_queries = std::max(declared.most_queries, (piece.queries + 127) / 128 * 128);
+      declared.most_keys = std::max(declared.most_keys, (piece.keys + 127) / 128 * 128);
+    }
+    AttentionGraph graph(declared, kHopper);
+    REQUIRE(graph.validate() == "");
+    tensors_ = graph.tensors();
+    REQUIRE(tensors_.size() == (pass == Pass::forward ? 5 : 9));
+    rows_ = call_rows(pieces, declared.pieces);
+    offsets_ = call_offsets(shape, rows_);
+  }
+
+  void forward() {
+    each_query([&](std::int64_t p, std::int64_t head, std::int64_t row) {
+      const Values weights = probabilities(p, head, row, true);
+      for (std::int64_t d = 0; d < shape_.head_dim; ++d) {
+        double sum = 0;
+        for (std::size_t k = 0; k < weights.size(); ++k)
+          sum += weights[k] * at("value", p, kv(head), static_cast<std::int64_t>(k), d);
+        at("out", p, head, row, d) = sum;
+      }
+    });
+  }
+
+  void backward() {
+    const std::int64_t columns = shape_.head_dim;
+    // Of every query head, zero where nothing is added.
+    std::map<std::array<std::int64_t, 3>, std::array<Values, 2>> of_head;  // (piece, head, key row): dk, dv
+    each_query([&](std::int64_t p, std::int64_t head, std::int64_t row) {
+      const Values weights = probabilities(p, head, row, false);
+      double own = 0;
+      for (std::int64_t d = 0; d < columns; ++d)
+        own += at("out", p, head, row, d) * at("out_gradient", p, head, row, d);
+      Values dq(static_cast<std::size_t>(columns), 0.0);
+      for (std::int64_t k = 0; k < static_cast<std::int64_t>(weights.size()); ++k) {
+        const double weight = weights[static_cast<std::size_t>(k)];
+        double product = 0;
+        for (std::int64_t d = 0; d < columns; ++d)
+          product += at("out_gradient", p, head, row, d) * at("value", p, kv(head), k, d);
+        const double score = weight * (product - own) * scale();
+        auto& [dk, dv] = of_head[{p, head, k}];
+        dk.resize(static_cast<std::size_t>(columns), 0.0);
+        dv.resize(static_cast<std::size_t>(columns), 0.0);
+        for (std::int64_t d = 0; d < columns; ++d) {
+          const auto i = static_cast<std::size_t>(d);
+          dq[i] += score * at("key", p, kv(head), k, d);
+          dk[i] += score * at("query", p, head, row, d);
+          dv[i] += weight * at("out_gradient", p, head, row, d);
+        }
+      }
+      for (std::int64_t d = 0; d < columns; ++d)
+        at("query_gradient", p, head, row, d) = dq[static_cast<std::size_t>(d)];
+    });
+    const std::int64_t of_row = std::int64_t{shape_.kv_heads} * columns;
+    for (std::int64_t p = 0; p < pieces(); ++p) {
+      const auto i = static_cast<std::size_t>(p);
+      const std::int64_t rows =
+          std::min(tensors_.at("key_gradient").sizes[2], (offsets_.key[i + 1] - offsets_.key[i]) / of_row);
+      REQUIRE(rows >= rows_.key_lengths[i]);
+      for (std::int64_t k = 0; k < rows; ++k)
+        for (std::int64_t head = 0; head < shape_.kv_heads; ++head)
+          for (std::int64_t d = 0; d < columns; ++d) {
+            double dk = 0, dv = 0;
+            for (std::int64_t h = 0; h < shape_.query_heads; ++h) {
+              const auto found = of_head.find({p, h, k});
+              if (kv(h) != head || found == of_head.end()) continue;
+              dk += found->second[0][static_cast<std::size_t>(d)];
+              dv += found->second[1][static_cast<std::size_t>(d)];
+            }
+            at("key_gradient", p, head, k, d) = dk;
+            at("value_gradient", p, head, k, d) = dv;
+          }
+    }
+  }
+
+ private:
+  [[nodiscard]] std::int64_t pieces() const { return static_cast<std::int64_t>(rows_.query_lengths.size()); }
+  [[nodiscard]] std::int64_t kv(std::int64_t head) const {
+    return head / (shape_.query_heads / shape_.kv_heads);
+  }
+  [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(shape_.head_dim)); }
+
+  double& at(const char* name, std::int64_t piece, std::int64_t head, std::int64_t row, std::int64_t column) {
+    const PackedTensor& tensor = tensors_.at(name);
+    const std::array place{piece, head, row, column};
+    for (std::size_t i = 0; i < 4; ++i) REQUIRE(place[i] < tensor.sizes[i]);
+    Values& buffer = *buffers_.at(name);
+    const std::int64_t index = (offsets_.*tensor.offsets)[static_cast<std::size_t>(piece)] +
+                               head * tensor.strides[1] + row * tensor.strides[2] +
+                               column * tensor.strides[3];
+    REQUIRE(index < static_cast<std::int64_t>(buffer.size()));
+    return buffer[static_cast<std::size_t>(index)];
+  }
+
+  template <class Visit>
+  void each_query(Visit visit) {
+    for (std::int64_t p = 0; p < pieces(); ++p)
+      for (std::int64_t head = 0; head < shape_.query_heads; ++head)
+        for (std::int64_t row = 0; row < rows_.query_lengths[static_cast<std::size_t>(p)]; ++row)
+          visit(p, head, row);
+  }
+
+  // Of the keys that a query sees. `first`: its log of the sum is written, else read.
+  Values probabilities(std::int64_t p, std::int64_t head, std::int64_t row, bool first) {
+    const auto i = static_cast<std::size_t>(p);
+    const std::int64_t seen =
+        full_ ? rows_.key_lengths[i] : rows_.key_lengths[i] - rows_.query_lengths[i] + row + 1;
+    Values weights;
+    double sum = 0;
+    for (std::int64_t k = 0; k < seen; ++k) {
+      double score = 0;
+      for (std::int64_t d = 0; d < shape_.head_dim; ++d)
+        score += at("query", p, head, row, d) * at("key", p, kv(head), k, d);
+      weights.push_back(std::exp(score * scale()));
+      sum += weights.back();
+    }
+    double& log_sum = at("log_sum", p, head, row, 0);
+    if (first) log_sum = std::log(sum);
+    for (double& weight : weights) weight /= std::exp(log_sum);
+    return weights;
+  }
+
+  AttentionShape shape_;
+  bool full_;
+  std::map<std::string, Values*> buffers_;
+  std::map<std::string, PackedTensor> tensors_;
+  CallRows rows_;
+  CallOffsets offsets_;
+};
+
+Values random_rows(std::int64_t count, equipoise::SplitMix64& random) {
+  Values values(static_cast<std::size_t>(count));
+  for (double& value : values) value = static_cast<double>(random.next() % 2001) / 1000 - 1;
+  return values;
+}
+
+// Chunks of documents as context-parallel ranks have them: pieces against a whole prefix of keys, two chunks
+// of one document now and then, and blocks from before the queries.
+std::vector<Piece> random_pieces(equipoise::SplitMix64& random) {
+  std::vector<Piece> pieces;
+  std::int64_t query = 0, key = 0;
+  const auto documents = 1 + random.next() % 4;
+  for (std::uint64_t d = 0; d < documents; ++d) {
+    const auto begin = static_cast<std::int64_t>(random.next() % 3);  // rows that no piece has
+    const auto tokens = static_cast<std::int64_t>(2 + random.next() % 9);
+    const auto first = 1 + static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(tokens - 1));
+    key += begin;
+    if (random.next() % 4 == 0) {
+      pieces.push_back({query, 3, key, tokens, true});
+      query += 3;
+    } else {
+      pieces.push_back({query, std::min<std::int64_t>(2, first), key, first});
+      query += pieces.back().queries;
+      if (random.next() % 2 == 0) {
+        pieces.push_back({query, tokens - first, key, tokens});
+        query += pieces.back().queries;
+      }
+    }
+    query += begin;
+    key += tokens;
+  }
+  return pieces;
+}
+
+double farthest(const Values& a, const Values& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    most = std::max(most, std::isnan(a[i]) ? 1e9 : std::abs(a[i] - b[i]));
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("calls that read and write where the graphs say give the definition's attention and gradients" *
+          doctest::skip(absent())) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    equipoise::SplitMix64 random(seed);
+    const AttentionShape shape{16, 4, seed % 3 == 0 ? 4 : 2};
+    const std::vector<Piece> pieces = random_pieces(random);
+    const std::int64_t queries = query_rows_of(pieces), keys = key_rows_of(pieces);
+    const std::int64_t query_row = shape.query_heads * shape.head_dim,
+                       key_row = shape.kv_heads * shape.head_dim;
+    Values query = random_rows(queries * query_row, random), key = random_rows(keys * key_row, random);
+    Values value = random_rows(keys * key_row, random),
+           out_gradient = random_rows(queries * query_row, random);
+    Values out(query.size(), 0.0), log_sum(static_cast<std::size_t>(queries * shape.query_heads), 0.0);
+    for (const std::vector<Piece>& group : by_mask(pieces))
+      EmulatedCall(
+          shape, group, Pass::forward,
+          {{"query", &query}, {"key", &key}, {"value", &value}, {"out", &out}, {"log_sum", &log_sum}})
+          .forward();
+    const reference::Attention expected = reference::attention(shape, pieces, query, key, value);
+    CHECK(farthest(out, expected.out) < 1e-12);
+    CHECK(farthest(log_sum, expected.log_sum) < 1e-12);
+
+    // As the backend's backward pass: what no call covers is cleared, later rounds are added.
+    const double nothing = std::numeric_limits<double>::quiet_NaN();
+    Values dq(query.size(), cover_queries(pieces, queries) ? nothing : 0.0), dk, dv;
+    for (const std::vector<Piece>& round : ascending_rounds(pieces)) {
+      Values more_dk(key.size(), cover_keys(round, keys) ? nothing : 0.0), more_dv = more_dk;
+      EmulatedCall(shape, round, Pass::backward,
+                   {{"query", &query},
+                    {"key", &key},
+                    {"value", &value},
+                    {"out", &out},
+                    {"log_sum", &log_sum},
+                    {"out_gradient", &out_gradient},
+                    {"query_gradient", &dq},
+                    {"key_gradient", &more_dk},
+                    {"value_gradient", &more_dv}})
+          .backward();
+      dk.resize(key.size(), 0.0);
+      dv.resize(key.size(), 0.0);
+      for (std::size_t i = 0; i < dk.size(); ++i) {
+        dk[i] += more_dk[i];
+        dv[i] += more_dv[i];
+      }
+    }
+    const reference::AttentionGradient gradient =
+        reference::attention_gradient(shape, pieces, query, key, value, out_gradient);
+    CHECK(farthest(dq, gradient.query) < 1e-12);
+    CHECK(farthest(dk, gradient.key) < 1e-12);
+    CHECK(farthest(dv, gradient.value) < 1e-12);
   }
 }
 

@@ -107,5 +107,7 @@ bool on_fiber(const void* data);  // in the stack of a thread
 bool in_shared(const void* data);
 void races_begin_launch();
 void races_atomic(const void* data, std::size_t bytes);
+int take_most_turns();  // that any access to shared memory took of a warp since the last call: 1 without
+                        // conflicts
 
 }  // namespace host_cuda

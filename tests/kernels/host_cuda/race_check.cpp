@@ -4,8 +4,16 @@
 // their block, or of their warp, lies between them: whether it does is known from counts of barriers, so that
 // a race is found in any order of the threads. Blocks of a launch have no order, so what one writes no other
 // may touch. Shared memory begins anew with each block, and what a block reads of it, it has to write first.
+//
+// Bank conflicts of shared memory, too: a warp's lanes that come to one access as often go together, and take
+// as many turns as one of the 32 banks holds different words of theirs.
+#include <algorithm>
 #include <array>
+#include <map>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "tests/kernels/host_cuda/launch.h"
 
@@ -103,28 +111,56 @@ void touch(Cell& cell, const Thread& by, Access access, bool shared) {
   cell.atomic = access == Access::atomic;
 }
 
-void on_access(const void* data, std::size_t bytes, Access access) {
+struct WarpAccess {
+  std::array<std::vector<std::uintptr_t>, 32> words;  // by bank
+};
+// By block, warp, code and how often a lane was there.
+std::map<std::tuple<int, int, const void*, int>, WarpAccess>& warp_accesses() {
+  static std::map<std::tuple<int, int, const void*, int>, WarpAccess> all;
+  return all;
+}
+std::map<std::tuple<int, int, const void*>, int>& times_there() {  // by block, thread and code
+  static std::map<std::tuple<int, int, const void*>, int> all;
+  return all;
+}
+int most_turns = 0;
+
+void note_banks(const Thread& by, const void* data, const void* code) {
+  const int times = times_there()[{by.block, by.thread, code}]++;
+  const std::uintptr_t word = reinterpret_cast<std::uintptr_t>(data) / 4;
+  auto& words = warp_accesses()[{by.block, by.thread / kWarp, code, times}].words[word % 32];
+  if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  most_turns = std::max(most_turns, static_cast<int>(words.size()));
+}
+
+void on_access(const void* data, std::size_t bytes, Access access, const void* code) {
   const Thread* by = running();
   if (by == nullptr || on_fiber(data) || (data >= &now && data < &now + 1)) return;
   const bool shared = in_shared(data);
+  if (shared) note_banks(*by, data, code);
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
   for (std::size_t i = 0; i < bytes; ++i)
     touch(pages()[(begin + i) / kPage][(begin + i) % kPage], *by, access, shared);
 }
 
-void on_aligned(const void* data, std::size_t bytes, Access access) {
+void on_aligned(const void* data, std::size_t bytes, Access access, const void* code) {
   if (running() != nullptr && reinterpret_cast<std::uintptr_t>(data) % bytes != 0)
     set_fault("an access of " + std::to_string(bytes) + " bytes that is not aligned to them");
-  on_access(data, bytes, access);
+  on_access(data, bytes, access, code);
 }
 
 }  // namespace
 
 void races_begin_launch() {
   pages().clear();
+  warp_accesses().clear();
+  times_there().clear();
 }
 void races_atomic(const void* data, std::size_t bytes) {
-  on_aligned(data, bytes, Access::atomic);
+  on_aligned(data, bytes, Access::atomic, nullptr);
+}
+int take_most_turns() {
+  return std::exchange(most_turns, 0);
 }
 
 }  // namespace host_cuda
@@ -134,18 +170,18 @@ extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
-#define EQUIPOISE_ACCESS(bytes)                                   \
-  void __tsan_read##bytes(void* data) {                           \
-    host_cuda::on_aligned(data, bytes, host_cuda::Access::read);  \
-  }                                                               \
-  void __tsan_write##bytes(void* data) {                          \
-    host_cuda::on_aligned(data, bytes, host_cuda::Access::write); \
-  }                                                               \
-  void __tsan_unaligned_read##bytes(void* data) {                 \
-    host_cuda::on_access(data, bytes, host_cuda::Access::read);   \
-  }                                                               \
-  void __tsan_unaligned_write##bytes(void* data) {                \
-    host_cuda::on_access(data, bytes, host_cuda::Access::write);  \
+#define EQUIPOISE_ACCESS(bytes)                                                                \
+  void __tsan_read##bytes(void* data) {                                                        \
+    host_cuda::on_aligned(data, bytes, host_cuda::Access::read, __builtin_return_address(0));  \
+  }                                                                                            \
+  void __tsan_write##bytes(void* data) {                                                       \
+    host_cuda::on_aligned(data, bytes, host_cuda::Access::write, __builtin_return_address(0)); \
+  }                                                                                            \
+  void __tsan_unaligned_read##bytes(void* data) {                                              \
+    host_cuda::on_access(data, bytes, host_cuda::Access::read, __builtin_return_address(0));   \
+  }                                                                                            \
+  void __tsan_unaligned_write##bytes(void* data) {                                             \
+    host_cuda::on_access(data, bytes, host_cuda::Access::write, __builtin_return_address(0));  \
   }
 EQUIPOISE_ACCESS(1)
 EQUIPOISE_ACCESS(2)
@@ -154,10 +190,10 @@ EQUIPOISE_ACCESS(8)
 EQUIPOISE_ACCESS(16)
 #undef EQUIPOISE_ACCESS
 void __tsan_read_range(void* data, unsigned long bytes) {
-  host_cuda::on_access(data, bytes, host_cuda::Access::read);
+  host_cuda::on_access(data, bytes, host_cuda::Access::read, __builtin_return_address(0));
 }
 void __tsan_write_range(void* data, unsigned long bytes) {
-  host_cuda::on_access(data, bytes, host_cuda::Access::write);
+  host_cuda::on_access(data, bytes, host_cuda::Access::write, __builtin_return_address(0));
 }
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}

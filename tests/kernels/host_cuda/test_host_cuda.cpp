@@ -121,6 +121,16 @@ std::string outcome_without(const host_cuda::Site& site) {
 
 }  // namespace
 
+TEST_CASE("no access to shared memory waits for another of its warp") {
+  host_cuda::take_most_turns();
+  HostCuda backend;
+  for (const Rows shape : {Rows{3, 512}, Rows{2, 4104}, Rows{5, 257}}) {
+    CAPTURE(shape.columns);
+    check_row_shapes(backend, 3, std::span(&shape, 1));
+    CHECK(host_cuda::take_most_turns() == 1);
+  }
+}
+
 TEST_CASE("a kernel without one of its barriers has a race, which is found in either order of the threads") {
   REQUIRE(outcome() == "");
   const std::set<host_cuda::Site> sites = host_cuda::sites();
