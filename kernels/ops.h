@@ -79,7 +79,7 @@ struct AttentionRows {
   std::int64_t key = 0;
 };
 
-// Of a query and a key that it sees.
+// How many pairs of a query and a key that it sees a piece has.
 constexpr std::int64_t pairs_of(const Piece& piece) {
   if (piece.full) return piece.queries * piece.keys;
   return piece.queries * (piece.keys - piece.queries) + piece.queries * (piece.queries + 1) / 2;

@@ -13,7 +13,7 @@
 
 namespace equipoise {
 
-// Of one step.
+// What one step of a plan does.
 struct StepMetrics {
   std::int64_t tokens = 0;
   std::int64_t carried_tokens = 0;

@@ -62,7 +62,7 @@ struct PlanPrices {
   std::function<double(const Plan&)> seconds;  // of all steps
   // Those below are empty where there is no memory model.
   std::function<double(const Plan&)> seconds_that_fit;  // the same, infinite where a step does not fit
-  // Of each step by itself, infinite where it does not fit.
+  // The seconds of each step, infinite where it does not fit.
   std::function<std::vector<double>(const Plan&)> steps_that_fit;
   // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they
   // never do, or the layout has no groups of that degree.
@@ -122,7 +122,7 @@ struct Policy {
   Derives derives = Derives::nothing;
   OptionSearch search = {};
 
-  // Of its plans.
+  // What is known of its plans:
   // Most tokens of a micro-batch where the options as given bound it, 0 where they do not; null: they never
   // do.
   std::int64_t (*micro_batch_tokens)(const PackOptions&) = nullptr;

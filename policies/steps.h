@@ -19,7 +19,7 @@ namespace equipoise {
 // The shape of a step: how many micro-batches, over how many lanes, how long a pack. Every function throws
 // UserError where the options make no step at all.
 
-// Of policies that fill packs of one length.
+// Options of policies that fill packs of one length.
 enum class PackOrder { shuffled, created };  // of finished packs, before iterations are cut
 inline constexpr std::string_view kPackOrderNames[] = {"shuffled", "created"};
 struct PackLengthOptions {

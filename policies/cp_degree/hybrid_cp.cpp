@@ -109,7 +109,7 @@ class HybridRound {
  private:
   [[nodiscard]] double load(std::size_t g) const { return grid_.lane_time(sum_[g], largest_[g]); }
 
-  // Of a document on each of its ranks.
+  // A document's work on each of its ranks, in pairs of tokens.
   [[nodiscard]] double cost(std::uint32_t document, int degree) const {
     const auto tokens = static_cast<double>(documents_[document].tokens());
     return tokens * tokens / degree;

@@ -18,7 +18,7 @@ namespace equipoise {
 
 Plan plan_plain(const PackingProblem& problem);
 
-// Of padded and sorted.
+// Options of the policies padded and sorted.
 struct PaddedOptions {
   bool padding = true;
 };

@@ -11,7 +11,7 @@
 namespace equipoise {
 namespace {
 
-// Of the objective, beside the slowest group of lanes.
+// Weights in the objective beside that of the slowest group of lanes.
 constexpr double kOfMean = 0.02, kOfWork = 0.01;
 // What a move may lose at first, by round: in mean documents' shares of a lane's work.
 constexpr double kLosses[] = {0, 0.5, 0.1};

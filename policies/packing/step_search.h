@@ -146,7 +146,7 @@ class StepPacker {
   std::optional<std::vector<Lane>> pack(std::span<const Slice> slices, std::size_t per_lane);
   // Neighbouring lanes that wait for each other with every micro-batch.
   [[nodiscard]] std::size_t waiting_lanes() const;
-  // Of a token, where lanes wait for each other.
+  // The time of a token that lanes share, where they wait for each other.
   [[nodiscard]] PassTimes shared_per_token() const {
     return waiting_lanes() > 1 ? workload_.shared_per_token(std::max(1, options_.context)) : PassTimes{};
   }

@@ -64,7 +64,7 @@ struct NanoCut {
   [[nodiscard]] bool behind(const Segment& s) const {
     return s.slice != slice ? s.slice > slice : s.q_begin - s.kv_begin >= token;
   }
-  // Of a rank's segments, none of which the cut goes through.
+  // Tokens of a rank's segments before the cut, which goes through none of them.
   [[nodiscard]] std::int64_t tokens_before(std::span<const Segment> segments) const {
     std::int64_t sum = 0;
     for (const Segment& s : segments) sum += behind(s) ? 0 : s.queries();

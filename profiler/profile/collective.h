@@ -55,14 +55,14 @@ double bus_factor(Collective kind, double ranks);
 // Bytes that one NIC carries.
 double nic_bytes(Collective kind, double bytes, GroupShape group);
 
-// Of the links inside a node, over so many ranks.
+// Bus bandwidth of the links inside a node, over so many ranks.
 double bus_GBps(const NodeParameters& fit, Collective kind, double ranks);
 
 double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks);
 double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
                        double bytes, GroupShape group, double nic_GBps);
 
-// Of a byte, without latency and ramp.
+// Seconds of a byte, without latency and ramp.
 double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks);
 double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
                              double nic_GBps);

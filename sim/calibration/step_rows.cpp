@@ -345,7 +345,7 @@ void RowReader::add_experts(std::size_t at, json& model) const {
   for (const char* kind : kNotModelled)
     if (source.find(kind) != std::string_view::npos)
       throw NotThisRow{"model " + id + ": " + kind + " is not modelled"};
-  // Of a sequence of one chunk all layers see all of it.
+  // All layers see all of a sequence of one chunk.
   if (const std::int64_t chunk = number_after(source, "chunked attention of "); chunk > 0) {
     if (size("seq_len") > chunk)
       throw NotThisRow{"model " + id + ": chunked attention is not modelled beyond one chunk of " +

@@ -27,7 +27,7 @@ const Exporter& exporter_of(std::string_view name) {
   refuse_name("--for", name, known);
 }
 
-// Of that label, else the fastest that ran.
+// The row of that label; without one the fastest that ran.
 const PolicyResult& chosen_row(const StudyResult& result, const std::string& label) {
   std::vector<std::string> known;
   for (const PolicyResult& row : result.policies) {

@@ -114,7 +114,7 @@ class ChunkStates {
   ChunkStates& operator=(const ChunkStates&) = delete;
   virtual ~ChunkStates() = default;
   virtual const AttentionRows& rows(int micro_batch) = 0;
-  // Of the inner groups of ranks that share out heads, each as one rank.
+  // The rows of the inner groups of ranks that share out heads, each as one rank.
   virtual const AttentionRows& inner_rows(int micro_batch) = 0;
   virtual ChunkState& state(int micro_batch, int layer) = 0;
 };

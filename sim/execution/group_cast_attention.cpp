@@ -225,7 +225,7 @@ class GroupCastAttention final : public BlockwiseAttention {
                rank_.copy(value_row(stage.arrived, rows.place, stage.rows), value, rows.count() * key_width_);
              });
   }
-  // Of blocks that came without a key that is seen the gradients are zero.
+  // Blocks that came without a key that is seen have gradients of zero.
   void reduce(Stage& stage) {
     if (!stage.gradients) stage.gradients = zeroed_keys(stage.rows);
     exchange([&](int to) { return received_from(to, stage); }, [&](int from) { return stage.sent[at(from)]; },

@@ -117,7 +117,7 @@ class RankExecutor final : private ChunkStates {
   EndOps end_ops_;
   std::map<std::vector<std::pair<int, int>>, ContextGroups> context_groups_;
   int steps_done_ = 0;
-  // Of the step that runs.
+  // The running step.
   int lane_ = -1;
   std::vector<std::vector<MicroBatchRun>> runs_;  // by lane: those of the lanes that this rank runs
   std::vector<std::vector<bool>> recomputes_;     // [micro-batch][layer]: its backward runs the forward again

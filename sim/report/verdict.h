@@ -15,7 +15,7 @@ const PolicyResult* winner_of(const StudyResult& result);
 // The policy that needs the most memory; ties go to the first.
 const PolicyResult* fullest_of(const StudyResult& result);
 
-// Of the kernel times that the row's steps were priced with, the share beyond what the profile has samples of.
+// The share of the row's kernel times that lie beyond what the profile has samples of.
 double beyond_samples_share(const PolicyResult& row);
 
 // "wlb is fastest; it is limited by ...": lines that end with a newline, none where nothing ran.

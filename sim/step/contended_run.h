@@ -188,7 +188,7 @@ struct State {
 
 class LaneSet {
  public:
-  // Of these lanes.
+  // Runs these lanes.
   LaneSet(State& state, std::vector<std::size_t> lanes);
 
   // All ranks begin.

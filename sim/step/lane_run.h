@@ -240,14 +240,14 @@ class LaneEngine {
   void account(Run& run);
   // Then the lane's result; it began at `start`.
   LaneResult finish(Run& run, Picoseconds start) const;
-  // Of the op that runs, by rank.
+  // The time at which each rank of the running op is.
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
     return op.virtual_stage * stages_ + stage;
   }
   [[noreturn]] void report_stall(const Schedule& schedule) const;
 
-  // Of the latest run.
+  // When gradients were complete in the latest run, and its end.
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
   [[nodiscard]] Picoseconds end() const { return end_; }
   // Time of one op with all ranks starting together; for latencies and tests.

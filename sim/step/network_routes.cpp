@@ -188,7 +188,7 @@ class NetworkRoutes::Builder {
     }
   }
 
-  // Of the lane's lockstep group, when the lane is its first.
+  // Adds the routes of the lane's lockstep group, when the lane is its first.
   void add_lockstep(std::size_t l) {
     const OpLane& lane = program_.lanes[l];
     const auto same = [&](const OpLane& o) { return o.lockstep == lane.lockstep; };

@@ -256,7 +256,7 @@ void run_scheduled_op(const OpContext& stage, const ScheduledOp& scheduled, Pico
   }
 }
 
-// Of the draws of a scheduled op.
+// The key of the first draw of a scheduled op.
 inline std::uint64_t jitter_base_of(const OpProgram& program, int lane, int stage, int scheduled) {
   const auto place = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(program.stages) +
                      static_cast<std::uint64_t>(stage);

@@ -199,7 +199,7 @@ class GradientSync {
     return !shards_parameters() && virtual_stage < costs_.layout().pipeline;
   }
 
-  // Of one stage.
+  // What the end of a step costs on one stage.
   struct StageCosts {
     std::vector<std::vector<Picoseconds>> buckets;  // by local virtual stage, in backward order
     std::vector<std::vector<double>> bucket_bytes;  // of their reductions
@@ -214,7 +214,7 @@ class GradientSync {
   // The same as a program's ends. What is sharded was reduced with every micro-batch; ZeRO-3 gathers
   // parameters with the next.
   [[nodiscard]] const std::vector<StageEnd>& ends() const { return ends_; }
-  // Of a virtual stage's buckets among those of its pipeline stage.
+  // The place of a virtual stage's first bucket among those of its pipeline stage.
   [[nodiscard]] std::size_t first_bucket(int virtual_stage) const { return first_bucket_[at(virtual_stage)]; }
   [[nodiscard]] bool has_replicas() const { return replicas_ > 1; }
 

@@ -148,7 +148,7 @@ class StepSimulator {
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch, of the fullest rank
   std::vector<int> fullest_rank_;                            // by micro-batch
-  // Of the lanes of the step that runs so far.
+  // Sums over the lanes of the running step so far.
   GpuSums sums_;
   double attention_max_ = 0, attention_mean_ = 0;  // seconds, over micro-batches
   double lane_seconds_ = 0;  // of the lane's micro-batches one after another: what no clock holds is refused
@@ -182,7 +182,7 @@ class OpStepSimulator {
   // EngineError.
   StepResult run(const Step& step, std::int64_t number = 0);
 
-  // Of the latest step, with its contention.
+  // The latest step, with its contention.
   [[nodiscard]] const OpProgram& program() const { return program_; }
   [[nodiscard]] const OpResult& result() const { return contended_ ? contended_->result : result_; }
   [[nodiscard]] const OpOptions& op_options() const { return op_options_; }
@@ -190,7 +190,7 @@ class OpStepSimulator {
     return equipoise::critical_path(program_, op_options_, result());
   }
   [[nodiscard]] bool contention() const { return contended_.has_value(); }
-  // Of the same step, had every op the network to itself.
+  // What the same step takes where every op has the network to itself.
   [[nodiscard]] Picoseconds makespan_without_contention() const { return result_.makespan; }
 
  private:

@@ -18,7 +18,7 @@
 
 namespace equipoise {
 
-// Of all global batches of a study.
+// The documents of all global batches of a study, counted.
 struct DocumentTotals {
   double documents = 0;  // a file's are not known before it is read: then one a window
   double tokens = 0;

@@ -76,7 +76,7 @@ std::optional<double> median_noise(std::vector<double> values);
 // of an op kind holds its error by time, (sum predicted - sum measured) / sum measured: what the kind adds to
 // a step; errors of single ops stand beside it.
 
-// Of a list of times that are compared one by one.
+// The errors of a list of times that are compared one by one.
 struct Errors {
   std::int64_t count = 0;
   double predicted_seconds = 0, measured_seconds = 0;  // sums

@@ -222,7 +222,7 @@ void note_activation_offload(std::string_view, bool, const Study& study, std::ve
         " GB/s to the host a GPU, each way (parallel.host_link_GBps); the host's memory is not counted");
 }
 
-// Of the layout's key and of those of the rows.
+// Notes on the layout's key and on those of the rows.
 void note_recompute(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
   const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
     return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;

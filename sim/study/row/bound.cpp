@@ -106,7 +106,7 @@ double StepBound::lane_seconds(const Lane& lane) const {
   return most;
 }
 
-// Of the lanes of a group together, spread over all replicas.
+// The work of all lanes of a group, spread evenly over all replicas.
 double StepBound::mean_seconds(const Step& step, int barrier_group) const {
   Work sum;
   bool recomputes = true;

@@ -68,7 +68,7 @@ class Search {
   }
 
   [[nodiscard]] const FailedRow& row() const { return row_; }
-  // Of the changes with this text, which ran.
+  // What a token took with the changes of this text, which ran.
   [[nodiscard]] double seconds_per_token(const std::string& text) const { return seconds_.at(text); }
   // Every key that was changed in vain, at the value tried last.
   [[nodiscard]] std::string tried() const {

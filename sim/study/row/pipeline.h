@@ -109,7 +109,7 @@ bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes);
 double trial_seconds(const StudyRow& row, const Plan& plan, const RunStudyOptions& options);
 // The same; infinite where a step does not fit.
 double trial_seconds_that_fit(const StudyRow& row, const Plan& plan, const RunStudyOptions& options);
-// Of each step by itself, infinite where it does not fit.
+// The seconds of each step, infinite where it does not fit.
 std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
                                          const RunStudyOptions& options);
 
