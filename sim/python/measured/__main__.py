@@ -58,9 +58,9 @@ def report_others(args, version):
     figures = all_figures(os.environ.get("EQUIPOISE_PUBLIC_DATA"))
     with tempfile.TemporaryDirectory() as scratch:
         values = predict_figures(args.program, figures, scratch)
-    predicted = {f"{figure.source}: {figure.what}, {figure.unit}": found for figure, found in zip(figures, values)}
+    predicted = {f"{f.source}: {f.setting}, {f.method}, {f.unit}": found for f, found in zip(figures, values)}
     write_predictions(args, version, {"figures": predicted})
-    published = json.loads(PUBLISHED.read_text(encoding="utf-8")) if PUBLISHED.exists() else {}
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     return f"Predicted by {version}.\n\n{table(figures, values, published)}\n"
 
 
