@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
 from measured.distca import padded, read_distca  # noqa: E402
+from measured.others import (  # noqa: E402
+    PUBLISHED, Figure, all_figures, best_fit, consecutive, flexsp_batches, in_groups, predict_figures, rollouts, shared_out, table, windows_of,
+)
 from measured.plot import svg  # noqa: E402
 from measured.recorder import StepRecorder  # noqa: E402
 from measured.report import Predicted, away_gains, choices, gains, layouts, summary, text, within_runs  # noqa: E402
@@ -63,6 +66,45 @@ class Plans(Case):
         bare = step(reduce_gradients=False, optimizer_step=False)
         kept = step(reduce_gradients=False, optimizer_step=False, keep_gathered_kv=True)
         self.assertTrue(usual >= local > bare > kept, (usual, local, bare, kept))
+
+
+class Others(Case):
+    def test_documents_as_flexsp_packs_them(self):
+        self.assertEqual(flexsp_batches([1] * 511 + [400_000, 129], 384), [[128] * 511 + [256]])  # one is too long
+        self.assertEqual(best_fit([3, 6, 5, 2], 8), [[6, 2], [5, 3]])
+        self.assertEqual(consecutive([1, 5, 2, 4], 2), [[5], [4, 2, 1]])
+        self.assertEqual(in_groups([[6, 2], [5, 3], [4, 1]], 2), [[[6, 2], [4]], [[5, 3], [1]]])
+
+    def test_documents_as_a_trainer_shares_them_out(self):
+        self.assertEqual(shared_out([9, 1, 2, 3], 2, "padded"), [[9, 9], [3, 3]])
+        self.assertEqual(shared_out([9, 1, 2, 3], 2, "padding-free"), [[9, 1], [2, 3]])
+        self.assertEqual(shared_out([9, 1, 2, 3], 2, "multipack"), [[9], [3, 2, 1]])
+        for window in windows_of(65536, 8192, 65536):
+            self.assertLessEqual(sum(window), 65536)
+            self.assertEqual([n % 32 for n in window], [0] * len(window))
+        lengths = rollouts(4096)
+        self.assertTrue(1550 < sum(lengths) / len(lengths) < 1650 and max(lengths) <= 5120)  # 1,597 and 5,120 are stated
+
+    def test_each_published_figure_has_one_that_is_predicted(self):
+        (self.folder / "lengths").mkdir()
+        with gzip.open(self.folder / "lengths/flexsp_wikipedia.txt.gz", "wt") as file:
+            file.write("300\n" * 600)
+        figures = all_figures(self.folder)
+        published = json.loads(PUBLISHED.read_text())
+        names = {(f.source, f.setting, f.method) for f in figures}
+        self.assertEqual(len(names), len(figures))
+        self.assertEqual(names, {(s, k, m) for s, of in published.items() for k, methods in of.items() for m in methods})
+        self.assertEqual({(f.source, f.setting, f.over) for f in figures if f.over} - names, set())
+        self.assertNotIn("FlexSP", {f.source for f in all_figures(None)})
+        wanted = [f for f in figures if f.setting == "7B, 384K" or f.setting == "2 GPUs, 2 documents of 289"]
+        fixed, one, many, padded_rate, free_rate = (found for (found,) in predict_figures(PROGRAM, wanted, self.folder))
+        self.assertTrue(fixed > one >= many > 0 and 0 < padded_rate < free_rate, (fixed, one, many, padded_rate, free_rate))
+
+    def test_a_method_stands_beside_the_one_it_is_held_against(self):
+        figures = [Figure("A", "x", "old", "s", []), Figure("A", "x", "new", "s", [], "old"), Figure("B", "y", "it", "tokens/s", [])]
+        rows = table(figures, [[4.0], [2.0], [100, 90, 120]], {"A": {"x": {"old": 3.0, "new": 2.0}}, "B": {"y": {"it": 110}}})
+        self.assertEqual(rows.splitlines()[2:], [
+            "| A | x: old → new, s | 3 → 2 | 4 → 2 | +33, +0 | 1.50 | 2.00 |", "| B | y: it, tokens/s | 110 | 100 (90 to 120) | -9 |  |  |"])
 
 
 class Reports(unittest.TestCase):
@@ -186,13 +228,14 @@ class Tables(Case):
     def test_the_page_has_the_figures_of_the_published_steps(self):
         """Whatever moves one of them fails here: `./run.sh measured --distca FOLDER` says what the page then has to say."""
         steps = Path(os.environ["EQUIPOISE_PUBLIC_DATA"]) / "unequal_steps"
-        command = [sys.executable, "-m", "measured", "--distca", steps, "--program", PROGRAM, "--predictions", self.folder / "p.json"]
-        done = subprocess.run(command, cwd=ROOT / "sim/python", capture_output=True, text=True, check=True)
         page = (ROOT / "sim/python/measured/README.md").read_text().splitlines()
-        figures = [line for line in done.stdout.splitlines() if line.endswith(tuple(f"{i} |" for i in range(10)))]
-        figures = [line for line in figures if "disaggregated, CP" not in line]
-        self.assertGreater(len(figures), 50)
-        self.assertEqual([line for line in figures if line not in page], [])
+        for which, least in ((["--distca", steps], 50), (["--others"], 30)):
+            command = [sys.executable, "-m", "measured", *which, "--program", PROGRAM, "--predictions", self.folder / "p.json"]
+            done = subprocess.run(command, cwd=ROOT / "sim/python", capture_output=True, text=True, check=True)
+            figures = [line for line in done.stdout.splitlines() if line.endswith(tuple(f"{i} |" for i in range(10)))]
+            figures = [line for line in figures if "disaggregated, CP" not in line]
+            self.assertGreater(len(figures), least)
+            self.assertEqual([line for line in figures if line not in page], [])
 
 
 if __name__ == "__main__":

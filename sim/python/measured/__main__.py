@@ -2,6 +2,7 @@
 
   python3 -m measured RUNS.json                 a table of runs (equipoise.runs/1)
   python3 -m measured --distca FOLDER           the steps that DistCA's authors timed (steps.csv, documents.csv.gz)
+  python3 -m measured --others                  figures that other sources print, and what is predicted for each
 
 Prints errors by window, sharding and CP degree, how often the best layout is right and what a wrong choice costs.
 Predicted seconds go to a file (--predictions), with the program's version, before a measured time is read.
@@ -9,12 +10,14 @@ Predicted seconds go to a file (--predictions), with the program's version, befo
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .distca import read_distca
+from .others import PUBLISHED, all_figures, predict_figures, table
 from .plot import svg
 from .report import Predicted, text
 from .runs import RunsError, predict, read_runs, version_of
@@ -32,13 +35,33 @@ def read_all(args, blind):
     return read_distca(args.distca, blind) if args.distca else read_runs(args.runs, blind)
 
 
-def write_predictions(args, version, runs, seconds):
-    """What the program says, before anybody has looked at what the steps took."""
-    predicted = {run.name: times for run, times in zip(runs, seconds)}
+def write_predictions(args, version, predicted):
+    """What the program says, before anybody has looked at what was measured."""
     file = Path(args.predictions)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"program": version, "set": args.set, "seconds": predicted}), encoding="utf-8")
+    file.write_text(json.dumps({"program": version, "set": args.set, **predicted}), encoding="utf-8")
     print(f"predictions: {file}, written before the measured times were read", file=sys.stderr)
+
+
+def report_runs(args, version):
+    options = [part for value in args.set for part in ("--set", value)]
+    runs = read_all(args, blind=True)
+    seconds = predict_all(args.program, runs, options)
+    write_predictions(args, version, {"seconds": {run.name: times for run, times in zip(runs, seconds)}})
+    results = [Predicted(run, times) for run, times in zip(read_all(args, blind=False), seconds)]
+    if args.plot:
+        Path(args.plot).write_text(svg(results), encoding="utf-8")
+    return text(results, version)
+
+
+def report_others(args, version):
+    figures = all_figures(os.environ.get("EQUIPOISE_PUBLIC_DATA"))
+    with tempfile.TemporaryDirectory() as scratch:
+        values = predict_figures(args.program, figures, scratch)
+    predicted = {f"{f.source}: {f.setting}, {f.method}, {f.unit}": found for f, found in zip(figures, values)}
+    write_predictions(args, version, {"figures": predicted})
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    return f"Predicted by {version}.\n\n{table(figures, values, published)}\n"
 
 
 def main():
@@ -47,32 +70,28 @@ def main():
     )
     parser.add_argument("runs", nargs="?", help="table of runs")
     parser.add_argument("--distca", metavar="FOLDER")
+    parser.add_argument("--others", action="store_true", help="with EQUIPOISE_PUBLIC_DATA, FlexSP's too")
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument(
         "--predictions",
         metavar="FILE",
         default=str(ROOT / "build/measured_predictions.json"),
-        help="JSON of predicted seconds, by run; build/measured_predictions.json by default",
+        help="JSON of what was predicted; build/measured_predictions.json by default",
     )
     parser.add_argument("--plot", metavar="FILE", help="SVG")
     parser.add_argument("--out", metavar="FILE", help="the report as Markdown; printed without it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every study")
     args = parser.parse_args()
-    if (args.runs is None) == (args.distca is None):
-        parser.error("expected a table of runs or --distca FOLDER")
-    options = [part for value in args.set for part in ("--set", value)]
+    if [args.runs is not None, args.distca is not None, args.others].count(True) != 1:
+        parser.error("expected a table of runs, --distca FOLDER or --others")
+    if args.others and (args.set or args.plot):
+        parser.error(f"--others: expected no {'--set' if args.set else '--plot'}")
     try:
-        runs = read_all(args, blind=True)
-        seconds = predict_all(args.program, runs, options)
         version = version_of(args.program)
-        write_predictions(args, version, runs, seconds)
-        results = [Predicted(run, times) for run, times in zip(read_all(args, blind=False), seconds)]
+        report = report_others(args, version) if args.others else report_runs(args, version)
     except RunsError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)  # as the program does
-    report = text(results, version)
-    if args.plot:
-        Path(args.plot).write_text(svg(results), encoding="utf-8")
     if args.out:
         Path(args.out).write_text(report, encoding="utf-8")
     else:

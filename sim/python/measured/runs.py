@@ -112,7 +112,10 @@ def predict(program, run, folder, options=()):
 
 
 def version_of(program):
-    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise RunsError(f"--program {program}: expected equipoise: {error}") from error
 
 
 def read_runs(path, blind=False):
