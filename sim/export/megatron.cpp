@@ -130,9 +130,12 @@ constexpr BothNames kSettings[] = {
     {"--data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy", sharding},
     {"--ckpt-format", "checkpoint.ckpt_format", [](Row r) { return where(r.layout().zero >= 2, "fsdp_dtensor"); }},
     {"--overlap-grad-reduce", "ddp.overlap_grad_reduce",
-     [](Row r) { return where(r.framework().overlap_param_gather && r.layout().zero > 0, true); }},
+     [](Row r) { return where(r.framework().overlap_grad_reduce || r.layout().zero >= 2, true); }},
     {"--overlap-param-gather", "ddp.overlap_param_gather",
-     [](Row r) { return where(r.framework().overlap_param_gather && r.layout().zero > 0, true); }},
+     [](Row r) {
+       const bool under_forward = r.framework().overlap_param_gather && r.layout().zero > 0;
+       return where(under_forward && (r.framework().overlap_grad_reduce || r.layout().zero >= 2), true);
+     }},
     {"--tp-comm-overlap", "comm_overlap.tp_comm_overlap",
      [](Row r) { return where(r.framework().tp_overlap_forward && r.layout().tensor > 1, true); }},
     {"--recompute-granularity", "model.recompute_granularity", recompute_granularity},
@@ -143,7 +146,8 @@ constexpr BothNames kSettings[] = {
     {"--global-batch-size", "train.global_batch_size",
      [](Row r) { return where(r.has_windows(), r.study.batch.sequences_per_step); }},
     {"--seq-length", "dataset.seq_length", [](Row r) -> Value { return r.study.batch.context_window; }},
-    {"--max-position-embeddings", "", [](Row r) -> Value { return r.study.batch.context_window; }},
+    {"--max-position-embeddings", "",
+     [](Row r) -> Value { return std::max(r.study.batch.context_window, r.row.run.pack.max_tokens); }},
     {"--dataloader-inter-document-masking", "", [](Row r) { return where(r.row.run.shard != "per-sequence", true); }},
     {"--bf16", "", [](Row) -> Value { return true; }},
     {"--fp8-format", "", [](Row r) { return where(r.layout().precision == Precision::fp8, "hybrid"); }},
@@ -159,6 +163,12 @@ constexpr BothNames kSettings[] = {
     {"--num-query-groups", "", [](Row r) { return where(r.model().kv_heads < r.model().heads, r.model().kv_heads); }},
     {"--kv-channels", "", [](Row r) { return where(!r.model().mla, r.model().head_dim); }},
     {"--swiglu", "", [](Row r) -> Value { return r.model().gated_ffn; }},
+    // What is priced: RMSNorm, RoPE, no dropout, no biases but those of Q, K and V.
+    {"--normalization", "", [](Row) -> Value { return "RMSNorm"; }},
+    {"--position-embedding-type", "", [](Row) -> Value { return "rope"; }},
+    {"--disable-bias-linear", "", [](Row) -> Value { return true; }},
+    {"--attention-dropout", "", [](Row) -> Value { return 0.0; }},
+    {"--hidden-dropout", "", [](Row) -> Value { return 0.0; }},
     {"--add-qkv-bias", "", [](Row r) -> Value { return r.model().qkv_bias; }},
     {"--untie-embeddings-and-output-weights", "", [](Row r) -> Value { return !r.model().tied_embeddings; }},
     {"--vocab-size", "", [](Row r) -> Value { return r.model().vocab; }},
@@ -241,6 +251,12 @@ constexpr Gap kGaps[] = {
     {"batch.documents_per_step",
      [](Row r) { return r.has_windows() ? std::string() : std::to_string(r.study.batch.documents_per_step); },
      "a global batch is a number of windows", "--global-batch-size of as many windows as a step has tokens for"},
+    {"max_tokens",
+     [](Row r) {
+       const std::int64_t most = r.row.run.pack.max_tokens;
+       return most > r.study.batch.context_window ? std::to_string(most) + " tokens a micro-batch" : std::string();
+     },
+     "a micro-batch has the dataset's seq_length", "a seq_length of so many, for a dataset of the plan's micro-batches"},
     {"batch.max_length",
      [](Row r) { return r.study.batch.max_length > 0 ? std::to_string(r.study.batch.max_length) : std::string(); },
      "documents are cut at windows only", "cut them when the dataset is made"},
@@ -265,7 +281,7 @@ std::vector<Setting> settings_of() {
 Exporter megatron_exporter() {
   static const std::vector<Setting> kFlags = settings_of<&BothNames::flag>();
   return {"megatron", "Megatron-LM (main of 2026-08-22, d98e8a64dd)",
-          "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer and optimizer",
+          "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer, optimizer and --rotary-base",
           ExportForm::arguments, kFlags, kGaps};
 }
 

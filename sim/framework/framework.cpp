@@ -55,6 +55,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
                        "optimizer_bytes",
                        "gradient_copy_bytes",
                        "scatter_gradients",
+                       "overlap_grad_reduce",
                        "gradient_bucket_MB",
                        "records_streams",
                        "gradient_add_bytes",
@@ -98,6 +99,8 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
     if (node.contains(key)) value = number_within(node, key, 0, most, where);
   };
   if (node.contains("records_streams")) o.records_streams = flag_field(node, "records_streams", where);
+  if (node.contains("overlap_grad_reduce"))
+    o.overlap_grad_reduce = flag_field(node, "overlap_grad_reduce", where);
   if (node.contains("scatter_gradients")) o.scatter_gradients = flag_field(node, "scatter_gradients", where);
   if (node.contains("allocator_slack"))
     o.allocator_slack = number_within(node, "allocator_slack", 0, 1, where);

@@ -66,6 +66,7 @@ struct FrameworkOptions {
   bool reduce_gradients = true;       // over DP x CP; false: a benchmark that leaves its gradients local
   bool scatter_gradients = true;      // ZeRO-1: each rank gets its shard of the sum, layer by layer under the
                                       // backward; false: all of them get all of it, behind the last backward
+  bool overlap_grad_reduce = true;    // ZeRO-0/1: layer by layer under the backward; false: all behind it
   bool optimizer_step = true;         // false: a benchmark that leaves optimizer and parameter gather out
   bool keep_gathered_kv = false;      // all-gather CP: a backward finds what its forward gathered
   double gradient_bytes = 4;          // of a gradient element in the reduction

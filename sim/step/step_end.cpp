@@ -66,7 +66,8 @@ GradientSync::GradientSync(const LayerCosts& costs)
     if (reduces_at_end() && has_replicas()) {
       const Op all = reduce(held[s]);
       stages_[s].reduce = all.duration;
-      stages_[s].reduce_bytes = 2 * all.bytes;  // an all-reduce moves everything twice
+      stages_[s].reduce_bytes =
+          scatters() ? all.bytes : 2 * all.bytes;  // an all-reduce moves everything twice
     }
     const int stage = static_cast<int>(s);
     const bool gathers = layout.zero >= 1 && layout.zero < 3 && costs.framework().optimizer_step &&
@@ -153,10 +154,8 @@ Picoseconds GradientSync::between_copies(Collective kind, double bytes, int stag
 
 Op GradientSync::reduce(const Held& held) {
   if (!costs_.framework().reduce_gradients) return {OpName::dp_reduce, Stream::dp};
-  return collective(
-      OpName::dp_reduce,
-      costs_.layout().zero == 0 || reduces_at_end() ? Collective::all_reduce : Collective::reduce_scatter,
-      held, costs_.framework().gradient_bytes);
+  return collective(OpName::dp_reduce, scatters() ? Collective::reduce_scatter : Collective::all_reduce, held,
+                    costs_.framework().gradient_bytes);
 }
 
 Op GradientSync::gather(const Held& held) {

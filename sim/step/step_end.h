@@ -18,8 +18,9 @@
 // layer's under the layers before it, the rest before the stage's next op. The last backward of a step has no
 // next op: with ZeRO-2 its reductions hold up only the optimizer, like ZeRO-1's.
 //
-// With FrameworkOptions::scatter_gradients off, ZeRO-1 reduces nothing under the backward: its buckets take
-// no time, and the steps at the end begin with an all-reduce of all that a rank holds.
+// With FrameworkOptions::overlap_grad_reduce off, ZeRO-0 and 1 reduce nothing under the backward: their
+// buckets take no time, and the steps at the end begin with a reduction of all that a rank holds. So does
+// ZeRO-1 with scatter_gradients off, by an all-reduce.
 //
 // In a bidirectional pipeline each layer has a copy on the opposite rank, which half of the micro-batches
 // went through. Both are reduced over their own stage's replicas as any other; then the two ranks add up what
@@ -227,7 +228,11 @@ class GradientSync {
   };
   [[nodiscard]] static Held held_by_rank(const PartParameters& size, const Layout& layout);
   [[nodiscard]] bool reduces_at_end() const {
-    return !costs_.framework().scatter_gradients && costs_.layout().zero == 1;
+    return costs_.layout().zero < 2 && (!costs_.framework().overlap_grad_reduce || !scatters());
+  }
+  // Whether a rank gets its shard of the sums only.
+  [[nodiscard]] bool scatters() const {
+    return costs_.layout().zero >= 2 || (costs_.layout().zero == 1 && costs_.framework().scatter_gradients);
   }
   void price_parts(const PartSizes& sizes, const PartSizes& trained);
   void make_ends();

@@ -5,7 +5,7 @@
     print(result)                                             # the table that `equipoise study` prints
     result.frame()                                            # the same as a pandas frame, one row a policy
     plan = equipoise.pack(lengths, "wlb", queues=2)           # only the plan of a policy
-    sampler = equipoise.BatchSampler(lengths, "wlb", lanes=8, lane=rank)   # for a PyTorch DataLoader
+    sampler = equipoise.BatchSampler(lengths, "wlb", lanes=8, lane=replica)   # for a PyTorch DataLoader
     best = equipoise.tune("traces/studies/7b-128k.json").best               # the fastest layout and policy, as a study
 
 Times are simulated unless a name says that they are measured. What is wrong with an input is a ValueError

@@ -30,9 +30,10 @@ def _in_thread(work, *arguments) -> Future:
 
 
 class BatchSampler:
-    """Micro-batches of one data-parallel replica, as a policy packs them.
+    """Micro-batches of one data-parallel replica, as a policy packs them. `lane` is its rank among the `lanes`
+    replicas: all TP, CP and PP ranks of a replica have the same.
 
-        sampler = equipoise.BatchSampler(lengths, "wlb", lanes=world_size, lane=rank, documents_per_step=256)
+        sampler = equipoise.BatchSampler(lengths, "wlb", lanes=replicas, lane=replica, documents_per_step=256)
         data = equipoise.packed.PackedDataset(dataset)
         loader = DataLoader(data, batch_sampler=sampler, collate_fn=equipoise.packed.collate)
 
@@ -105,6 +106,12 @@ class BatchSampler:
         order = self._order(epoch)
         lengths = self.lengths if order is None else self.lengths[order]
         plan = _core.pack(lengths, self.policy, self._options)
+        for step in range(plan.steps):
+            if plan.lanes(step) > self.lanes:
+                raise ValueError(
+                    f"policy: {self.policy} gives step {step} {plan.lanes(step)} lanes, as it chooses CP degrees: "
+                    f"expected one with the {self.lanes} of this sampler, or equipoise.pack, whose plan has them all"
+                )
         if not self.slices:
             for document, begin, end in plan.first_cut(lengths):
                 index = document if order is None else int(order[document])

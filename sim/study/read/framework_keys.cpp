@@ -28,6 +28,11 @@ constexpr Key<Framework> kFrameworkKeys[] = {
                                                "false: an all-reduce of all of them behind "
                                                "the last backward; the preset's by default")
         .acting("with zero 1", [](const Study& study) { return study.layout.zero == 1; }),
+    flag<&FrameworkOptions::overlap_grad_reduce>(
+        "overlap_grad_reduce",
+        "ZeRO-0 and 1 reduce a layer's gradients under the backward of the layers before it; false: all of them "
+        "behind the last backward, as Megatron-LM without --overlap-grad-reduce; true by default")
+        .acting("with zero 0 or 1", [](const Study& study) { return study.layout.zero < 2; }),
     flag<&FrameworkOptions::optimizer_step>(
         "optimizer_step",
         "The step ends with the optimizer and the gather of what it updated; true by default, false for "

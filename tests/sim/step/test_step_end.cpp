@@ -150,7 +150,8 @@ TEST_CASE("What is frozen is neither reduced nor updated nor gathered; ZeRO-3 ga
   model.training = {kAllWeights, kAdaptable, 8};
   constexpr double kAdapters = 7168;  // of a layer: 8 (64 + 192 + 64 + 64 + 64 + 256 + 128 + 64)
   const GradientSync::StageCosts stage = GradientSync(Models(model, replicated(1)).costs).stages()[1];
-  CHECK(stage.bucket_bytes[0] == std::vector<double>{0, 4 * kAdapters, 4 * kAdapters});  // the head has nothing
+  CHECK(stage.bucket_bytes[0] ==
+        std::vector<double>{0, 4 * kAdapters, 4 * kAdapters});  // the head has nothing
   CHECK(stage.buckets[0][0] == 0);
   CHECK(stage.gather_bytes == 2 * 2 * kAdapters);
   Layout sharded = pipeline_of(1);
@@ -210,6 +211,36 @@ TEST_CASE("Gradients that are not scattered are reduced whole, when the last bac
   // Where states are not sharded the key means nothing.
   const Models whole(model_of(4), replicated(0), framework);
   CHECK(GradientSync(whole.costs).stages()[0].reduce == 0);
+}
+
+TEST_CASE(
+    "Gradients that no backward hides are reduced at once behind the last, by the collective of the states") {
+  FrameworkOptions framework;
+  framework.overlap_grad_reduce = false;
+  constexpr double kHeld = 2 * 41088 + 256 * 64;
+  for (const int zero : {0, 1, 2}) {
+    CAPTURE(zero);
+    const Models models(model_of(4), replicated(zero), framework), overlapped(model_of(4), replicated(zero));
+    GradientSync sync(models.costs), hidden(overlapped.costs);
+    const GradientSync::StageCosts& first = sync.stages()[0];
+    if (zero == 2) {  // which has no room for whole gradients
+      CHECK(first.reduce == 0);
+      continue;
+    }
+    RangeUse use;
+    const Collective kind = zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
+    CHECK(to_seconds(first.reduce) == doctest::Approx(models.costs.collectives().seconds(
+                                          kind, 4 * kHeld, models.grid.data_context_shape(), use)));
+    CHECK(first.reduce_bytes == (zero == 0 ? 2 : 1) * 4 * kHeld);
+    const std::vector<std::vector<Picoseconds>> ready = {{7 * kLong, 8 * kLong, 9 * kLong},
+                                                         {1 * kLong, 2 * kLong, 3 * kLong}};
+    sync.begin_step();
+    sync.add_lane(ready);
+    CHECK(sync.finish(9 * kLong).step == 9 * kLong + first.reduce + first.optimizer + first.gather);
+    hidden.begin_step();
+    hidden.add_lane(ready);
+    CHECK(hidden.finish(9 * kLong).step < 9 * kLong + first.reduce + first.optimizer + first.gather);
+  }
 }
 
 TEST_CASE("Buckets of a size: a layer of three of them takes three calls, one of a half its half") {
