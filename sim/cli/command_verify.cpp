@@ -6,7 +6,6 @@
 // validator, times by the engine of the other fidelity, the table by its own sums.
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -15,7 +14,7 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
 #include "sim/metrics/columns.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
