@@ -1,16 +1,51 @@
-// What a check of an op is made of: random inputs in both places, poisoned outputs, and the comparison.
+// What a check of an op is made of: the op's reference, random inputs in both places, poisoned outputs, and
+// the comparison.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/checks.h"
+#include "kernels/ops.h"
 #include "kernels/random_inputs.h"
-#include "kernels/reference/reference.h"
 
 namespace equipoise::kernels {
+
+// Attention and GEMM again, in float64, written from their definitions: no tiles, no tricks, quadratic memory
+// where that is the definition. The backends are checked against these; nothing is timed here. Row ops:
+// reference/rows.cpp.
+namespace reference {
+
+using Values = std::vector<double>;
+
+inline std::size_t index(std::int64_t row, std::int64_t columns, std::int64_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+struct Attention {
+  Values out;      // (query rows, query heads, head dim); rows outside every piece stay 0
+  Values log_sum;  // (query rows, query heads)
+};
+Attention attention(const AttentionShape& shape, std::span<const Piece> pieces, const Values& query,
+                    const Values& key, const Values& value);
+
+struct AttentionGradient {
+  Values query;
+  Values key;
+  Values value;
+};
+// Differentiates the definition: it recomputes the forward pass itself.
+AttentionGradient attention_gradient(const AttentionShape& shape, std::span<const Piece> pieces,
+                                     const Values& query, const Values& key, const Values& value,
+                                     const Values& out_gradient);
+
+Values gemm(const GemmShape& shape, const Values& a, const Values& b, const Values& c_before);
+
+}  // namespace reference
 
 using reference::Values;
 
@@ -67,6 +102,10 @@ class Checker {
 void check_embedding(Checker& checker, const Rows& shape);
 void fill(Embedding& call, const Rows& shape, RowTensors& tensors);
 void fill(EmbeddingBackward& call, const Rows& shape, RowTensors& tensors);
+
+// An integer below `end` for each row of a timed call, in an order that jumps: what is moved is what the table
+// of row ops says, and no row lies beside the one before it.
+const std::int32_t* jumping_integers(std::int64_t rows, std::int64_t end, RowTensors& tensors);
 
 void check_attention_merge(Checker& checker, const Rows& shape);
 void fill(AttentionMerge& call, const Rows& shape, RowTensors& tensors);

@@ -37,13 +37,10 @@ struct CheckLimits {
 CheckLimits check_limits(ElementType type);
 
 std::vector<CheckResult> check_attention(Backend& backend, std::uint64_t seed);
-// Attention in blocks of keys that are joined afterwards.
-std::vector<CheckResult> check_ring_attention(Backend& backend, std::uint64_t seed);
 std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed);
 // The ops of row_ops.h, on shapes with and without rests of a vector, or on shapes of one's own.
 std::vector<CheckResult> check_rows(Backend& backend, std::uint64_t seed);
 std::vector<CheckResult> check_row_shapes(Backend& backend, std::uint64_t seed, std::span<const Rows> shapes);
-std::vector<CheckResult> check_all(Backend& backend, std::uint64_t seed);
 
 // Every member calls it with its own communicator and the same seed; host f32 buffers.
 std::vector<CheckResult> check_collectives(Communicator& communicator, std::uint64_t seed);

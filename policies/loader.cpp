@@ -136,6 +136,22 @@ void load_whole(Stream& stream, const PackOptions& shape, const LoadOptions& opt
   }
 }
 
+void append(const Slice& slice, std::int64_t limit, Oversize oversize, std::vector<Slice>& kept,
+            std::vector<Slice>& dropped) {
+  if (slice.tokens() <= limit) {
+    kept.push_back(slice);
+  } else if (oversize == Oversize::drop) {
+    dropped.push_back(slice);
+  } else if (oversize == Oversize::truncate) {
+    kept.push_back({slice.document, slice.begin, slice.begin + limit});
+    dropped.push_back({slice.document, slice.begin + limit, slice.end});
+  } else {
+    for (std::int64_t begin = slice.begin; begin < slice.end; begin += limit) {
+      kept.push_back({slice.document, begin, std::min(begin + limit, slice.end)});
+    }
+  }
+}
+
 }  // namespace
 
 DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
@@ -162,26 +178,6 @@ std::string cut_note(const DocumentSet& documents, const PackOptions& shape) {
          (shape.longer == LongerThan::drop ? "dropped" : "truncated") + ", " + grouped(documents.cut_tokens) +
          " tokens lost, the same for every policy";
 }
-
-namespace {
-
-void append(const Slice& slice, std::int64_t limit, Oversize oversize, std::vector<Slice>& kept,
-            std::vector<Slice>& dropped) {
-  if (slice.tokens() <= limit) {
-    kept.push_back(slice);
-  } else if (oversize == Oversize::drop) {
-    dropped.push_back(slice);
-  } else if (oversize == Oversize::truncate) {
-    kept.push_back({slice.document, slice.begin, slice.begin + limit});
-    dropped.push_back({slice.document, slice.begin + limit, slice.end});
-  } else {
-    for (std::int64_t begin = slice.begin; begin < slice.end; begin += limit) {
-      kept.push_back({slice.document, begin, std::min(begin + limit, slice.end)});
-    }
-  }
-}
-
-}  // namespace
 
 std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalBatch> batches,
                                                          std::int64_t limit, Oversize oversize,

@@ -38,40 +38,6 @@ void verify(const Policy& policy, const PackingProblem& problem, const Plan& pla
   }
 }
 
-}  // namespace
-
-Plan make_plan(const Policy& policy, const PackingProblem& problem) {
-  if (policy.sees_whole_set && problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
-    PackOptions options = problem.options;
-    options.global_tokens = std::max<std::int64_t>(1, mean_global_tokens(problem.batches, options));
-    return make_plan(policy, {problem.batches, options, problem.workload});
-  }
-  std::vector<Slice> dropped;
-  const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
-  std::optional<std::vector<GlobalBatch>> shortened;
-  if (limit > 0) {
-    shortened = without_oversize(problem.batches, limit, problem.options.oversize, policy.name, dropped);
-  }
-  const PackingProblem placeable{shortened ? std::span<const GlobalBatch>(*shortened) : problem.batches,
-                                 problem.options, problem.workload};
-
-  const auto begin = std::chrono::steady_clock::now();
-  Plan plan = policy.plan(placeable);
-  const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
-
-  plan.policy = std::string(policy.name);
-  plan.sees_whole_set = policy.sees_whole_set;
-  plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
-  // A share for each step: the mean per global batch is their sum over the batches, however many steps there
-  // are.
-  for (Step& step : plan.steps) step.pack_ms = spent.count() / static_cast<double>(plan.steps.size());
-  order_micro_batches(plan, problem.options.order, problem.workload);
-  if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);
-  return plan;
-}
-
-namespace {
-
 double workload_of(const MicroBatch& micro_batch, const Workload& workload) {
   double sum = 0;
   for (const double w : work_of(micro_batch.slices, workload)) sum += w;
@@ -104,6 +70,36 @@ void order_lane(Lane& lane, Order order, const Workload& workload) {
 }
 
 }  // namespace
+
+Plan make_plan(const Policy& policy, const PackingProblem& problem) {
+  if (policy.sees_whole_set && problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
+    PackOptions options = problem.options;
+    options.global_tokens = std::max<std::int64_t>(1, mean_global_tokens(problem.batches, options));
+    return make_plan(policy, {problem.batches, options, problem.workload});
+  }
+  std::vector<Slice> dropped;
+  const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
+  std::optional<std::vector<GlobalBatch>> shortened;
+  if (limit > 0) {
+    shortened = without_oversize(problem.batches, limit, problem.options.oversize, policy.name, dropped);
+  }
+  const PackingProblem placeable{shortened ? std::span<const GlobalBatch>(*shortened) : problem.batches,
+                                 problem.options, problem.workload};
+
+  const auto begin = std::chrono::steady_clock::now();
+  Plan plan = policy.plan(placeable);
+  const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+
+  plan.policy = std::string(policy.name);
+  plan.sees_whole_set = policy.sees_whole_set;
+  plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
+  // A share for each step: the mean per global batch is their sum over the batches, however many steps there
+  // are.
+  for (Step& step : plan.steps) step.pack_ms = spent.count() / static_cast<double>(plan.steps.size());
+  order_micro_batches(plan, problem.options.order, problem.workload);
+  if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);
+  return plan;
+}
 
 void order_micro_batches(Plan& plan, Order order, const Workload& workload) {
   if (order == Order::as_packed) return;

@@ -285,18 +285,6 @@ constexpr Policy kPolicies[] = {
                                             plan_flexsp, kFlexspKeys, kWindowCost)),
 };
 
-}  // namespace
-
-std::span<const Policy> packing_policies() {
-  return kPolicies;
-}
-
-const Policy& packing_policy(std::string_view name) {
-  return find_named(kPolicies, name, "policy");
-}
-
-namespace {
-
 template <class List>
 bool holds(const List& keys, std::string_view key) {
   return std::any_of(keys.begin(), keys.end(), [&](const auto& own) { return own.key == key; });
@@ -309,6 +297,14 @@ void append_new(const List& keys, std::vector<Parameter>& all) {
 }
 
 }  // namespace
+
+std::span<const Policy> packing_policies() {
+  return kPolicies;
+}
+
+const Policy& packing_policy(std::string_view name) {
+  return find_named(kPolicies, name, "policy");
+}
 
 std::span<const PackParameter> pack_parameters() {
   static const std::vector<PackParameter> kAll = [] {

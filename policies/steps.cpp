@@ -19,6 +19,51 @@ void require_positive(std::int64_t value, const char* name) {
   }
 }
 
+bool fills_batches(const PackOptions& options) {
+  return options.documents_per_step > 0 && options.global_tokens > 0;
+}
+
+// How many more tokens than the mean global batch, as a share of it.
+double excess(const PackOptions& options, std::int64_t packs, double tokens) {
+  return static_cast<double>(packs) * tokens / static_cast<double>(options.global_tokens) - 1;
+}
+
+std::vector<std::uint32_t> in_creation_order(const Packs& packs) {
+  std::vector<std::uint32_t> ids(packs.size());
+  std::iota(ids.begin(), ids.end(), 0U);
+  return ids;
+}
+
+Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> ids,
+                  const PackOptions& options) {
+  const std::int64_t length = pack_length(options);
+  const PackStep shape{static_cast<int>(empty_step(options).lanes.size()), options.context, kStudyRecompute,
+                       length};
+  double tokens = 0;  // of a pack, mean; each slice is in one
+  for (const Slice& slice : slices) tokens += static_cast<double>(slice.tokens());
+  tokens /= static_cast<double>(std::max<std::size_t>(1, packs.size()));
+  const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length, shape.lanes, tokens));
+  Plan plan;
+  if (std::string note = unequal_batch(options, static_cast<std::int64_t>(per_step), tokens); !note.empty())
+    plan.notes.push_back(std::move(note));
+  plan.steps.reserve(packs.size() / per_step + 1);
+  for (std::size_t first = 0; first < ids.size(); first += per_step) {
+    const std::size_t count = std::min(per_step, ids.size() - first);
+    plan.steps.push_back(step_of_packs(slices, packs, ids.subspan(first, count), shape));
+    plan.steps.back().tail = count < per_step;
+  }
+  return plan;
+}
+
+double fullest(const Bins& bins, const PackOptions& options) {
+  double most = 0;
+  for (const std::vector<Slice>& bin : bins) {
+    const std::vector<double> use = budget_use(bin, options);
+    if (bin.size() > 1) most = std::max(most, std::accumulate(use.begin(), use.end(), 0.0));
+  }
+  return most;
+}
+
 }  // namespace
 
 std::int64_t micro_batches_of_step(const PackOptions& options) {
@@ -74,19 +119,6 @@ std::int64_t mean_global_tokens(std::span<const GlobalBatch> batches, const Pack
   if (documents == 0) return 0;
   return std::llround(tokens / documents * static_cast<double>(options.documents_per_step));
 }
-
-namespace {
-
-bool fills_batches(const PackOptions& options) {
-  return options.documents_per_step > 0 && options.global_tokens > 0;
-}
-
-// How many more tokens than the mean global batch, as a share of it.
-double excess(const PackOptions& options, std::int64_t packs, double tokens) {
-  return static_cast<double>(packs) * tokens / static_cast<double>(options.global_tokens) - 1;
-}
-
-}  // namespace
 
 std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length, std::int64_t lanes,
                                 double tokens) {
@@ -173,37 +205,6 @@ Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<
   return step;
 }
 
-namespace {
-
-std::vector<std::uint32_t> in_creation_order(const Packs& packs) {
-  std::vector<std::uint32_t> ids(packs.size());
-  std::iota(ids.begin(), ids.end(), 0U);
-  return ids;
-}
-
-Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> ids,
-                  const PackOptions& options) {
-  const std::int64_t length = pack_length(options);
-  const PackStep shape{static_cast<int>(empty_step(options).lanes.size()), options.context, kStudyRecompute,
-                       length};
-  double tokens = 0;  // of a pack, mean; each slice is in one
-  for (const Slice& slice : slices) tokens += static_cast<double>(slice.tokens());
-  tokens /= static_cast<double>(std::max<std::size_t>(1, packs.size()));
-  const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length, shape.lanes, tokens));
-  Plan plan;
-  if (std::string note = unequal_batch(options, static_cast<std::int64_t>(per_step), tokens); !note.empty())
-    plan.notes.push_back(std::move(note));
-  plan.steps.reserve(packs.size() / per_step + 1);
-  for (std::size_t first = 0; first < ids.size(); first += per_step) {
-    const std::size_t count = std::min(per_step, ids.size() - first);
-    plan.steps.push_back(step_of_packs(slices, packs, ids.subspan(first, count), shape));
-    plan.steps.back().tail = count < per_step;
-  }
-  return plan;
-}
-
-}  // namespace
-
 Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options) {
   return plan_of_list(slices, packs, in_creation_order(packs), options);
 }
@@ -230,19 +231,6 @@ std::vector<double> budget_use(std::span<const Slice> slices, const PackOptions&
   }
   return use;
 }
-
-namespace {
-
-double fullest(const Bins& bins, const PackOptions& options) {
-  double most = 0;
-  for (const std::vector<Slice>& bin : bins) {
-    const std::vector<double> use = budget_use(bin, options);
-    if (bin.size() > 1) most = std::max(most, std::accumulate(use.begin(), use.end(), 0.0));
-  }
-  return most;
-}
-
-}  // namespace
 
 Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
                   const std::function<Bins(std::span<const double>, std::size_t)>& fill) {

@@ -64,10 +64,6 @@ Lengths read_as(TraceFormat format, std::string_view bytes, const std::string& n
 
 }  // namespace
 
-std::span<const std::string_view> trace_format_names() {
-  return kFormatNames;
-}
-
 TraceFormat trace_format(std::string_view name) {
   const auto it = std::find(kFormatNames.begin(), kFormatNames.end(), name);
   if (it != kFormatNames.end()) return static_cast<TraceFormat>(it - kFormatNames.begin());

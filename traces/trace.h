@@ -42,7 +42,6 @@ void write_trace(const Trace& trace, const std::string& path);
 
 // "text", "csv", ...: as typed after --input-format. Throws UserError with the nearest known name.
 TraceFormat trace_format(std::string_view name);
-std::span<const std::string_view> trace_format_names();
 
 // A source of a mixture and the share of tokens (relative to the other weights) that it should contribute.
 struct WeightedTrace {

@@ -316,19 +316,6 @@ class InProcess : public Communicator {
   int rank_;
 };
 
-}  // namespace
-
-std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn* turn) {
-  const auto hub = std::make_shared<Hub>();
-  hub->turn = turn;
-  const auto group = std::make_shared<Group>(hub, ranks);
-  std::vector<std::unique_ptr<Communicator>> members;
-  for (int r = 0; r < ranks; ++r) members.push_back(std::make_unique<InProcess>(group, r));
-  return members;
-}
-
-namespace {
-
 // The exception to report: the first that is not only the echo of another rank's.
 class FirstFailure {
  public:
@@ -366,6 +353,15 @@ void run_rank(Communicator& me, const std::function<void(Communicator&)>& body, 
 }
 
 }  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn* turn) {
+  const auto hub = std::make_shared<Hub>();
+  hub->turn = turn;
+  const auto group = std::make_shared<Group>(hub, ranks);
+  std::vector<std::unique_ptr<Communicator>> members;
+  for (int r = 0; r < ranks; ++r) members.push_back(std::make_unique<InProcess>(group, r));
+  return members;
+}
 
 void run_in_process(int ranks, const std::function<void(Communicator&)>& body, Turn* turn) {
   const auto group = make_in_process_group(ranks, turn);

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <fstream>
 #include <new>
-#include <stdexcept>
 #include <variant>
 #include <vector>
 

@@ -2,7 +2,6 @@
 // and timed on. An op is three functions here: its reference, its check, and `fill`, the call that is timed.
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "kernels/checker.h"
 #include "kernels/row_ops.h"
@@ -373,20 +372,11 @@ void check_cross_entropy(Checker& checker, const Rows& shape, std::int64_t first
                   gradient, checker.limits().elementwise);
 }
 
-const std::int32_t* some_targets(const Rows& shape, RowTensors& tensors) {
-  return tensors.shared_integers([&] {
-    std::vector<std::int32_t> targets(static_cast<std::size_t>(shape.rows));
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      targets[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % shape.columns);
-    return targets;
-  });
-}
-
 void fill(CrossEntropy& call, const Rows& shape, RowTensors& tensors) {
   call = {shape,
           0,
           tensors.elements(shape.rows * shape.columns),
-          some_targets(shape, tensors),
+          jumping_integers(shape.rows, shape.columns, tensors),
           tensors.positive_floats(shape.rows),
           tensors.floats(shape.rows)};
 }
@@ -396,7 +386,7 @@ void fill(CrossEntropyBackward& call, const Rows& shape, RowTensors& tensors) {
   call = {shape,
           0,
           tensors.elements(n),
-          some_targets(shape, tensors),
+          jumping_integers(shape.rows, shape.columns, tensors),
           tensors.positive_floats(shape.rows),
           tensors.floats(shape.rows),
           tensors.elements(n)};
@@ -422,6 +412,15 @@ RowCall empty_call(std::size_t op, std::type_identity<std::variant<Calls...>>) {
 }
 
 }  // namespace
+
+const std::int32_t* jumping_integers(std::int64_t rows, std::int64_t end, RowTensors& tensors) {
+  return tensors.shared_integers([&] {
+    std::vector<std::int32_t> integers(static_cast<std::size_t>(rows));
+    for (std::size_t i = 0; i < integers.size(); ++i)
+      integers[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % end);
+    return integers;
+  });
+}
 
 std::vector<CheckResult> check_row_shapes(Backend& backend, std::uint64_t seed,
                                           std::span<const Rows> shapes) {

@@ -23,17 +23,6 @@ void for_held_tokens(std::span<const std::int32_t> tokens, std::int64_t first_to
   }
 }
 
-// The timed table has as many entries as the call has rows, in an order that jumps: what is moved is what the
-// table of row ops says, and no row lies beside the one before it.
-const std::int32_t* some_tokens(const Rows& shape, RowTensors& tensors) {
-  return tensors.shared_integers([&] {
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>(shape.rows));
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % shape.rows);
-    return tokens;
-  });
-}
-
 }  // namespace
 
 void check_embedding(Checker& checker, const Rows& shape) {
@@ -67,12 +56,14 @@ void check_embedding(Checker& checker, const Rows& shape) {
 
 void fill(Embedding& call, const Rows& shape, RowTensors& tensors) {
   const std::int64_t n = shape.rows * shape.columns;
-  call = {shape, 0, shape.rows, some_tokens(shape, tensors), tensors.elements(n), tensors.elements(n)};
+  const std::int32_t* tokens = jumping_integers(shape.rows, shape.rows, tensors);
+  call = {shape, 0, shape.rows, tokens, tensors.elements(n), tensors.elements(n)};
 }
 
 void fill(EmbeddingBackward& call, const Rows& shape, RowTensors& tensors) {
   const std::int64_t n = shape.rows * shape.columns;
-  call = {shape, 0, shape.rows, some_tokens(shape, tensors), tensors.elements(n), tensors.elements(n)};
+  const std::int32_t* tokens = jumping_integers(shape.rows, shape.rows, tensors);
+  call = {shape, 0, shape.rows, tokens, tensors.elements(n), tensors.elements(n)};
 }
 
 // Joining two attentions over disjoint keys.

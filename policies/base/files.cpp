@@ -11,11 +11,9 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>

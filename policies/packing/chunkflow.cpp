@@ -17,7 +17,6 @@
 // x_1 is no more than any load of the n bins afterwards. So the fullest of n + 1 bins is never fuller than
 // that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s + ChunkSize) log s)
 // for s short documents.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

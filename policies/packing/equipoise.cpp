@@ -24,7 +24,6 @@
 // Cost: that of the starts and O(n log n + moves x (P m V + C)) a step; the search of 3 is some forty starts
 // as they are, some twenty plans with few moves, and their prices.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <span>

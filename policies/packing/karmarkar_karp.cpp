@@ -14,7 +14,6 @@
 // filled, and what joins it until then is lighter than all it has: one push_back. So n/k states of k sets are
 // made in O(n), and the remaining joins cost O(k log k) each: O(n log n + n log k) in all.
 #include <algorithm>
-#include <queue>
 #include <utility>
 
 #include "policies/least_loaded.h"

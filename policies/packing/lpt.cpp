@@ -3,7 +3,6 @@
 // n).
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include "policies/least_loaded.h"

@@ -290,6 +290,29 @@ Placement Buckets::finish(bool failed) {
   return {std::move(rank_of_), failed, !failed && room(least_room()) >= 0};
 }
 
+namespace {
+
+// Documents in their order: each whole on the rank that `rank_for(buckets, document)` names, where it fits
+// there; else distributed, where that fits; else documents are rolled back until it does.
+template <class RankFor>
+Placement place(const PlacementProblem& problem, const RankFor& rank_for) {
+  Buckets buckets(problem);
+  for (std::size_t i = 0; i < problem.tokens.size();) {
+    if (const std::size_t rank = rank_for(buckets, i); buckets.fits_local(rank, i)) {
+      buckets.place_local(rank, i);
+    } else if (buckets.fits_distributed(i) || !problem.rollback) {
+      buckets.distribute(i);
+    } else {
+      if (!buckets.roll_back()) return buckets.finish(true);
+      continue;  // with the same document
+    }
+    ++i;
+  }
+  return buckets.finish(false);
+}
+
+}  // namespace
+
 // DACP (Skrull Algorithm 1): distributing a short document over the CP ranks buys nothing but communication,
 // keeping a long one on one rank breaks the balance and the memory. Documents ascending by length, each:
 //   1. whole to the rank with the least load, if its remaining room takes it; else
@@ -304,23 +327,10 @@ Placement Buckets::finish(bool failed) {
 // no local document, then all that it pays for is D/N for the D distributed tokens, and D + s <= C*N.
 // Cost: O(documents * ranks).
 Placement place_dacp(const PlacementProblem& problem) {
-  Buckets buckets(problem);
-  for (std::size_t i = 0; i < problem.tokens.size();) {
+  return place(problem, [](const Buckets& buckets, std::size_t document) {
     const std::size_t idle = buckets.least_loaded();
-    const std::size_t roomy = buckets.most_room();
-    if (buckets.fits_local(idle, i)) {
-      buckets.place_local(idle, i);
-    } else if (buckets.fits_local(roomy, i)) {
-      buckets.place_local(roomy, i);
-    } else if (buckets.fits_distributed(i) || !problem.rollback) {
-      buckets.distribute(i);
-    } else {
-      if (!buckets.roll_back()) return buckets.finish(true);
-      continue;  // with the same document
-    }
-    ++i;
-  }
-  return buckets.finish(false);
+    return buckets.fits_local(idle, document) ? idle : buckets.most_room();
+  });
 }
 
 // Round-robin placement (Skrull Algorithm 4, the ablation of DACP without cost balancing): documents in the
@@ -334,20 +344,7 @@ Placement place_dacp(const PlacementProblem& problem) {
 // instead; then long and short ones alternate and the missing cost balancing shows.
 // Cost: O(documents * ranks).
 Placement place_round_robin(const PlacementProblem& problem) {
-  Buckets buckets(problem);
-  for (std::size_t i = 0; i < problem.tokens.size();) {
-    const std::size_t roomy = buckets.most_room();
-    if (buckets.fits_local(roomy, i)) {
-      buckets.place_local(roomy, i);
-    } else if (buckets.fits_distributed(i) || !problem.rollback) {
-      buckets.distribute(i);
-    } else {
-      if (!buckets.roll_back()) return buckets.finish(true);
-      continue;
-    }
-    ++i;
-  }
-  return buckets.finish(false);
+  return place(problem, [](const Buckets& buckets, std::size_t) { return buckets.most_room(); });
 }
 
 }  // namespace skrull

@@ -1,9 +1,7 @@
 #include "policies/packing/step_search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "policies/base/random.h"
 #include "policies/least_loaded.h"

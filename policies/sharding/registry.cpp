@@ -1,9 +1,6 @@
 // The one table of sharding rules, in help order.
-#include <algorithm>
 #include <string>
-#include <vector>
 
-#include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/sharding/rules.h"
 #include "policies/sharding/sharding.h"

@@ -59,28 +59,6 @@ bool within_capacity(const AssignmentProblem& problem, const BinOf& bin_of) {
   return *std::max_element(tokens.begin(), tokens.end()) <= problem.capacity;
 }
 
-bool assign_greedily(const AssignmentProblem& problem, BinOf& bin_of) {
-  std::vector<std::size_t> order(problem.weight.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return problem.weight[a] > problem.weight[b]; });
-  std::vector<double> weights(problem.bins, 0);
-  std::vector<std::int64_t> tokens(problem.bins, 0);
-  bin_of.assign(order.size(), 0);
-  for (const std::size_t i : order) {
-    std::size_t best = problem.bins;
-    for (std::size_t b = 0; b < problem.bins; ++b) {
-      if (tokens[b] + problem.tokens[i] > problem.capacity) continue;
-      if (best == problem.bins || weights[b] < weights[best]) best = b;
-    }
-    if (best == problem.bins) return false;
-    bin_of[i] = static_cast<std::uint32_t>(best);
-    weights[best] += problem.weight[i];
-    tokens[best] += problem.tokens[i];
-  }
-  return true;
-}
-
 // Local search of the solver baselines: exchanges of single documents between two bins.
 
 namespace {

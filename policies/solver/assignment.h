@@ -56,9 +56,6 @@ void improve_by_swaps(const AssignmentProblem&, BinOf&);
 // all, so that it depends on nothing but its input.
 void improve_steps_by_swaps(const AssignmentProblem&, BinOf&);
 
-// Each document, heaviest first, to the lightest bin with room. False if one finds none.
-bool assign_greedily(const AssignmentProblem&, BinOf&);
-
 struct AssignmentResult {
   BinOf bin_of;  // the best found; never worse than the start
   double objective = 0;

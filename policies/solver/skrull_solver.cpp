@@ -30,7 +30,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>

@@ -9,7 +9,6 @@
 #include "profiler/profile/collective.h"
 
 namespace equipoise {
-
 namespace {
 
 NodeParameters node_from(std::span<const double> p, double switch_from_ranks) {
@@ -75,6 +74,14 @@ SizeTable rounded_table(SizeTable table) {
   for (std::vector<double>* numbers : {&table.bytes, &table.us})
     for (double& number : *numbers) number = significant(number);
   return table;
+}
+
+MessageParameters messages_from(std::span<const double> p) {
+  return {p[0], p[1]};
+}
+
+ForwardingParameters forwarding_from(std::span<const double> p) {
+  return {p[0], p[1], p[2]};
 }
 
 }  // namespace
@@ -162,18 +169,6 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
   table["fitted_at_nic_GBps"] = nic_GBps;
   return table;
 }
-
-namespace {
-
-MessageParameters messages_from(std::span<const double> p) {
-  return {p[0], p[1]};
-}
-
-ForwardingParameters forwarding_from(std::span<const double> p) {
-  return {p[0], p[1], p[2]};
-}
-
-}  // namespace
 
 // What is left out at a time: messages of one size, or all rows of one number of GPUs.
 nlohmann::json fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links,

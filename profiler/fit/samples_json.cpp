@@ -1,6 +1,5 @@
 // The sample lists that `profile` writes (profiler/README.md).
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"

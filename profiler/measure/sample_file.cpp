@@ -1,18 +1,15 @@
-#include "profiler/measure/sample_file.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "profiler/measure/ruler.h"
+#include "profiler/measure/session.h"
 #include "profiler/profile/profile.h"
 #include "traces/json_text.h"
 
@@ -314,8 +311,6 @@ void Failures::end() const {
 }
 
 namespace {
-
-using nlohmann::json;
 
 json error_json(double error) {
   return std::isfinite(error) ? json(error) : json("not finite");

@@ -5,23 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
-#include "kernels/backend.h"
-#include "kernels/checks.h"
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/index.h"
-#include "profiler/measure/points.h"
-#include "profiler/measure/ruler.h"
-#include "profiler/measure/sample_file.h"
 
 namespace equipoise::measure {
 namespace {

@@ -12,7 +12,6 @@
 #include "profiler/profile/profile.h"
 
 namespace equipoise {
-
 namespace {
 
 std::int64_t query_tiles(std::int64_t tokens) {
@@ -84,6 +83,81 @@ class BlockMap {
   std::int64_t next_column_ = 0;  // the first block that no document of this tile has reached
 };
 
+constexpr double kBytesPerElement = 2;  // bf16
+
+// (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
+double norm_of(double a, double b, double p) {
+  const double high = std::max(a, b);
+  return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
+}
+
+constexpr FormParameter<AttentionParameters> kAttentionParameters[] = {
+    {"launch_us", &AttentionParameters::launch_us},
+    {"tile_us", &AttentionParameters::tile_us},
+    {"tile_us_per_128", &AttentionParameters::tile_us_per_128},
+    {"block_us", &AttentionParameters::block_us},
+    {"block_us_per_128", &AttentionParameters::block_us_per_128, kPositive},
+    {"block_us_per_128_above", &AttentionParameters::block_us_per_128_above},
+    {"diagonal_blocks", &AttentionParameters::diagonal_blocks},
+    {"imbalance_power", &AttentionParameters::imbalance_power, kPositive},
+    {"memory_GBps", &AttentionParameters::memory_GBps, kPositive},
+    {"key_share", &AttentionParameters::key_share},
+    {"host_us", &AttentionParameters::host_us},
+};
+constexpr const char* kPassRows = "pass_rows";       // of backward
+constexpr const char* kEmptyTile = "empty_tile_us";  // only of a kernel whose grid has such tiles
+
+struct Direction {
+  AttentionPass pass = AttentionPass::forward;
+  AttentionParameters parameters;
+  DocumentMask apart = DocumentMask::varlen;
+  bool cpu_core = false;  // then `loops` counts, not `parameters`
+  BlockedAttentionParameters loops;
+  Validity keys;
+  Validity queries;
+  std::string op;
+};
+
+Direction direction_of(const nlohmann::json& kernel, const std::string& pass, const std::string& where,
+                       const std::string& profile, const AttentionHeads& heads) {
+  const std::string here = where + "." + pass;
+  const nlohmann::json& table = object_field(kernel, pass, where);
+  Direction made;
+  made.cpu_core = has_form(table, kBlockedLoops);
+  if (made.cpu_core) {
+    made.loops = blocked_attention_parameters(table, here);
+  } else {
+    made.parameters = attention_parameters(table, here);
+    made.apart = document_mask(table, here);
+  }
+  made.keys = validity_of(table, "keys", here);
+  made.queries = validity_of(table, "queries", here);
+  made.op = "attention " + pass;
+  if (pass == "backward") made.pass = AttentionPass::backward;
+  const Validity dims = validity_of(table, "head_dim", here);
+  if (!dims.allowed.holds(heads.head_dim))
+    refuse_out_of_range(profile, made.op, "head_dim", heads.head_dim, dims.allowed);
+  const Validity counts = validity_of(table, "query_heads", here);
+  if (!counts.allowed.holds(heads.query_heads))
+    refuse_out_of_range(profile, made.op, "query_heads", heads.query_heads, counts.allowed);
+  return made;
+}
+
+// A piece under a window as causal pieces of a CPU core's tiles: what of it sees all its keys, then tiles
+// that each see the window before them.
+template <class Add>
+void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) {
+  constexpr std::int64_t kTile = 64;
+  const std::int64_t before = piece.keys - piece.queries;
+  std::int64_t done =
+      window == 0 ? piece.queries : std::clamp<std::int64_t>(window - before, 0, piece.queries);
+  if (done > 0) add(QueryKeys{done, before + done});
+  for (; done < piece.queries; done += kTile) {
+    const std::int64_t rows = std::min(kTile, piece.queries - done);
+    add(QueryKeys{rows, std::min(before + done + rows, window + rows - 1)});
+  }
+}
+
 }  // namespace
 
 void AttentionWork::add_full(std::int64_t queries, std::int64_t keys, AttentionPass pass) {
@@ -147,34 +221,6 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
   if (all.queries > 0) work.add_full(all.queries, all.keys);
   return work;
 }
-
-namespace {
-
-constexpr double kBytesPerElement = 2;  // bf16
-
-// (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
-double norm_of(double a, double b, double p) {
-  const double high = std::max(a, b);
-  return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
-}
-
-constexpr FormParameter<AttentionParameters> kAttentionParameters[] = {
-    {"launch_us", &AttentionParameters::launch_us},
-    {"tile_us", &AttentionParameters::tile_us},
-    {"tile_us_per_128", &AttentionParameters::tile_us_per_128},
-    {"block_us", &AttentionParameters::block_us},
-    {"block_us_per_128", &AttentionParameters::block_us_per_128, kPositive},
-    {"block_us_per_128_above", &AttentionParameters::block_us_per_128_above},
-    {"diagonal_blocks", &AttentionParameters::diagonal_blocks},
-    {"imbalance_power", &AttentionParameters::imbalance_power, kPositive},
-    {"memory_GBps", &AttentionParameters::memory_GBps, kPositive},
-    {"key_share", &AttentionParameters::key_share},
-    {"host_us", &AttentionParameters::host_us},
-};
-constexpr const char* kPassRows = "pass_rows";      // of backward
-constexpr const char* kEmptyTile = "empty_tile_us";  // only of a kernel whose grid has such tiles
-
-}  // namespace
 
 double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                          const AttentionWork& work) {
@@ -250,61 +296,6 @@ nlohmann::json to_json(const AttentionParameters& fit) {
   if (fit.empty_tile_us > 0) node[kEmptyTile] = fit.empty_tile_us;
   return node;
 }
-
-namespace {
-
-struct Direction {
-  AttentionPass pass = AttentionPass::forward;
-  AttentionParameters parameters;
-  DocumentMask apart = DocumentMask::varlen;
-  bool cpu_core = false;  // then `loops` counts, not `parameters`
-  BlockedAttentionParameters loops;
-  Validity keys;
-  Validity queries;
-  std::string op;
-};
-
-Direction direction_of(const nlohmann::json& kernel, const std::string& pass, const std::string& where,
-                       const std::string& profile, const AttentionHeads& heads) {
-  const std::string here = where + "." + pass;
-  const nlohmann::json& table = object_field(kernel, pass, where);
-  Direction made;
-  made.cpu_core = has_form(table, kBlockedLoops);
-  if (made.cpu_core) {
-    made.loops = blocked_attention_parameters(table, here);
-  } else {
-    made.parameters = attention_parameters(table, here);
-    made.apart = document_mask(table, here);
-  }
-  made.keys = validity_of(table, "keys", here);
-  made.queries = validity_of(table, "queries", here);
-  made.op = "attention " + pass;
-  if (pass == "backward") made.pass = AttentionPass::backward;
-  const Validity dims = validity_of(table, "head_dim", here);
-  if (!dims.allowed.holds(heads.head_dim))
-    refuse_out_of_range(profile, made.op, "head_dim", heads.head_dim, dims.allowed);
-  const Validity counts = validity_of(table, "query_heads", here);
-  if (!counts.allowed.holds(heads.query_heads))
-    refuse_out_of_range(profile, made.op, "query_heads", heads.query_heads, counts.allowed);
-  return made;
-}
-
-// A piece under a window as causal pieces of a CPU core's tiles: what of it sees all its keys, then tiles
-// that each see the window before them.
-template <class Add>
-void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) {
-  constexpr std::int64_t kTile = 64;
-  const std::int64_t before = piece.keys - piece.queries;
-  std::int64_t done =
-      window == 0 ? piece.queries : std::clamp<std::int64_t>(window - before, 0, piece.queries);
-  if (done > 0) add(QueryKeys{done, before + done});
-  for (; done < piece.queries; done += kTile) {
-    const std::int64_t rows = std::min(kTile, piece.queries - done);
-    add(QueryKeys{rows, std::min(before + done + rows, window + rows - 1)});
-  }
-}
-
-}  // namespace
 
 const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name) {
   const std::string where = profile.origin() + ": tables.attention";

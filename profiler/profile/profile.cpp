@@ -1,6 +1,5 @@
 #include "profiler/profile/profile.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,7 +10,6 @@
 #include "profiler/profile/shipped_files.h"
 
 namespace equipoise {
-
 namespace {
 
 constexpr ShippedFiles kProfiles{"profile", "EQUIPOISE_PROFILES", "profiles", EQUIPOISE_PROFILE_DIR,
@@ -42,6 +40,16 @@ DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   facts.reserve_bytes = non_negative_field(node, "reserve_bytes", where);
   if (node.contains("element_bytes")) facts.element_bytes = positive_field(node, "element_bytes", where);
   return facts;
+}
+
+Interval interval_of(const nlohmann::json& range, const std::string& key, const std::string& where) {
+  const auto it = range.find(key);
+  const bool pair = it != range.end() && it->is_array() && it->size() == 2 && it->at(0).is_number() &&
+                    it->at(1).is_number() && it->at(0).get<double>() <= it->at(1).get<double>();
+  if (!pair)
+    throw UserError(where + "." + key + ": expected [low, high] with low <= high, found " +
+                    (it == range.end() ? "nothing" : shown_json(*it)));
+  return {it->at(0).get<double>(), it->at(1).get<double>()};
 }
 
 }  // namespace
@@ -120,20 +128,6 @@ std::string unseen_fabric_errors(const nlohmann::json& network) {
 std::vector<std::string> shipped_profiles() {
   return kProfiles.names();
 }
-
-namespace {
-
-Interval interval_of(const nlohmann::json& range, const std::string& key, const std::string& where) {
-  const auto it = range.find(key);
-  const bool pair = it != range.end() && it->is_array() && it->size() == 2 && it->at(0).is_number() &&
-                    it->at(1).is_number() && it->at(0).get<double>() <= it->at(1).get<double>();
-  if (!pair)
-    throw UserError(where + "." + key + ": expected [low, high] with low <= high, found " +
-                    (it == range.end() ? "nothing" : shown_json(*it)));
-  return {it->at(0).get<double>(), it->at(1).get<double>()};
-}
-
-}  // namespace
 
 Validity validity_of(const nlohmann::json& table, const std::string& dimension, const std::string& where) {
   const nlohmann::json& ranges = object_field(table, "ranges", where);

@@ -14,7 +14,7 @@
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/report/expectation.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"
@@ -76,15 +76,6 @@ std::optional<Expectation> expected_of(const CheckOptions& options) {
     throw UserError("--expect " + options.expect + ": no such file; --update makes it");
   }
   return read_expectation(read_json_file(options.expect), options.expect);
-}
-
-StudyResult run_checked(const Study& study, const CheckOptions& options, const std::atomic<bool>& stop) {
-  RunStudyOptions run;
-  run.jobs = threads_of(options.jobs);
-  run.stop = &stop;
-  const StudyInputs inputs = load_inputs(study);
-  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), kDefaultOutputGB);
-  return run_study(study, inputs, run);
 }
 
 std::string value_text(const std::optional<double>& value) {
@@ -161,13 +152,27 @@ void write_junit(const std::string& path, const Expectation& found,
 
 }  // namespace
 
+Study possible_study(const std::string& file, const std::vector<std::string>& set) {
+  Study study = read_study(file, set);
+  if (!study.impossible.empty()) throw UserError(study.impossible);
+  return study;
+}
+
+StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop) {
+  RunStudyOptions run;
+  run.jobs = threads_of(options.jobs);
+  run.stop = &stop;
+  const StudyInputs inputs = load_inputs(study);
+  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), kDefaultOutputGB);
+  return run_study(study, inputs, run);
+}
+
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
   const std::vector<Guard> guards = guards_of(options);
   const std::optional<Expectation> before = expected_of(options);
-  const Study study = read_study(options.file, options.set);
-  if (!study.impossible.empty()) throw UserError(study.impossible);
-  const Expectation found = expectation_of(study, run_checked(study, options, stop));
+  const Study study = possible_study(options.file, options.set);
+  const Expectation found = expectation_of(study, run_within(options, study, stop));
   const Expectation& expected = before ? *before : found;
   const std::vector<PolicyChange> changes = changes_of(expected, found, guards);
   const bool same =

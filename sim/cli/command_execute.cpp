@@ -26,7 +26,6 @@
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_commands.h"
-#include "sim/cli/report_pages.h"
 #include "sim/cli/study_commands.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
@@ -67,7 +66,6 @@ std::string too_short(double minutes, const std::string& why) {
 }
 
 // Whether the profile was measured on that device.
-
 bool covers(const Profile& profile, const kernels::Backend& backend) {
   return profile.device().name == backend.describe().name;
 }
@@ -131,9 +129,7 @@ std::string profile_here(const std::string& device, double minutes, int ranks,
 // The study of a command that prints no CSV.
 Study study_of_ranks(const RankOptions& options, const std::string& command) {
   if (options.format == Format::csv) throw UserError(command + ": --format csv; allowed: table, json");
-  Study study = read_study(options.file, options.set);
-  if (!study.impossible.empty()) throw UserError(study.impossible);
-  return study;
+  return possible_study(options.file, options.set);
 }
 
 // What would show only after minutes of work, or as a rank that hangs: refused before any rank starts.

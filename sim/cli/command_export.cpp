@@ -1,16 +1,12 @@
-// `equipoise export`: a study's best row as what a training framework is told, or the study as a job of Slurm.
-#include <algorithm>
+// `equipoise export`: a study's best row as what a training framework is told, or the study as a Slurm job.
 #include <filesystem>
 #include <ostream>
 
 #include "policies/base/error.h"
-#include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/cli/study_commands.h"
 #include "sim/export/export.h"
 #include "sim/report/verdict.h"
-#include "sim/study/planned_memory.h"
-#include "sim/study/run_study.h"
 
 namespace equipoise {
 namespace {
@@ -58,14 +54,8 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
     return 0;
   }
   const Exporter& to = exporter_of(options.target);
-  Study study = read_study(options.file, options.set);
-  if (!study.impossible.empty()) throw UserError(study.impossible);
-  RunStudyOptions run;
-  run.jobs = threads_of(options.jobs);
-  run.stop = &stop;
-  const StudyInputs inputs = load_inputs(study);
-  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), kDefaultOutputGB);
-  const StudyResult result = run_study(study, inputs, run);
+  const Study study = possible_study(options.file, options.set);
+  const StudyResult result = run_within(options, study, stop);
   const ExportedRow row{study, chosen_row(result, options.row)};
   const std::vector<std::string> lost = lost_lines(to, row);
   if (!options.quiet)

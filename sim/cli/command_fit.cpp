@@ -25,7 +25,7 @@
 #include "sim/calibration/step_rows.h"
 #include "sim/cli/profile_commands.h"
 #include "sim/framework/framework.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise {

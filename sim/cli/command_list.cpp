@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostream>
-#include <variant>
 
 #include "kernels/backend.h"
 #include "policies/base/error.h"
@@ -24,7 +23,7 @@
 #include "sim/framework/framework.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/columns.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/policy_run.h"
@@ -394,7 +393,7 @@ void run_explain_command(const std::string& word, Format format, std::ostream& o
 
 namespace {
 
-// One line of `doctor`: what was looked at, how it is, and what that means or what would mend it.
+// One line of `doctor`: what was looked at, how it is, and what that means or what would repair it.
 struct Finding {
   enum State { good, absent, bad } state = good;
   std::string what, text;

@@ -5,7 +5,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "sim/cli/merge.h"
 #include "sim/cli/study_commands.h"
 #include "sim/cli/sweep.h"
 #include "sim/report/comparison.h"

@@ -22,9 +22,9 @@
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/columns.h"
 #include "sim/report/result_files.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "sim/study/planned_memory.h"
-#include "sim/study/row/row.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/study/study_inputs.h"
 #include "sim/workload/model.h"
 

@@ -20,7 +20,7 @@
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_commands.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
 

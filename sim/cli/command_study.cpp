@@ -16,7 +16,6 @@
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/commands.h"
-#include "sim/cli/merge.h"
 #include "sim/cli/study_commands.h"
 #include "sim/cli/sweep.h"
 #include "sim/report/result_files.h"
@@ -139,9 +138,8 @@ std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit
       c.study =
           c.name.empty() ? read_study(options.file, c.assignments) : read_case(options.file, c.assignments);
       if (c.study.impossible.empty()) check_options(options, c.study);
-      return 0;
     };
-    (void)(c.name.empty() ? read() : naming(c.name, read));
+    c.name.empty() ? read() : naming(c.name, read);
     if (&c == &cases.front())
       require_memory("--sweep: " + std::to_string(cases.size()) + " cases",
                      case_bytes(c) * static_cast<double>(cases.size()), limit, "fewer values");
@@ -390,10 +388,7 @@ class Sweep {
           time = std::move(text);
         const std::string place = "case " + std::to_string(finished + 1) + " of " + std::to_string(mine) +
                                   (time.empty() ? ", " : ", " + time + ", ");
-        naming(cases_[i].name, [&] {
-          finish(i, place, options, run, limit, log);
-          return 0;
-        });
+        naming(cases_[i].name, [&] { finish(i, place, options, run, limit, log); });
         ++finished;
       }
     } catch (const Interrupted&) {
@@ -460,11 +455,8 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
   if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
   RunStudyOptions run = run_options(options);
   for (const Case& c : cases) {
-    const auto check = [&] {
-      check_planned_memory(c.study, foreseen_documents(c.study), run, limit);
-      return 0;
-    };
-    (void)(c.name.empty() ? check() : naming(c.name, check));
+    const auto check = [&] { check_planned_memory(c.study, foreseen_documents(c.study), run, limit); };
+    c.name.empty() ? check() : naming(c.name, check);
   }
   run.stop = &stop;
   if (options.sweep.empty()) return run_one(cases.front(), options, run, limit, out, log);

@@ -10,8 +10,6 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/merge.h"
-#include "sim/cli/report_pages.h"
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/models.h"

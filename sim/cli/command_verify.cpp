@@ -7,7 +7,6 @@
 // the table by its own sums.
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -19,7 +18,7 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
 #include "sim/metrics/columns.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"

@@ -6,12 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <iosfwd>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "sim/cli/commands.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/report/line_journal.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
 
@@ -90,6 +92,11 @@ struct VerifyOptions : SimulationOptions {
 int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop);
 
+// The study of a command that runs it. Throws UserError where its layout is impossible.
+Study possible_study(const std::string& file, const std::vector<std::string>& set);
+// The study run on the threads and within the memory of the options (command_check.cpp).
+StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop);
+
 // `equipoise check`: a study held against what it is expected to show.
 struct CheckOptions : SimulationOptions {
   std::string file;
@@ -136,6 +143,30 @@ struct MergeOptions : SimulationOptions {
 // Prints and writes what one machine would have. A shard that is missing or of another run is an error.
 int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);
+
+// The shards that were found, which must be all of one run, each once.
+class PartsFound {
+ public:
+  explicit PartsFound(const JournalKind& kind) : kind_(kind) {}
+
+  // `asked`: as the shard's journal at `path` has it.
+  void add(nlohmann::json asked, const std::string& path);
+  // What the whole run was asked for. Throws UserError where a shard is missing.
+  [[nodiscard]] const nlohmann::json& whole() const;
+
+ private:
+  JournalKind kind_;
+  nlohmann::json asked_;  // without the share
+  int count_ = 0;
+  std::map<int, std::string> path_of_;
+};
+
+// Copies the cases of all shards of a sweep into one folder and prints them as one sweep.
+int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out);
+
+// Ranks what all shards of a search found, from their journals, as if one machine had searched.
+int merge_tune(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out,
+               std::ostream& log, const std::atomic<bool>& stop);
 
 // `equipoise export`: a row of a study as what a training framework is told.
 struct ExportOptions : SimulationOptions {

@@ -8,7 +8,6 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/merge.h"
 #include "sim/cli/study_commands.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"

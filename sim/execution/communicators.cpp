@@ -1,11 +1,10 @@
-#include "sim/execution/communicators.h"
-
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "policies/base/index.h"
 #include "sim/execution/rank_context.h"
+#include "sim/execution/rank_executor.h"
 
 namespace equipoise::execution {
 namespace {

@@ -128,10 +128,7 @@ std::vector<kernels::Piece> BlockwiseAttention::pieces_over_rows(int rank, int o
 Memory BlockwiseAttention::own_block(std::int64_t rows) const {
   Memory block = rank_.elements(2 * rows * key_width_);
   for_runs(rows_.rank, [&](std::size_t j, const RowRun& part, std::int64_t row) {
-    const Memory& from = keys_of(j);
-    const std::int64_t count = part.count() * key_width_;
-    rank_.copy(key_row(block, row), key_row(from, part.row), count);
-    rank_.copy(value_row(block, row, rows), value_row(from, part.row, chain_[j]->capacity), count);
+    copy_rows(keys_at(block, row, rows), keys_at(keys_of(j), part.row, chain_[j]->capacity), part.count());
   });
   return block;
 }
@@ -174,18 +171,17 @@ Memory BlockwiseAttention::differentiate(AttentionCall& call, const Memory& bloc
 }
 
 void BlockwiseAttention::add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count,
-                                       std::array<const void*, 2> found) {
+                                       const KeyRows& found) {
   const bool own = chunk + 1 == chain_.size();
   Memory& to = own ? gradient_->keys : chunks_.state(rows_.earlier[chunk], layer_).gradients;
   const std::int64_t capacity = chain_[chunk]->capacity;
   if (!to) to = zeroed_keys(capacity);
-  rank_.add(key_row(to, row), found[0], count * key_width_);
-  rank_.add(value_row(to, row, capacity), found[1], count * key_width_);
+  add_rows(keys_at(to, row, capacity), found, count);
 }
 
 void BlockwiseAttention::spread(const Memory& found, std::int64_t rows) {
   for_runs(rows_.rank, [&](std::size_t j, const RowRun& run, std::int64_t row) {
-    add_gradients(j, run.row, run.count(), {key_row(found, row), value_row(found, row, rows)});
+    add_gradients(j, run.row, run.count(), keys_at(found, row, rows));
   });
 }
 

@@ -7,7 +7,6 @@
 // keys begin with those of the chunks before it.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -198,10 +197,32 @@ class AttentionForm : public ContextAttention {
     chain_.push_back(&rows);
   }
 
-  // Rows of a buffer with K first, then V from row `capacity` on.
-  void* key_row(const Memory& keys, std::int64_t row) const { return rank_.at(keys, row * key_width_); }
+  // K and V of the same rows.
+  struct KeyRows {
+    void* key = nullptr;
+    void* value = nullptr;
+  };
+  // From row `row` on, in a buffer with K first, then V from row `capacity` on.
+  [[nodiscard]] KeyRows keys_at(void* keys, std::int64_t row, std::int64_t capacity) const {
+    return {rank_.at(keys, row * key_width_), rank_.at(keys, (capacity + row) * key_width_)};
+  }
+  [[nodiscard]] KeyRows keys_at(const Memory& keys, std::int64_t row, std::int64_t capacity) const {
+    return keys_at(keys.data(), row, capacity);
+  }
   void* value_row(const Memory& keys, std::int64_t row, std::int64_t capacity) const {
-    return rank_.at(keys, (capacity + row) * key_width_);
+    return keys_at(keys, row, capacity).value;
+  }
+  void copy_rows(const KeyRows& to, const KeyRows& from, std::int64_t rows) const {
+    rank_.copy(to.key, from.key, rows * key_width_);
+    rank_.copy(to.value, from.value, rows * key_width_);
+  }
+  void add_rows(const KeyRows& to, const KeyRows& from, std::int64_t rows) const {
+    rank_.add(to.key, from.key, rows * key_width_);
+    rank_.add(to.value, from.value, rows * key_width_);
+  }
+  void zero_rows(const KeyRows& keys, std::int64_t rows) const {
+    rank_.zero(keys.key, rows * key_width_);
+    rank_.zero(keys.value, rows * key_width_);
   }
   [[nodiscard]] Memory zeroed_keys(std::int64_t capacity) const {
     Memory keys = rank_.elements(2 * capacity * key_width_);
@@ -211,6 +232,18 @@ class AttentionForm : public ContextAttention {
   // K and V that this rank holds of a chunk of the chain.
   [[nodiscard]] const Memory& keys_of(std::size_t chunk) const {
     return chunk + 1 == chain_.size() ? run_->keys : chunks_.state(rows_.earlier[chunk], layer_).keys;
+  }
+  void begin(AttentionRun& run, int layer) {
+    run_ = &run;
+    layer_ = layer;
+  }
+  // Where a backward adds to.
+  void begin_gradients(AttentionGradient& gradient, bool again) {
+    gradient_ = &gradient;
+    again_ = again;
+    gradient.query = rank_.elements(rows_.padded_rows * query_width_);
+    rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
+    gradient.keys = zeroed_keys(rows_.capacity);
   }
   // Later chunks of the group will attend to these keys.
   void keep_keys() {
@@ -301,20 +334,14 @@ class BlockwiseAttention : public AttentionForm {
               const Memory& log_sum) const;
   // Adds to the queries' gradient; returns the block's.
   [[nodiscard]] Memory differentiate(AttentionCall& call, const Memory& block, std::int64_t rows) const;
-  // Gradients of `count` rows of a chunk of the chain from row `row` on, which this rank holds: found[0] and
-  // found[1] are those of K and V.
-  void add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count,
-                     std::array<const void*, 2> found);
+  // Gradients of `count` rows of a chunk of the chain from row `row` on, which this rank holds.
+  void add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count, const KeyRows& found);
   // Gradients of this rank's block to the chunks that its rows belong to.
   void spread(const Memory& found, std::int64_t rows);
 
-  // Where a backward adds to, and where the forward goes that it repeats (`again`).
+  // The same with where the forward goes that it repeats (`again`).
   void begin_gradients(AttentionGradient& gradient, bool again) {
-    gradient_ = &gradient;
-    again_ = again;
-    gradient.query = rank_.elements(rows_.padded_rows * query_width_);
-    rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
-    gradient.keys = zeroed_keys(rows_.capacity);
+    AttentionForm::begin_gradients(gradient, again);
     if (again) begin_output(again_out_, again_log_sum_);
   }
   Memory again_out_, again_log_sum_;

@@ -43,11 +43,7 @@ class DisaggregatedAttention final : public AttentionForm {
 
   void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) override {
     begin(run, layer);
-    gradient_ = &gradient;
-    again_ = again;
-    gradient.query = rank_.elements(rows_.padded_rows * query_width_);
-    rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
-    gradient.keys = zeroed_keys(rows_.capacity);
+    begin_gradients(gradient, again);
     if (!travels_) send_again();
   }
   void backward_sync(int sync) override { sync == 0 ? send_again() : bring_gradients_home(); }
@@ -198,10 +194,6 @@ class DisaggregatedAttention final : public AttentionForm {
                       });
   }
 
-  void begin(AttentionRun& run, int layer) {
-    run_ = &run;
-    layer_ = layer;
-  }
   [[nodiscard]] Field queries(const Memory& owned, const Memory& placed) const {
     return {queries_, owned.data(), placed.data(), query_width_, false};
   }

@@ -82,23 +82,15 @@ void EndOps::embedding_backward(OpName op) {
 
 void EndOps::head_forward(OpName op) {
   HeadRun& head = run_->head;
-  const std::int64_t hidden = rank_.model.hidden, rows = run_->padded_rows;
+  const std::int64_t rows = run_->padded_rows;
   switch (op) {
-    case OpName::rms_norm: {
+    case OpName::rms_norm:
       head = {};
       head.input = rows_;
-      head.inverse = rank_.floats(run_->sequence_rows);
-      head.norm = rank_.elements(run_->sequence_rows * hidden);
-      kernels::RmsNorm call{{run_->sequence_rows, hidden}};
-      call.epsilon = static_cast<float>(kNormEpsilon);
-      call.x = head.input.data();
-      call.weight = rank_.at(parts_.head->weights, parts_.head->tensors[norm_shard()].offset);
-      call.out = head.norm.data();
-      call.inverse_rms = head.inverse.floats();
-      rank_.backend.run(call);
+      norm_forward(rank_, *parts_.head, norm_shard(), run_->sequence_rows, head.input, head.inverse,
+                   head.norm);
       all_ = head.norm;
       return;
-    }
     case OpName::tp_all_gather:
       return gather(head.norm);
     case OpName::logits_gemm:
@@ -196,19 +188,10 @@ void EndOps::head_backward(OpName op) {
     case OpName::weight_gradient:
       add_weight_gradient(rank_, head_part(), head.waiting.at(0).at(0));
       return;
-    case OpName::rms_norm: {
-      const Memory gradient = rank_.elements(run_->sequence_rows * hidden);
-      kernels::RmsNormBackward call{{run_->sequence_rows, hidden}};
-      call.x = head.input.data();
-      call.weight = rank_.at(parts_.head->weights, parts_.head->tensors[norm_shard()].offset);
-      call.inverse_rms = head.inverse.floats();
-      call.out_gradient = rows_.data();
-      call.x_gradient = gradient.data();
-      call.weight_gradient = norm_gradient_to_add_to(rank_, *parts_.head, norm_shard());
-      rank_.backend.run(call);
-      rows_ = gradient;
+    case OpName::rms_norm:
+      rows_ = norm_backward(rank_, *parts_.head, norm_shard(), run_->sequence_rows, head.input, head.inverse,
+                            rows_);
       return;
-    }
     case OpName::host_stall:
       return;
     default:

@@ -4,7 +4,6 @@
 #include <cmath>
 
 namespace equipoise::execution {
-
 namespace {
 
 struct Distance {
@@ -19,6 +18,30 @@ Distance distance(const std::vector<float>& found, const std::vector<double>& ex
     d.size += expected[i] * expected[i];
   }
   return d;
+}
+
+using Weights = std::vector<std::vector<std::vector<double>>>;
+
+double weighted(const Weights& weights, const Weights& losses) {
+  double sum = 0;
+  for (std::size_t l = 0; l < losses.size(); ++l)
+    for (std::size_t j = 0; j < losses[l].size(); ++j)
+      for (std::size_t i = 0; i < losses[l][j].size(); ++i) sum += weights[l][j][i] * losses[l][j][i];
+  return sum;
+}
+
+double mean_of_micro_batches(const Step& step, const Weights& losses) {
+  double sum = 0, count = 0;
+  for (std::size_t l = 0; l < losses.size(); ++l)
+    for (std::size_t j = 0; j < losses[l].size(); ++j) {
+      const auto tokens = static_cast<double>(step.lanes[l].micro_batches[j].tokens());
+      if (tokens == 0) continue;
+      double loss = 0;
+      for (const double of_slice : losses[l][j]) loss += of_slice;
+      sum += loss / tokens;
+      count += 1;
+    }
+  return sum / count;
 }
 
 }  // namespace
@@ -93,34 +116,6 @@ Equivalence check_equivalence(const ExecutableStep& step, const Gathered& gather
   const std::vector<double> losses = reference.add_all(sequences, threads);
   return compare(step, gathered, reference, sequences, losses, bf16 ? kLimitBf16 : kLimitF32);
 }
-
-namespace {
-
-using Weights = std::vector<std::vector<std::vector<double>>>;
-
-double weighted(const Weights& weights, const Weights& losses) {
-  double sum = 0;
-  for (std::size_t l = 0; l < losses.size(); ++l)
-    for (std::size_t j = 0; j < losses[l].size(); ++j)
-      for (std::size_t i = 0; i < losses[l][j].size(); ++i) sum += weights[l][j][i] * losses[l][j][i];
-  return sum;
-}
-
-double mean_of_micro_batches(const Step& step, const Weights& losses) {
-  double sum = 0, count = 0;
-  for (std::size_t l = 0; l < losses.size(); ++l)
-    for (std::size_t j = 0; j < losses[l].size(); ++j) {
-      const auto tokens = static_cast<double>(step.lanes[l].micro_batches[j].tokens());
-      if (tokens == 0) continue;
-      double loss = 0;
-      for (const double of_slice : losses[l][j]) loss += of_slice;
-      sum += loss / tokens;
-      count += 1;
-    }
-  return sum / count;
-}
-
-}  // namespace
 
 std::vector<LossBias> loss_biases(const Step& step, const Weights& losses, double nominal_tokens) {
   const double token_mean = weighted(loss_weights(step, LossNormalizer::token), losses);

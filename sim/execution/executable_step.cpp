@@ -9,7 +9,6 @@
 #include "sim/execution/rank_context.h"
 
 namespace equipoise::execution {
-
 namespace {
 
 // Gradient buckets become the first ops of the stage's end.
@@ -54,6 +53,26 @@ Samples samples_of(const Lane& lane) {
       all.count += 1;
   }
   return all;
+}
+
+// A sharding rule may round a chunk up, and computes what is nobody's behind its tokens. Behind a chunk that
+// others follow there are their tokens: ranks leave the padding out.
+void leave_out_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
+  const Chunk& chunk = micro_batch.chunk;
+  if (chunk.count == 1 || chunk.index + 1 == chunk.count) return;
+  std::vector<Segment> kept;
+  for (int r = 0; r < sharding.ranks(); ++r) {
+    const std::vector<Segment> all(sharding.of_rank(r).begin(), sharding.of_rank(r).end());
+    sharding.rank_begin[at(r)] = static_cast<std::uint32_t>(kept.size());
+    for (Segment segment : all) {
+      const std::int64_t padded_end = segment.q_end;
+      segment.q_end = std::min(segment.q_end, micro_batch.slices[at(segment.slice)].end);
+      sharding.rank_tokens[at(r)] -= padded_end - std::max(segment.q_begin, segment.q_end);
+      if (segment.q_end > segment.q_begin) kept.push_back(segment);
+    }
+  }
+  sharding.rank_begin.back() = static_cast<std::uint32_t>(kept.size());
+  sharding.segments = std::move(kept);
 }
 
 }  // namespace
@@ -105,30 +124,6 @@ std::vector<std::vector<std::vector<double>>> loss_weights(const Step& step, Los
   }
   return weights;
 }
-
-namespace {
-
-// A sharding rule may round a chunk up, and computes what is nobody's behind its tokens. Behind a chunk that
-// others follow there are their tokens: ranks leave the padding out.
-void leave_out_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
-  const Chunk& chunk = micro_batch.chunk;
-  if (chunk.count == 1 || chunk.index + 1 == chunk.count) return;
-  std::vector<Segment> kept;
-  for (int r = 0; r < sharding.ranks(); ++r) {
-    const std::vector<Segment> all(sharding.of_rank(r).begin(), sharding.of_rank(r).end());
-    sharding.rank_begin[at(r)] = static_cast<std::uint32_t>(kept.size());
-    for (Segment segment : all) {
-      const std::int64_t padded_end = segment.q_end;
-      segment.q_end = std::min(segment.q_end, micro_batch.slices[at(segment.slice)].end);
-      sharding.rank_tokens[at(r)] -= padded_end - std::max(segment.q_begin, segment.q_end);
-      if (segment.q_end > segment.q_begin) kept.push_back(segment);
-    }
-  }
-  sharding.rank_begin.back() = static_cast<std::uint32_t>(kept.size());
-  sharding.segments = std::move(kept);
-}
-
-}  // namespace
 
 void check_layout_runs(const ModelShape& model, const Layout& layout) {
   check_runnable(model);

@@ -2,7 +2,6 @@
 // own queries; the gradients of K and V go back by a reduce-scatter. Slices that a rank holds whole are
 // attended to beside the gather. A lone rank is the same without any exchange.
 #include <algorithm>
-#include <cassert>
 
 #include "sim/execution/context_attention.h"
 
@@ -44,7 +43,7 @@ class GatheredAttention final : public AttentionForm {
     gradient.query = rank_.elements(rows_.padded_rows * query_width_);
     gradient.keys = rank_.elements(2 * rows_.capacity * key_width_);
     zero_rest(gradient.query);
-    zero_rest_of_keys(gradient.keys);
+    zero_rows(keys_at(gradient.keys, rows_.own().rows, rows_.capacity), rows_.capacity - rows_.own().rows);
   }
   void backward_sync(int sync) override {
     if (sync == 0)
@@ -72,8 +71,7 @@ class GatheredAttention final : public AttentionForm {
   }
 
   void begin(AttentionRun& run, int layer) {
-    run_ = &run;
-    layer_ = layer;
+    AttentionForm::begin(run, layer);
     if (!exchanges_ && assembles_) assemble_keys();
   }
   [[nodiscard]] std::int64_t shared_begin() const { return rows_.own().local_rows; }
@@ -111,7 +109,7 @@ class GatheredAttention final : public AttentionForm {
       const auto me = static_cast<std::size_t>(rows_.rank);
       for (std::size_t j = 0; j < chain_.size(); ++j)
         for (const RowRun& run : chain_[j]->rows.ranks[me].shared)
-          place(keys_of(j).data(), chain_[j]->capacity, run.row, key_of(j, run), run.count());
+          place(keys_at(keys_of(j), run.row, chain_[j]->capacity), j, run);
       return;
     }
     const std::int64_t part = 2 * block_ * key_width_;
@@ -128,25 +126,22 @@ class GatheredAttention final : public AttentionForm {
     for (std::size_t r = 0; r < rows_.rows.ranks.size(); ++r) {
       void* block = rank_.at(gathered, static_cast<std::int64_t>(r) * part);
       for_shared_runs(r, [&](std::size_t j, const RowRun& run, std::int64_t row) {
-        place(block, block_, row, key_of(j, run), run.count());
+        place(keys_at(block, row, block_), j, run);
       });
     }
   }
-  // Rows of a block of K and V into the assembled keys.
-  void place(void* block, std::int64_t block_rows, std::int64_t row, std::int64_t key,
-             std::int64_t count) const {
-    rank_.copy(key_row(keys_, key), rank_.at(block, row * key_width_), count * key_width_);
-    rank_.copy(value_row(keys_, key, rows_.rows.keys), rank_.at(block, (block_rows + row) * key_width_),
-               count * key_width_);
+  // The keys of a run, where they lie among the assembled ones (or in their gradients).
+  [[nodiscard]] KeyRows assembled(const Memory& keys, std::size_t chunk, const RowRun& run) const {
+    return keys_at(keys, key_of(chunk, run), rows_.rows.keys);
+  }
+  void place(const KeyRows& from, std::size_t chunk, const RowRun& run) const {
+    copy_rows(assembled(keys_, chunk, run), from, run.count());
   }
   void pack(const Memory& packed) const {
-    for_shared_runs(static_cast<std::size_t>(rows_.rank),
-                    [&](std::size_t j, const RowRun& run, std::int64_t row) {
-                      const Memory& from = keys_of(j);
-                      rank_.copy(key_row(packed, row), key_row(from, run.row), run.count() * key_width_);
-                      rank_.copy(value_row(packed, row, block_),
-                                 value_row(from, run.row, chain_[j]->capacity), run.count() * key_width_);
-                    });
+    for_shared_runs(static_cast<std::size_t>(rows_.rank), [&](std::size_t j, const RowRun& run,
+                                                              std::int64_t row) {
+      copy_rows(keys_at(packed, row, block_), keys_at(keys_of(j), run.row, chain_[j]->capacity), run.count());
+    });
   }
 
   void forward_local() {
@@ -174,11 +169,11 @@ class GatheredAttention final : public AttentionForm {
       to.key = key_gradients_.data();
       to.value = value_row(key_gradients_, 0, rows_.rows.keys);
       const std::int64_t seen = shared_.key_rows();
-      rank_.zero(key_row(key_gradients_, seen), (rows_.rows.keys - seen) * key_width_);
-      rank_.zero(value_row(key_gradients_, seen, rows_.rows.keys), (rows_.rows.keys - seen) * key_width_);
+      zero_rows(keys_at(key_gradients_, seen, rows_.rows.keys), rows_.rows.keys - seen);
     } else {
-      to.key = key_row(gradient_->keys, shared_begin());
-      to.value = value_row(gradient_->keys, shared_begin(), rows_.capacity);
+      const KeyRows keys = keys_at(gradient_->keys, shared_begin(), rows_.capacity);
+      to.key = keys.key;
+      to.value = keys.value;
     }
     shared_.backward(at.query, at.key, at.value, at.out, at.log_sum,
                      rank_.at(gradient_->out, shared_begin() * query_width_), to);
@@ -190,8 +185,9 @@ class GatheredAttention final : public AttentionForm {
   };
   [[nodiscard]] SharedRows shared_rows() const {
     const std::int64_t row = shared_begin();
-    return {rank_.at(run_->query, row * query_width_), assembles_ ? keys_.data() : key_row(run_->keys, row),
-            assembles_ ? value_row(keys_, 0, rows_.rows.keys) : value_row(run_->keys, row, rows_.capacity),
+    const KeyRows keys =
+        assembles_ ? keys_at(keys_, 0, rows_.rows.keys) : keys_at(run_->keys, row, rows_.capacity);
+    return {rank_.at(run_->query, row * query_width_), keys.key, keys.value,
             rank_.at(run_->out, row * query_width_), run_->log_sum.floats() + row * shape_.query_heads};
   }
 
@@ -203,53 +199,38 @@ class GatheredAttention final : public AttentionForm {
       void* block = rank_.at(parts, static_cast<std::int64_t>(r) * part);
       std::int64_t filled = 0;
       for (const AttentionRows* chunk : chain_) filled += chunk->rows.ranks[r].shared_rows();
-      rank_.zero(rank_.at(block, filled * key_width_), (block_ - filled) * key_width_);
-      rank_.zero(rank_.at(block, (block_ + filled) * key_width_), (block_ - filled) * key_width_);
+      zero_rows(keys_at(block, filled, block_), block_ - filled);
       for_shared_runs(r, [&](std::size_t j, const RowRun& run, std::int64_t row) {
-        const std::int64_t key = key_of(j, run);
-        rank_.copy(rank_.at(block, row * key_width_), key_row(key_gradients_, key), run.count() * key_width_);
-        rank_.copy(rank_.at(block, (block_ + row) * key_width_),
-                   value_row(key_gradients_, key, rows_.rows.keys), run.count() * key_width_);
+        copy_rows(keys_at(block, row, block_), assembled(key_gradients_, j, run), run.count());
       });
     }
     const Memory own = rank_.elements(part);
     rows_.group.elements->reduce_scatter(parts.data(), own.data(), part);
     for_shared_runs(static_cast<std::size_t>(rows_.rank),
                     [&](std::size_t j, const RowRun& run, std::int64_t row) {
-                      deliver(j, run, key_row(own, row), value_row(own, row, block_));
+                      deliver(j, run, keys_at(own, row, block_));
                     });
   }
   // Without an exchange: what was found for the assembled keys belongs to this rank.
   void spread_key_gradients(const Memory& found) {
     const auto me = static_cast<std::size_t>(rows_.rank);
     for (std::size_t j = 0; j < chain_.size(); ++j)
-      for (const RowRun& run : chain_[j]->rows.ranks[me].shared)
-        deliver(j, run, key_row(found, key_of(j, run)), value_row(found, key_of(j, run), rows_.rows.keys));
+      for (const RowRun& run : chain_[j]->rows.ranks[me].shared) deliver(j, run, assembled(found, j, run));
   }
   // This chunk's gradients are set; those of an earlier one are added up until its own backward comes.
-  void deliver(std::size_t chunk, const RowRun& run, const void* key, const void* value) {
-    const std::int64_t count = run.count() * key_width_;
-    if (chunk + 1 == chain_.size()) {
-      rank_.copy(key_row(gradient_->keys, run.row), key, count);
-      rank_.copy(value_row(gradient_->keys, run.row, rows_.capacity), value, count);
-      return;
-    }
+  void deliver(std::size_t chunk, const RowRun& run, const KeyRows& found) {
+    if (chunk + 1 == chain_.size())
+      return copy_rows(keys_at(gradient_->keys, run.row, rows_.capacity), found, run.count());
     ChunkState& state = chunks_.state(rows_.earlier[chunk], layer_);
     const std::int64_t capacity = chain_[chunk]->capacity;
     if (!state.gradients) state.gradients = zeroed_keys(capacity);
-    rank_.add(key_row(state.gradients, run.row), key, count);
-    rank_.add(value_row(state.gradients, run.row, capacity), value, count);
+    add_rows(keys_at(state.gradients, run.row, capacity), found, run.count());
   }
 
   // Rows that no token fills must not hold what is no number.
   void zero_rest(const Memory& memory) const {
     rank_.zero(rank_.at(memory, rows_.own().rows * query_width_),
                (rows_.padded_rows - rows_.own().rows) * query_width_);
-  }
-  void zero_rest_of_keys(const Memory& keys) const {
-    const std::int64_t rest = (rows_.capacity - rows_.own().rows) * key_width_;
-    rank_.zero(key_row(keys, rows_.own().rows), rest);
-    rank_.zero(value_row(keys, rows_.own().rows, rows_.capacity), rest);
   }
 
   bool exchanges_;

@@ -164,8 +164,7 @@ class GroupCastAttention final : public BlockwiseAttention {
   }
 
   void begin(AttentionRun& run, int layer) {
-    run_ = &run;
-    layer_ = layer;
+    AttentionForm::begin(run, layer);
     block_ = own_block(own_rows_);
   }
   // First to the rank's own rows, then stage by stage.
@@ -190,7 +189,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     return sum;
   }
 
-  // Sends every rank the rows outgoing(rank), of which pack(rows, K, V) fills a message, and takes those of
+  // Sends every rank the rows outgoing(rank), of which pack(rows, keys) fills a message, and takes those of
   // incoming(rank) apart with unpack.
   template <class Outgoing, class Incoming, class Pack, class Unpack>
   void exchange(const Outgoing& outgoing, const Incoming& incoming, const Pack& pack, const Unpack& unpack) {
@@ -198,7 +197,7 @@ class GroupCastAttention final : public BlockwiseAttention {
       const std::int64_t count = count_of(rows);
       std::int64_t row = 0;
       for (const CastRows& of : rows) {
-        visit(of, key_row(message, row), value_row(message, row, count));
+        visit(of, keys_at(message, row, count));
         row += of.count();
       }
     };
@@ -214,28 +213,23 @@ class GroupCastAttention final : public BlockwiseAttention {
   void cast(Stage& stage) {
     stage.arrived = rank_.elements(2 * stage.rows * key_width_);
     exchange([&](int to) { return stage.sent[at(to)]; }, [&](int from) { return received_from(from, stage); },
-             [&](const CastRows& rows, void* key, void* value) {
-               const Memory& keys = keys_of(rows.chunk);
-               rank_.copy(key, key_row(keys, rows.row), rows.count() * key_width_);
-               rank_.copy(value, value_row(keys, rows.row, chain_[rows.chunk]->capacity),
-                          rows.count() * key_width_);
+             [&](const CastRows& rows, const KeyRows& keys) {
+               copy_rows(keys, keys_at(keys_of(rows.chunk), rows.row, chain_[rows.chunk]->capacity),
+                         rows.count());
              },
-             [&](const CastRows& rows, void* key, void* value) {
-               rank_.copy(key_row(stage.arrived, rows.place), key, rows.count() * key_width_);
-               rank_.copy(value_row(stage.arrived, rows.place, stage.rows), value, rows.count() * key_width_);
+             [&](const CastRows& rows, const KeyRows& keys) {
+               copy_rows(keys_at(stage.arrived, rows.place, stage.rows), keys, rows.count());
              });
   }
   // Blocks that came without a key that is seen have gradients of zero.
   void reduce(Stage& stage) {
     if (!stage.gradients) stage.gradients = zeroed_keys(stage.rows);
     exchange([&](int to) { return received_from(to, stage); }, [&](int from) { return stage.sent[at(from)]; },
-             [&](const CastRows& rows, void* key, void* value) {
-               rank_.copy(key, key_row(stage.gradients, rows.place), rows.count() * key_width_);
-               rank_.copy(value, value_row(stage.gradients, rows.place, stage.rows),
-                          rows.count() * key_width_);
+             [&](const CastRows& rows, const KeyRows& keys) {
+               copy_rows(keys, keys_at(stage.gradients, rows.place, stage.rows), rows.count());
              },
-             [&](const CastRows& rows, void* key, void* value) {
-               add_gradients(rows.chunk, rows.row, rows.count(), {key, value});
+             [&](const CastRows& rows, const KeyRows& keys) {
+               add_gradients(rows.chunk, rows.row, rows.count(), keys);
              });
     stage.gradients.reset();
   }

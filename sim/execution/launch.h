@@ -8,7 +8,6 @@
 // own.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

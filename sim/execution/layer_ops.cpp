@@ -3,7 +3,6 @@
 #include "sim/execution/rank_ops.h"
 
 namespace equipoise::execution {
-
 namespace {
 
 const TensorShard& shard_of(const Part& part, std::size_t shard) {
@@ -12,6 +11,14 @@ const TensorShard& shard_of(const Part& part, std::size_t shard) {
 
 std::int64_t outputs_of(const Part& part, std::size_t shard, bool pair) {
   return shard_of(part, shard).rows + (pair ? shard_of(part, shard + 1).rows : 0);
+}
+
+using Shards = LayerShards;
+
+[[noreturn]] void no_such_layer_op(OpName op) {
+  throw EngineError(
+      std::string("real execution: a layer of the op program has an op that no rank can run: ") +
+      name_of(op));
 }
 
 }  // namespace
@@ -64,17 +71,34 @@ float* norm_gradient_to_add_to(const RankContext& rank, Part& part, std::size_t 
   return gradient;
 }
 
-namespace {
-
-using Shards = LayerShards;
-
-[[noreturn]] void no_such_layer_op(OpName op) {
-  throw EngineError(
-      std::string("real execution: a layer of the op program has an op that no rank can run: ") +
-      name_of(op));
+void norm_forward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows,
+                  const Memory& x, Memory& inverse, Memory& out) {
+  const std::int64_t width = rank.model.hidden;
+  inverse = rank.floats(rows);
+  out = rank.elements(rows * width);
+  kernels::RmsNorm call{{rows, width}};
+  call.epsilon = static_cast<float>(kNormEpsilon);
+  call.x = x.data();
+  call.weight = rank.at(part.weights, shard_of(part, shard).offset);
+  call.out = out.data();
+  call.inverse_rms = inverse.floats();
+  rank.backend.run(call);
 }
 
-}  // namespace
+Memory norm_backward(const RankContext& rank, Part& part, std::size_t shard, std::int64_t rows,
+                     const Memory& x, const Memory& inverse, const Memory& out_gradient) {
+  const std::int64_t width = rank.model.hidden;
+  Memory gradient = rank.elements(rows * width);
+  kernels::RmsNormBackward call{{rows, width}};
+  call.x = x.data();
+  call.weight = rank.at(part.weights, shard_of(part, shard).offset);
+  call.inverse_rms = inverse.floats();
+  call.out_gradient = out_gradient.data();
+  call.x_gradient = gradient.data();
+  call.weight_gradient = norm_gradient_to_add_to(rank, part, shard);
+  rank.backend.run(call);
+  return gradient;
+}
 
 void LayerOps::begin(MicroBatchRun& run, int layer, Part& part, Memory& hidden) {
   run_ = &run;
@@ -123,33 +147,6 @@ void LayerOps::end_backward() {
   layer_->waiting = std::move(waiting);
 }
 
-void LayerOps::norm(std::size_t shard, const Memory& x, Memory& inverse, Memory& out) {
-  const std::int64_t rows = run_->sequence_rows, width = rank_.model.hidden;
-  inverse = rank_.floats(rows);
-  out = rank_.elements(rows * width);
-  kernels::RmsNorm call{{rows, width}};
-  call.epsilon = static_cast<float>(kNormEpsilon);
-  call.x = x.data();
-  call.weight = rank_.at(part_->weights, part_->tensors[shard].offset);
-  call.out = out.data();
-  call.inverse_rms = inverse.floats();
-  rank_.backend.run(call);
-}
-
-void LayerOps::norm_backward(std::size_t shard, const Memory& x, const Memory& inverse,
-                             const Memory& gradient) {
-  const std::int64_t rows = run_->sequence_rows, width = rank_.model.hidden;
-  norm_gradient_ = rank_.elements(rows * width);
-  kernels::RmsNormBackward call{{rows, width}};
-  call.x = x.data();
-  call.weight = rank_.at(part_->weights, part_->tensors[shard].offset);
-  call.inverse_rms = inverse.floats();
-  call.out_gradient = gradient.data();
-  call.x_gradient = norm_gradient_.data();
-  call.weight_gradient = norm_gradient_to_add_to(rank_, *part_, shard);
-  rank_.backend.run(call);
-}
-
 // Sequence parallelism: the rows of all TP ranks, which a column-parallel GEMM needs.
 Memory LayerOps::gathered(const Memory& rows, std::int64_t width) {
   Memory all = rank_.elements(run_->padded_rows * width);
@@ -191,27 +188,22 @@ void LayerOps::rotate(bool inverse, const Memory& query, const Memory& keys) {
 }
 
 // Attention begins with the first op that belongs to it.
+ContextAttention& LayerOps::begun_attention() {
+  ContextAttention& attention = *run_->attention;
+  if (syncs_ + attentions_ > 0) return attention;
+  if (is_backward_)
+    attention.begin_backward(layer_->attention, attention_gradient_, layer_number_, rank_.repeats_attention);
+  else
+    attention.begin_forward(layer_->attention, layer_number_);
+  return attention;
+}
 void LayerOps::attend() {
-  if (!is_backward_) {
-    if (syncs_ + attentions_ == 0) run_->attention->begin_forward(layer_->attention, layer_number_);
-    run_->attention->forward_attend(attentions_++);
-    return;
-  }
-  if (syncs_ + attentions_ == 0)
-    run_->attention->begin_backward(layer_->attention, attention_gradient_, layer_number_,
-                                    rank_.repeats_attention);
-  run_->attention->backward_attend(attentions_++);
+  ContextAttention& attention = begun_attention();
+  is_backward_ ? attention.backward_attend(attentions_++) : attention.forward_attend(attentions_++);
 }
 void LayerOps::synchronize() {
-  if (!is_backward_) {
-    if (syncs_ + attentions_ == 0) run_->attention->begin_forward(layer_->attention, layer_number_);
-    run_->attention->forward_sync(syncs_++);
-    return;
-  }
-  if (syncs_ + attentions_ == 0)
-    run_->attention->begin_backward(layer_->attention, attention_gradient_, layer_number_,
-                                    rank_.repeats_attention);
-  run_->attention->backward_sync(syncs_++);
+  ContextAttention& attention = begun_attention();
+  is_backward_ ? attention.backward_sync(syncs_++) : attention.forward_sync(syncs_++);
 }
 
 void LayerOps::forward(OpName op) {
@@ -221,9 +213,11 @@ void LayerOps::forward(OpName op) {
   switch (op) {
     case OpName::rms_norm:
       if (second)
-        norm(Shards::post_norm, l.middle, l.middle_inverse, l.middle_norm);
+        norm_forward(rank_, *part_, Shards::post_norm, run_->sequence_rows, l.middle, l.middle_inverse,
+                     l.middle_norm);
       else
-        norm(Shards::input_norm, l.input, l.input_inverse, l.input_norm);
+        norm_forward(rank_, *part_, Shards::input_norm, run_->sequence_rows, l.input, l.input_inverse,
+                     l.input_norm);
       all_ = rows_ = second ? l.middle_norm : l.input_norm;
       return;
     case OpName::tp_all_gather:
@@ -343,10 +337,10 @@ void LayerOps::backward(OpName op) {
                                                 gate_up_gradient_.data()});
       return;
     case OpName::rms_norm:
-      if (number == 0)
-        norm_backward(Shards::post_norm, l.middle, l.middle_inverse, rows_);
-      else
-        norm_backward(Shards::input_norm, l.input, l.input_inverse, rows_);
+      norm_gradient_ = number == 0 ? norm_backward(rank_, *part_, Shards::post_norm, run_->sequence_rows,
+                                                   l.middle, l.middle_inverse, rows_)
+                                   : norm_backward(rank_, *part_, Shards::input_norm, run_->sequence_rows,
+                                                   l.input, l.input_inverse, rows_);
       return;
     case OpName::residual: {
       const Memory sum = rank_.elements(run_->sequence_rows * hidden);

@@ -33,6 +33,16 @@ struct RankSetup {
   bool times_ops = true;           // waits for the device after every op
 };
 
+// Communicators around another one, which does the work. They keep references; both it and what they are
+// given outlive them. Groups that are split off are of the same kind.
+
+// Notes in `progress` while its rank waits for others.
+std::unique_ptr<kernels::Communicator> watched(kernels::Communicator& inner, Progress& progress);
+
+// Ranks of one device talk through host memory: device memory of the backend's type goes to the host as
+// floats, travels there, and comes back. For replays, whose collectives are not timed.
+std::unique_ptr<kernels::Communicator> staged(kernels::Communicator& host, kernels::Backend& backend);
+
 // What only whole-step checks need, gathered on rank 0 of the world; empty on the others.
 struct Gathered {
   // Unweighted sums of the token losses, [lane][micro-batch][slice].

@@ -172,7 +172,7 @@ class Watchdog {
 
   // What the next ops belong to.
   void doing(std::string_view label, int step);
-  // To be kept up to date by begin_op and watched() (communicators.h).
+  // To be kept up to date by begin_op and watched() (rank_executor.h).
   [[nodiscard]] Progress& progress() { return own().progress; }
 
   // This rank cannot go on: says so (`what` continues "rank 3 (pid 4711) ") and ends all ranks with exit

@@ -78,6 +78,13 @@ void* gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard)
 // A norm's gradient, f32, to be added to.
 float* norm_gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard);
 
+// --- A norm, of so many rows of a TP rank. Forward fills `inverse` and `out`; backward gives the gradient of
+// x and adds to the weight's.
+void norm_forward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows,
+                  const Memory& x, Memory& inverse, Memory& out);
+Memory norm_backward(const RankContext& rank, Part& part, std::size_t shard, std::int64_t rows,
+                     const Memory& x, const Memory& inverse, const Memory& out_gradient);
+
 // --- The ops of one transformer layer on one rank, called one by one in the op program's order: that of
 // LayerCosts::forward_ops and backward_ops with the CP exchanges between.
 
@@ -102,8 +109,6 @@ class LayerOps {
   // How often an op of this name came in the layer.
   int next(OpName op) { return count_[at(op)]++; }
   void begin(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
-  void norm(std::size_t shard, const Memory& x, Memory& inverse, Memory& out);
-  void norm_backward(std::size_t shard, const Memory& x, const Memory& inverse, const Memory& gradient);
   Memory gathered(const Memory& rows, std::int64_t width);
   void gather(std::int64_t width);
   void scatter(std::int64_t width);
@@ -112,6 +117,7 @@ class LayerOps {
   void rotate(bool inverse, const Memory& query, const Memory& keys);
   void input_gradient(int number);
   void qkv_gradient();
+  ContextAttention& begun_attention();
   void attend();
   void synchronize();
 

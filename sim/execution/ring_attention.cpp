@@ -82,8 +82,7 @@ class RingAttention final : public BlockwiseAttention {
   }
 
   void begin(AttentionRun& run, int layer) {
-    run_ = &run;
-    layer_ = layer;
+    AttentionForm::begin(run, layer);
     step_ = held_step_ = 0;
     next_.reset();
     block_ = own_block(block_rows_);

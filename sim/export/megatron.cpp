@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "policies/base/text.h"
 #include "sim/export/export.h"
 
 namespace equipoise {

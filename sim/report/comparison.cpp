@@ -11,7 +11,7 @@
 #include "sim/metrics/columns.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/html_page.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -344,14 +344,12 @@ std::string comparison_csv(const SavedComparison& found) {
 }
 
 std::string comparison_page(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
-  std::string content = "<section id=\"verdict\">\n" + html_paragraph(titles(before, after), "kicker") + "<h1>" +
-                        escaped(found.verdict) + "</h1>\n" + html_paragraph(document_note(found), "setup") + "</section>\n" +
+  std::vector<std::vector<std::string>> changes;
+  for (const RowChange& row : found.rows) changes.push_back(cells_of(row));
+  std::string content = html_head(titles(before, after), found.verdict, {}, {document_note(found)}) +
                         "<section id=\"changes\">\n<h2>Row by row</h2>\n" +
-                        html_table("changes-table", {std::begin(kHeader), std::end(kHeader)}, [&] {
-                          std::vector<std::vector<std::string>> rows;
-                          for (const RowChange& row : found.rows) rows.push_back(cells_of(row));
-                          return rows;
-                        }()) + "</section>\n";
+                        html_table("changes-table", {std::begin(kHeader), std::end(kHeader)}, changes) +
+                        "</section>\n";
   for (const RowChange& row : found.rows)
     if (row.after != nullptr && row.after->policy.value("reason", json()).is_string())
       content += html_paragraph(row.label + ": " + row.after->policy["reason"].get<std::string>(), "reason");

@@ -5,7 +5,6 @@
 // both runs trained the same documents.
 #pragma once
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>

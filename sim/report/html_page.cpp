@@ -1,6 +1,5 @@
 #include "sim/report/html_page.h"
 
-#include <algorithm>
 #include <cassert>
 #include <nlohmann/json.hpp>
 
@@ -33,6 +32,16 @@ std::string scripts() {
   for (const HtmlAsset& file : html_assets())
     if (file.name.ends_with("_js") && file.name != "d3_js") text += std::string(asset(file.name)) + '\n';
   return text;
+}
+
+std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
+  std::string text = "<tr>";
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string open = i == 0 ? "th scope=\"row\"" : tag;
+    text += '<' + (std::string(tag) == "th" ? "th scope=\"col\"" : open) + '>' + escaped(cells[i]) + "</" +
+            (i == 0 ? "th" : tag) + '>';
+  }
+  return text + "</tr>\n";
 }
 
 }  // namespace
@@ -77,19 +86,15 @@ std::string html_paragraph(const std::string& text, const char* kind) {
   return std::string("<p class=\"") + kind + "\">" + escaped(text) + "</p>\n";
 }
 
-namespace {
-
-std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
-  std::string text = "<tr>";
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string open = i == 0 ? "th scope=\"row\"" : tag;
-    text += '<' + (std::string(tag) == "th" ? "th scope=\"col\"" : open) + '>' + escaped(cells[i]) + "</" +
-            (i == 0 ? "th" : tag) + '>';
-  }
-  return text + "</tr>\n";
+std::string html_head(const std::string& kicker, const std::string& verdict,
+                      const std::vector<std::string>& lines, const std::vector<std::string>& notes) {
+  std::string text = "<section id=\"verdict\">\n" +
+                     (kicker.empty() ? kicker : html_paragraph(kicker, "kicker")) + "<h1>" +
+                     escaped(verdict) + "</h1>\n";
+  for (const std::string& line : lines) text += html_paragraph(line, "lead");
+  for (const std::string& note : notes) text += html_paragraph(note, "setup");
+  return text + "</section>\n";
 }
-
-}  // namespace
 
 std::string html_table(const std::string& id, const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows) {

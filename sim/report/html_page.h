@@ -28,8 +28,11 @@ std::string escaped(std::string_view text);
 // In HTML and XML: `text` (UTF-8) with what ends a text or a quoted attribute as character references.
 std::string markup_escaped(std::string_view text);
 
-// A paragraph of text, of a class of page.css, and a table with an id: the first cell of a row is its name.
+// A paragraph of text, of a class of page.css; the section at the top of a page, all of it plain text; and a
+// table with an id: the first cell of a row is its name.
 std::string html_paragraph(const std::string& text, const char* kind);
+std::string html_head(const std::string& kicker, const std::string& verdict,
+                      const std::vector<std::string>& lines, const std::vector<std::string>& notes);
 std::string html_table(const std::string& id, const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows);
 

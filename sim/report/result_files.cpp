@@ -1,6 +1,5 @@
 #include "sim/report/result_files.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -46,6 +45,38 @@ json micro_batch_json(const MicroBatch& m, const RecomputedLayers* recomputed) {
   if (m.pack_length > 0) node["pack_length"] = m.pack_length;
   return node;
 }
+
+// What nobody typed: from the memory and cost models.
+json derived_json(const PolicyRun& run) {
+  json node = json::object();
+  const std::int64_t bucket = run.pack.bucket_size;
+  const std::int64_t most = run.pack.max_tokens;
+  if (!run.says("bucket_size") && bucket > 0) node["bucket_size"] = bucket;
+  if (!run.says("max_tokens") && most > 0) node["max_tokens"] = most;
+  if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups &&
+      !run.recompute_by_stage)
+    node["recompute_layers"] = run.recompute_layers;
+  for (const GroupCandidate& c : run.pack.candidates)
+    node["candidates"].push_back({{"length", c.length},
+                                  {"context", c.context},
+                                  {"recompute_layers", c.recompute_layers},
+                                  {"seconds", c.seconds}});
+  return node;
+}
+
+// To add one: a function from a study's result to a text, and its row here.
+constexpr StudyOutput kOutputs[] = {
+    {"summary.json", "metrics, memory and provenance of every policy",
+     [](const Study& study, const StudyResult& result) {
+       return summary_json(study, result).dump(2) + "\n";
+     }},
+    {"steps.csv", "a line a policy and step",
+     [](const Study&, const StudyResult& result) { return steps_csv(result); }},
+    {"gpus.csv", "compute seconds of every GPU, mean over full steps",
+     [](const Study&, const StudyResult& result) { return gpus_csv(result); }},
+    {"plan.json", "the plan of every policy", plans_json_text},
+    {"report.html", "all of it to look at, in one file", report_html},
+};
 
 }  // namespace
 
@@ -124,28 +155,6 @@ json published_json(const std::vector<PublishedRow>& rows, const std::string& la
   }
   return list;
 }
-
-namespace {
-
-// What nobody typed: from the memory and cost models.
-json derived_json(const PolicyRun& run) {
-  json node = json::object();
-  const std::int64_t bucket = run.pack.bucket_size;
-  const std::int64_t most = run.pack.max_tokens;
-  if (!run.says("bucket_size") && bucket > 0) node["bucket_size"] = bucket;
-  if (!run.says("max_tokens") && most > 0) node["max_tokens"] = most;
-  if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups &&
-      !run.recompute_by_stage)
-    node["recompute_layers"] = run.recompute_layers;
-  for (const GroupCandidate& c : run.pack.candidates)
-    node["candidates"].push_back({{"length", c.length},
-                                  {"context", c.context},
-                                  {"recompute_layers", c.recompute_layers},
-                                  {"seconds", c.seconds}});
-  return node;
-}
-
-}  // namespace
 
 json summary_json(const Study& study, const StudyResult& result) {
   json policies = json::array();
@@ -293,24 +302,6 @@ std::string plans_json_text(const Study& study, const StudyResult& result) {
   }
   return text + R"(],"schema":"equipoise.plans/1"})" + '\n';
 }
-
-namespace {
-
-// To add one: a function from a study's result to a text, and its row here.
-constexpr StudyOutput kOutputs[] = {
-    {"summary.json", "metrics, memory and provenance of every policy",
-     [](const Study& study, const StudyResult& result) {
-       return summary_json(study, result).dump(2) + "\n";
-     }},
-    {"steps.csv", "a line a policy and step",
-     [](const Study&, const StudyResult& result) { return steps_csv(result); }},
-    {"gpus.csv", "compute seconds of every GPU, mean over full steps",
-     [](const Study&, const StudyResult& result) { return gpus_csv(result); }},
-    {"plan.json", "the plan of every policy", plans_json_text},
-    {"report.html", "all of it to look at, in one file", report_html},
-};
-
-}  // namespace
 
 std::span<const StudyOutput> study_outputs() {
   return kOutputs;

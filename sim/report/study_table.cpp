@@ -9,7 +9,6 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/metrics/columns.h"
-#include "sim/report/text_table.h"
 #include "sim/report/verdict.h"
 
 namespace equipoise {
@@ -17,6 +16,26 @@ namespace equipoise {
 using nlohmann::json;
 
 namespace {
+
+// Code points, since labels may hold more than ASCII.
+std::size_t width(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+void append_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths,
+                const std::vector<std::size_t>& left_columns, std::string& out) {
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const std::size_t pad = widths[i] - width(row[i]);
+    const bool left = std::find(left_columns.begin(), left_columns.end(), i) != left_columns.end();
+    if (i > 0) out.append(2, ' ');
+    if (!left) out.append(pad, ' ');
+    out += row[i];
+    if (left) out.append(pad, ' ');
+  }
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  out += '\n';
+}
 
 RowFigures figures_of(const PolicyResult& row) {
   return {row.metrics, row.capacity_bytes, row.peak.parts.total(), row.pack_ms};
@@ -75,10 +94,6 @@ std::string published_metric(const PublishedRow& row) {
   return row.metric;
 }
 
-}  // namespace
-
-namespace {
-
 // Without a pipeline there is no bubble: what is lost is recompute, beside what the blame names.
 std::string bubble_cell(const ResultColumn& column, const PolicyResult& p) {
   const Metric& recompute = p.metrics.recompute_ratio;
@@ -86,7 +101,45 @@ std::string bubble_cell(const ResultColumn& column, const PolicyResult& p) {
   return recompute && *recompute > 0 ? fixed(100 * *recompute, 1) + " recompute" : "-";
 }
 
+// Takes away the columns that are printed only where rows differ, and do not, or where there is something.
+void leave_out_equal(ComparisonTable& comparison) {
+  for (const ResultColumn& column : result_columns()) {
+    if (!column.has(kDiffering) && !column.has(kStated)) continue;
+    const auto found = std::find(comparison.header.begin(), comparison.header.end(), column.title);
+    const auto place = found - comparison.header.begin();
+    std::vector<std::string> values;
+    for (const std::vector<std::string>& row : comparison.rows)
+      if (const std::string& cell = row[at(place)]; cell != "-") values.push_back(cell);
+    if (column.has(kStated) && !values.empty()) continue;
+    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) continue;
+    comparison.header.erase(found);
+    for (std::vector<std::string>& row : comparison.rows) row.erase(row.begin() + place);
+  }
+}
+
+TextTable text_table(const ComparisonTable& comparison) {
+  TextTable table(comparison.header);
+  for (const std::vector<std::string>& row : comparison.rows) table.add(row);
+  return table;
+}
+
 }  // namespace
+
+void TextTable::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = printable(cell);
+  rows_.push_back(std::move(row));
+}
+
+std::string TextTable::text() const {
+  std::vector<std::size_t> widths;
+  for (const std::string& cell : header_) widths.push_back(width(cell));
+  for (const auto& row : rows_)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  std::string out;
+  append_row(header_, widths, left_, out);
+  for (const auto& row : rows_) append_row(row, widths, left_, out);
+  return out;
+}
 
 std::string reason_line(const PolicyResult& row) {
   constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};
@@ -115,32 +168,6 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
       cells.push_back(column.key == "bubble_ratio" ? bubble_cell(column, p) : column.printed(figures_of(p)));
   return cells;
 }
-
-namespace {
-
-// Takes away the columns that are printed only where rows differ, and do not, or where there is something.
-void leave_out_equal(ComparisonTable& comparison) {
-  for (const ResultColumn& column : result_columns()) {
-    if (!column.has(kDiffering) && !column.has(kStated)) continue;
-    const auto found = std::find(comparison.header.begin(), comparison.header.end(), column.title);
-    const auto place = found - comparison.header.begin();
-    std::vector<std::string> values;
-    for (const std::vector<std::string>& row : comparison.rows)
-      if (const std::string& cell = row[at(place)]; cell != "-") values.push_back(cell);
-    if (column.has(kStated) && !values.empty()) continue;
-    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) continue;
-    comparison.header.erase(found);
-    for (std::vector<std::string>& row : comparison.rows) row.erase(row.begin() + place);
-  }
-}
-
-TextTable text_table(const ComparisonTable& comparison) {
-  TextTable table(comparison.header);
-  for (const std::vector<std::string>& row : comparison.rows) table.add(row);
-  return table;
-}
-
-}  // namespace
 
 ComparisonTable comparison_of(const StudyResult& result) {
   const bool with_status = !all_ok(result);

@@ -1,6 +1,8 @@
-// A study's results for people: the table, a paper's figures beside ours, and the one table of a sweep.
+// Results for people as plain text: tables, and a study's (its comparison, a paper's figures beside ours, the
+// one table of a sweep).
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +10,22 @@
 #include "sim/study/study_result.h"
 
 namespace equipoise {
+
+// A header, rows, numbers to the right, names to the left.
+class TextTable {
+ public:
+  explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}
+  // Control characters of names are escaped: a table is for a terminal.
+  void add(std::vector<std::string> row);
+  void align_left(std::size_t column) { left_.push_back(column); }
+  // The first column and those of align_left to the left, the others to the right, two spaces between.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<std::size_t> left_ = {0};
+};
 
 // The comparison an engineer reads, and one line on what limits the winner. All times are simulated.
 std::string study_table(const Study& study, const StudyResult& result);

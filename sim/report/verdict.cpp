@@ -146,6 +146,47 @@ std::string why_sentence(const Study& study, const PolicyResult& winner, const P
          ", " + winner.run.label + " " + fixed(100 * left, 1) + " %. " + limited;
 }
 
+constexpr double kBytesWorthNaming = 0.05 * kGiB;
+
+std::string gib(double bytes) {
+  return fixed(bytes / kGiB, 1);
+}
+
+// How a row decides what it recomputes.
+std::string recompute_rule_of(const PolicyResult& row) {
+  if (row.run.recompute_chosen) return "chosen by memory";
+  const Layout& layout = row.layout;
+  if (layout.recompute == Recompute::modules) return names_of(layout.recompute_modules);
+  if (layout.recompute != Recompute::layers) return std::string(name_of(layout.recompute));
+  return std::to_string(layout.recompute_layers) + (layout.recompute_layers == 1 ? " layer" : " layers");
+}
+
+// Time in steps after the end of the data, as a share; 0 where none is full.
+double tail_share(const PolicyResult& row) {
+  double tails = 0;
+  for (std::size_t i = 0; i < row.steps.size(); ++i)
+    if (row.tail[i] != 0) tails += to_seconds(row.steps[i].times.makespan);
+  return row.metrics.seconds > 0 ? tails / row.metrics.seconds : 0;
+}
+
+// Rows whose end-of-data steps weigh in their speed-up, and in no mean.
+std::string tails_of(const StudyResult& result) {
+  std::string text;
+  for (const PolicyResult& row : result.policies) {
+    if (!row.simulated() || tail_share(row) <= kEqualBatch) continue;
+    const Metrics& m = row.metrics;
+    text += (text.empty() ? "" : "; ") + row.run.label + ' ' + std::to_string(m.tail_steps) + " of " +
+            std::to_string(m.steps) + (m.steps == 1 ? " step, " : " steps, ") +
+            fixed(100 * tail_share(row), 1) + " % of its time" +
+            (m.tail_steps == m.steps ? ", so that its means are of these" : "");
+  }
+  return text.empty()
+             ? text
+             : "end-of-data steps count in time, tokens and speed-up, not in means; more of batch.steps "
+               "make them fewer: " +
+                   text;
+}
+
 }  // namespace
 
 const PolicyResult* winner_of(const StudyResult& result) {
@@ -266,16 +307,6 @@ std::string blame_text(const Metrics& metrics, int stages) {
   return text.empty() ? "computation" : text + " of a step";
 }
 
-namespace {
-
-constexpr double kBytesWorthNaming = 0.05 * kGiB;
-
-std::string gib(double bytes) {
-  return fixed(bytes / kGiB, 1);
-}
-
-}  // namespace
-
 std::string peak_text(const PolicyResult& policy) {
   const MemoryPeak& peak = policy.peak;
   const PeakMoment& moment = policy.peak_moment;
@@ -343,19 +374,6 @@ nlohmann::json memory_json(const PolicyResult& policy) {
   return node;
 }
 
-namespace {
-
-// How a row decides what it recomputes.
-std::string recompute_rule_of(const PolicyResult& row) {
-  if (row.run.recompute_chosen) return "chosen by memory";
-  const Layout& layout = row.layout;
-  if (layout.recompute == Recompute::modules) return names_of(layout.recompute_modules);
-  if (layout.recompute != Recompute::layers) return std::string(name_of(layout.recompute));
-  return std::to_string(layout.recompute_layers) + (layout.recompute_layers == 1 ? " layer" : " layers");
-}
-
-}  // namespace
-
 std::string recompute_difference(const StudyResult& result) {
   std::vector<std::string> rules, rows;
   for (const PolicyResult& row : result.policies) {
@@ -375,36 +393,6 @@ std::string recompute_difference(const StudyResult& result) {
     text += (i == 0 ? "" : "; ") + rules[i] + " (" + rows[i] + ")";
   return text + "; one parallel.recompute makes them alike";
 }
-
-namespace {
-
-// Time in steps after the end of the data, as a share; 0 where none is full.
-double tail_share(const PolicyResult& row) {
-  double tails = 0;
-  for (std::size_t i = 0; i < row.steps.size(); ++i)
-    if (row.tail[i] != 0) tails += to_seconds(row.steps[i].times.makespan);
-  return row.metrics.seconds > 0 ? tails / row.metrics.seconds : 0;
-}
-
-// Rows whose end-of-data steps weigh in their speed-up, and in no mean.
-std::string tails_of(const StudyResult& result) {
-  std::string text;
-  for (const PolicyResult& row : result.policies) {
-    if (!row.simulated() || tail_share(row) <= kEqualBatch) continue;
-    const Metrics& m = row.metrics;
-    text += (text.empty() ? "" : "; ") + row.run.label + ' ' + std::to_string(m.tail_steps) + " of " +
-            std::to_string(m.steps) + (m.steps == 1 ? " step, " : " steps, ") +
-            fixed(100 * tail_share(row), 1) + " % of its time" +
-            (m.tail_steps == m.steps ? ", so that its means are of these" : "");
-  }
-  return text.empty()
-             ? text
-             : "end-of-data steps count in time, tokens and speed-up, not in means; more of batch.steps "
-               "make them fewer: " +
-                   text;
-}
-
-}  // namespace
 
 std::vector<std::string> differences_of(const StudyResult& result) {
   std::vector<std::string> lines;

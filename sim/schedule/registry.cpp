@@ -53,27 +53,6 @@ constexpr std::array kSchedules = {
                        kBidirectional),
 };
 
-}  // namespace
-
-std::span<const SchedulePolicy> schedule_policies() {
-  return kSchedules;
-}
-
-const SchedulePolicy& schedule_policy(std::string_view name) {
-  return find_named(kSchedules, name, "schedule");
-}
-
-const SchedulePolicy& one_way_schedule(std::string_view name) {
-  const SchedulePolicy& policy = schedule_policy(name);
-  if (policy.bidirectional)
-    throw UserError(
-        "schedule " + std::string(name) +
-        ": runs in studies and is drawn; here ranks hold one copy of each layer, and it needs two");
-  return policy;
-}
-
-namespace {
-
 void require_at_least_one(std::string_view option, int value) {
   if (value >= 1) return;
   throw UserError(std::string(option) + ": expected an integer >= 1, found " + std::to_string(value));
@@ -100,6 +79,23 @@ int count_micro_batches(const ScheduleInput& input, std::string_view name, bool 
 }
 
 }  // namespace
+
+std::span<const SchedulePolicy> schedule_policies() {
+  return kSchedules;
+}
+
+const SchedulePolicy& schedule_policy(std::string_view name) {
+  return find_named(kSchedules, name, "schedule");
+}
+
+const SchedulePolicy& one_way_schedule(std::string_view name) {
+  const SchedulePolicy& policy = schedule_policy(name);
+  if (policy.bidirectional)
+    throw UserError(
+        "schedule " + std::string(name) +
+        ": runs in studies and is drawn; here ranks hold one copy of each layer, and it needs two");
+  return policy;
+}
 
 int begin_schedule(const ScheduleInput& input, std::string_view name, Takes takes, Schedule& out) {
   require_at_least_one("--stages", input.stages);

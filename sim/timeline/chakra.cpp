@@ -6,7 +6,6 @@
 
 #include "policies/base/files.h"
 #include "policies/base/index.h"
-#include "sim/timeline/protobuf.h"
 #include "sim/timeline/timeline.h"
 
 namespace equipoise {

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "policies/base/error.h"
-#include "sim/timeline/protobuf.h"
 
 namespace equipoise {
 namespace {

@@ -15,7 +15,7 @@
 #include "policies/base/text.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/result_files.h"
-#include "sim/report/text_table.h"
+#include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
@@ -214,8 +214,6 @@ std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult
     results.push_back(try_scenario(candidates, rivals, scenario, options));
   return results;
 }
-
-using nlohmann::json;
 
 namespace {
 

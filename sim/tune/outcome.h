@@ -78,5 +78,7 @@ std::string tune_table(const TuneReport& report);
 nlohmann::json tune_json(const TuneReport& report);
 // A line for each row of the ranking.
 std::string tune_csv(const TuneReport& report);
+// report.html: the ranking, and a drawing of all that was tried (tune_page.cpp).
+std::string tune_html(const TuneReport& report);
 
 }  // namespace equipoise

@@ -165,8 +165,6 @@ json space_json(const Space& space) {
   return node;
 }
 
-using nlohmann::json;
-
 namespace {
 
 constexpr std::int64_t kFewestChunkTokens = 1024;
@@ -251,8 +249,6 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
   return space;
 }
 
-using nlohmann::json;
-
 namespace {
 
 bool is_path(const std::string& name) {
@@ -300,8 +296,6 @@ json absolute_study(const std::string& path, const std::vector<std::string>& set
   make_absolute(file, study);
   return file;
 }
-
-using nlohmann::json;
 
 namespace {
 

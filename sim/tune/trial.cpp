@@ -17,6 +17,9 @@
 #include "sim/study/row/pipeline.h"
 
 namespace equipoise {
+
+using nlohmann::json;
+
 namespace {
 
 Trial ended(Outcome outcome, std::string reason) {
@@ -127,30 +130,6 @@ std::string lateness(const DocumentSet& documents, const Plan& plan, const Trial
          (metrics.queue_emptied == 0.0 ? "; a queue never emptied in these steps" : "");
 }
 
-}  // namespace
-
-std::optional<Trial> under_limit(const Trial& known, double limit) {
-  const bool early = known.outcome == Outcome::slower;
-  if (limit == known.limit ||
-      (!early && (known.steps == 0 || (limit > known.limit && !known.least.empty())))) {
-    Trial same = known;
-    same.limit = limit;
-    return same;
-  }
-  if (limit > known.limit || known.least.empty()) return std::nullopt;
-  const auto above =
-      std::find_if(known.least.begin(), known.least.end(), [&](double least) { return least > limit; });
-  Trial trial = known;
-  trial.limit = limit;
-  if (above == known.least.end()) return trial;
-  trial.reason.clear();
-  trial.least.assign(known.least.begin(), above + 1);
-  end_early(trial);
-  return trial;
-}
-
-namespace {
-
 // Throws what packing would where a document is too long for the policy, before anything is priced.
 void check_longest(const StudyRow& row) {
   const PolicyRun& run = row.run;
@@ -200,7 +179,81 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
   return trial;
 }
 
+constexpr std::int64_t kMostSlices = 4'000'000;  // about 100 MB
+
+std::int64_t slices_of(const Plan& plan) {
+  std::size_t slices = 0;
+  for (const Step& step : plan.steps) {
+    slices += step.carried.size();
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& micro_batch : lane.micro_batches) slices += micro_batch.slices.size() + 4;
+  }
+  return static_cast<std::int64_t>(slices);
+}
+
+json line_of(std::size_t n, Point point, const Trial& trial) {
+  json line = {{"n", n},
+               {"layout", point.layout},
+               {"row", point.row},
+               {"outcome", kOutcomeNames[at(trial.outcome)]},
+               {"seconds_per_token", trial.seconds_per_token},
+               {"expected", trial.expected},
+               {"steps", trial.steps},
+               {"planned", trial.planned}};
+  if (trial.limit < std::numeric_limits<double>::infinity()) line["limit"] = trial.limit;
+  if (!trial.least.empty()) line["least"] = trial.least;
+  if (!trial.reason.empty()) line["reason"] = trial.reason;
+  if (trial.token_delay) line["token_delay"] = *trial.token_delay;
+  if (trial.peak_bytes > 0) line["peak_bytes"] = trial.peak_bytes;
+  return line;
+}
+
+Trial trial_of(const json& line, const std::string& where) {
+  Trial trial;
+  trial.outcome = static_cast<Outcome>(
+      choice_of(line.at("outcome").get<std::string>(), where + ": outcome", kOutcomeNames));
+  trial.seconds_per_token = line.at("seconds_per_token").get<double>();
+  trial.expected = line.at("expected").get<double>();
+  trial.steps = line.at("steps").get<int>();
+  trial.planned = line.at("planned").get<int>();
+  trial.reason = line.value("reason", "");
+  if (line.contains("token_delay")) trial.token_delay = line["token_delay"].get<double>();
+  trial.peak_bytes = line.value("peak_bytes", 0.0);
+  if (line.contains("limit")) trial.limit = line["limit"].get<double>();
+  if (line.contains("least")) trial.least = line["least"].get<std::vector<double>>();
+  return trial;
+}
+
+JournalEntry into(std::vector<Tried>& tried) {
+  return [&tried](const json& node, const std::string& where) {
+    if (node.at("n").get<std::size_t>() != tried.size())
+      throw UserError(where + ": n: expected " + std::to_string(tried.size()));
+    tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
+                     trial_of(node, where)});
+  };
+}
+
 }  // namespace
+
+std::optional<Trial> under_limit(const Trial& known, double limit) {
+  const bool early = known.outcome == Outcome::slower;
+  if (limit == known.limit ||
+      (!early && (known.steps == 0 || (limit > known.limit && !known.least.empty())))) {
+    Trial same = known;
+    same.limit = limit;
+    return same;
+  }
+  if (limit > known.limit || known.least.empty()) return std::nullopt;
+  const auto above =
+      std::find_if(known.least.begin(), known.least.end(), [&](double least) { return least > limit; });
+  Trial trial = known;
+  trial.limit = limit;
+  if (above == known.least.end()) return trial;
+  trial.reason.clear();
+  trial.least.assign(known.least.begin(), above + 1);
+  end_early(trial);
+  return trial;
+}
 
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
                     const RunStudyOptions& options, const SharedPlans& plans) {
@@ -216,22 +269,6 @@ Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLi
   trial.limit = limits.seconds_per_token;
   return trial;
 }
-
-namespace {
-
-constexpr std::int64_t kMostSlices = 4'000'000;  // about 100 MB
-
-std::int64_t slices_of(const Plan& plan) {
-  std::size_t slices = 0;
-  for (const Step& step : plan.steps) {
-    slices += step.carried.size();
-    for (const Lane& lane : step.lanes)
-      for (const MicroBatch& micro_batch : lane.micro_batches) slices += micro_batch.slices.size() + 4;
-  }
-  return static_cast<std::int64_t>(slices);
-}
-
-}  // namespace
 
 std::shared_ptr<const PackedRow> PlanCache::find(
     const std::string& key, const std::function<std::shared_ptr<const PackedRow>()>& plan) {
@@ -284,54 +321,6 @@ std::string plan_key(const std::string& alike, const RunModels& models, const Po
     key << (models.layout.repeats(static_cast<RecomputeModule>(m)) ? '+' : '-');
   return key.str();
 }
-
-using nlohmann::json;
-
-namespace {
-
-json line_of(std::size_t n, Point point, const Trial& trial) {
-  json line = {{"n", n},
-               {"layout", point.layout},
-               {"row", point.row},
-               {"outcome", kOutcomeNames[at(trial.outcome)]},
-               {"seconds_per_token", trial.seconds_per_token},
-               {"expected", trial.expected},
-               {"steps", trial.steps},
-               {"planned", trial.planned}};
-  if (trial.limit < std::numeric_limits<double>::infinity()) line["limit"] = trial.limit;
-  if (!trial.least.empty()) line["least"] = trial.least;
-  if (!trial.reason.empty()) line["reason"] = trial.reason;
-  if (trial.token_delay) line["token_delay"] = *trial.token_delay;
-  if (trial.peak_bytes > 0) line["peak_bytes"] = trial.peak_bytes;
-  return line;
-}
-
-Trial trial_of(const json& line, const std::string& where) {
-  Trial trial;
-  trial.outcome = static_cast<Outcome>(
-      choice_of(line.at("outcome").get<std::string>(), where + ": outcome", kOutcomeNames));
-  trial.seconds_per_token = line.at("seconds_per_token").get<double>();
-  trial.expected = line.at("expected").get<double>();
-  trial.steps = line.at("steps").get<int>();
-  trial.planned = line.at("planned").get<int>();
-  trial.reason = line.value("reason", "");
-  if (line.contains("token_delay")) trial.token_delay = line["token_delay"].get<double>();
-  trial.peak_bytes = line.value("peak_bytes", 0.0);
-  if (line.contains("limit")) trial.limit = line["limit"].get<double>();
-  if (line.contains("least")) trial.least = line["least"].get<std::vector<double>>();
-  return trial;
-}
-
-JournalEntry into(std::vector<Tried>& tried) {
-  return [&tried](const json& node, const std::string& where) {
-    if (node.at("n").get<std::size_t>() != tried.size())
-      throw UserError(where + ": n: expected " + std::to_string(tried.size()));
-    tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
-                     trial_of(node, where)});
-  };
-}
-
-}  // namespace
 
 JournalText read_journal(const std::string& path) {
   JournalText text;

@@ -1,16 +1,13 @@
-#include "sim/validation/measured_log.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
-#include <set>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
 #include "sim/study/row/pipeline.h"
+#include "sim/validation/measured_log.h"
 
 namespace equipoise {
 

@@ -4,13 +4,11 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <numeric>
 #include <tuple>
 
 #include "policies/base/text.h"
 
 namespace equipoise {
-
 namespace {
 
 // The k of the interval, from 1; 1 also where even the whole range covers less than 95%.
@@ -26,28 +24,6 @@ std::size_t order_of_interval(std::size_t count) {
   }
   return k;
 }
-
-}  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const std::size_t middle = values.size() / 2;
-  std::sort(values.begin(), values.end());
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-std::optional<double> median_noise(std::vector<double> values) {
-  if (values.size() < 2) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  // exp2(-n) is 0 beyond the doubles: there the normal approximation is exact enough.
-  constexpr std::size_t kMostCounted = 1000;
-  const auto n = static_cast<double>(values.size());
-  const std::size_t k = values.size() <= kMostCounted ? order_of_interval(values.size())
-                                                      : static_cast<std::size_t>(n / 2 - 0.98 * std::sqrt(n));
-  return (values[values.size() - k] - values[k - 1]) / 2;
-}
-
-namespace {
 
 constexpr std::size_t kWorstShown = 5;
 
@@ -224,6 +200,24 @@ void find_broken(const Validation& validation, ValidationFigures& figures) {
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const std::size_t middle = values.size() / 2;
+  std::sort(values.begin(), values.end());
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::optional<double> median_noise(std::vector<double> values) {
+  if (values.size() < 2) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  // exp2(-n) is 0 beyond the doubles: there the normal approximation is exact enough.
+  constexpr std::size_t kMostCounted = 1000;
+  const auto n = static_cast<double>(values.size());
+  const std::size_t k = values.size() <= kMostCounted ? order_of_interval(values.size())
+                                                      : static_cast<std::size_t>(n / 2 - 0.98 * std::sqrt(n));
+  return (values[values.size() - k] - values[k - 1]) / 2;
+}
 
 ValidationFigures figures_of(const Validation& validation) {
   ValidationFigures figures;

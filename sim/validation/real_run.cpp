@@ -17,7 +17,6 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/loader.h"
-#include "sim/execution/communicators.h"
 #include "sim/execution/dump.h"
 #include "sim/execution/executable_step.h"
 #include "sim/execution/launch.h"

@@ -7,13 +7,41 @@
 #include "sim/validation/figures.h"
 
 namespace equipoise {
-
 namespace {
 
 using execution::ExecutableStep;
 using execution::RankPlace;
 using execution::RecordedOp;
 using execution::StepRecord;
+
+struct Point {
+  double alone = 0, measured = 0;
+};
+
+InStepTimes::Line fit_line(std::span<const Point> points) {
+  const auto n = static_cast<double>(points.size());
+  double x = 0, y = 0, xx = 0, xy = 0;
+  for (const Point& p : points) {
+    x += p.alone;
+    y += p.measured;
+    xx += p.alone * p.alone;
+    xy += p.alone * p.measured;
+  }
+  InStepTimes::Line line;
+  line.ops = static_cast<std::int64_t>(points.size());
+  const double spread = n * xx - x * x;
+  // Ops of one size know no slope of their own: the line then goes through the origin, as it does where a
+  // free one would cut below it.
+  if (spread > 1e-6 * n * xx) {
+    line.factor = (n * xy - x * y) / spread;
+    line.extra_seconds = (y - line.factor * x) / n;
+    if (line.factor < 0) return {y / n, 0, line.ops};
+    if (line.extra_seconds >= 0) return line;
+  }
+  line.extra_seconds = 0;
+  line.factor = y / x;
+  return line;
+}
 
 }  // namespace
 
@@ -107,39 +135,6 @@ std::int64_t StepOps::sent_at(const StepOp& op) const {
       {scheduled.input_stage, op.place.replica, op.place.tensor, op.recorded->lane, scheduled.input_op});
   return found == ends_.end() ? 0 : found->second;
 }
-
-namespace {
-
-struct Point {
-  double alone = 0, measured = 0;
-};
-
-InStepTimes::Line fit_line(std::span<const Point> points) {
-  const auto n = static_cast<double>(points.size());
-  double x = 0, y = 0, xx = 0, xy = 0;
-  for (const Point& p : points) {
-    x += p.alone;
-    y += p.measured;
-    xx += p.alone * p.alone;
-    xy += p.alone * p.measured;
-  }
-  InStepTimes::Line line;
-  line.ops = static_cast<std::int64_t>(points.size());
-  const double spread = n * xx - x * x;
-  // Ops of one size know no slope of their own: the line then goes through the origin, as it does where a
-  // free one would cut below it.
-  if (spread > 1e-6 * n * xx) {
-    line.factor = (n * xy - x * y) / spread;
-    line.extra_seconds = (y - line.factor * x) / n;
-    if (line.factor < 0) return {y / n, 0, line.ops};
-    if (line.extra_seconds >= 0) return line;
-  }
-  line.extra_seconds = 0;
-  line.factor = y / x;
-  return line;
-}
-
-}  // namespace
 
 InStepTimes::InStepTimes(std::span<const OpPair> ops) {
   std::map<std::string, std::vector<Point>> kinds;

@@ -122,15 +122,6 @@ class TraceReader {
   std::vector<Event> kernels_;
 };
 
-}  // namespace
-
-MeasuredLog read_torch_steps(std::string_view text, const std::string& name) {
-  const json file = parse_json(text, name);
-  return TraceReader(torch_events(file, name), name).log();
-}
-
-namespace {
-
 constexpr std::array<std::string_view, 7> kKinds = {"attention",  "gemm",      "all_gather", "reduce_scatter",
                                                     "all_reduce", "send_recv", "elementwise"};
 
@@ -161,6 +152,11 @@ std::string_view kind_by(const Rules& rules, const std::string& name) {
 }
 
 }  // namespace
+
+MeasuredLog read_torch_steps(std::string_view text, const std::string& name) {
+  const json file = parse_json(text, name);
+  return TraceReader(torch_events(file, name), name).log();
+}
 
 std::span<const std::string_view> log_kinds() {
   return kKinds;

@@ -7,7 +7,8 @@
 #include <sstream>
 
 #include "policies/base/text.h"
-#include "sim/report/text_table.h"
+#include "sim/report/html_page.h"
+#include "sim/report/study_table.h"
 #include "sim/validation/figures.h"
 
 namespace equipoise {
@@ -248,11 +249,47 @@ std::string validation_text(const Validation& validation, const ValidationFigure
   return out.str();
 }
 
+std::string validation_html(const Validation& validation, const ValidationFigures& figures) {
+  std::vector<std::string> lines;
+  for (const std::string& broken : figures.broken) lines.push_back(broken);
+  if (!figures.ops.empty()) {
+    const auto far = std::max_element(
+        figures.ops.begin(), figures.ops.end(),
+        [](const auto& a, const auto& b) { return std::abs(a.errors.error()) < std::abs(b.errors.error()); });
+    const auto within = std::count_if(figures.ops.begin(), figures.ops.end(),
+                                      [](const OpFigures& op) { return op.within_limit; });
+    lines.push_back(std::to_string(within) + " of " + std::to_string(figures.ops.size()) +
+                    " kinds of op are simulated within " + fixed(100 * validation.limits.op, 0) +
+                    " % by time; farthest is " + far->op + " at " + signed_percent(far->errors.error()) +
+                    ".");
+  }
+  for (const PolicyFigures& policy : figures.policies)
+    lines.push_back(policy.label + ": " + signed_percent(policy.errors.error()) + " by time; single steps " +
+                    fixed(100 * policy.errors.mean_abs, 1) + " % on the mean, at most " +
+                    signed_percent(policy.errors.worst) + ".");
+  if (figures.ranking.measured.size() > 1)
+    lines.push_back(figures.ranking.same() ? "Policies rank as they were measured."
+                                           : "Policies rank otherwise than they were measured.");
+  std::vector<std::string> notes = {"Simulated with profile " + validation.profile + ", measured on " +
+                                    validation.device};
+  notes.insert(notes.end(), validation.notes.begin(), validation.notes.end());
+  double worst = 0;
+  for (const PolicyFigures& policy : figures.policies)
+    if (std::abs(policy.errors.error()) > std::abs(worst)) worst = policy.errors.error();
+  const std::string verdict =
+      std::string(figures.passed() ? "Passed" : "Failed") +
+      (figures.policies.empty() ? std::string()
+                                : ": a policy's mean step is simulated at most " +
+                                      signed_percent(std::abs(worst)).substr(1) + " off what was measured");
+  return html_page({validation.study, html_head(validation.study, verdict, lines, notes)},
+                   {{"schema", "equipoise.report/1"},
+                    {"kind", "validation"},
+                    {"validation", validation_json(validation, figures)}});
+}
+
 // --- What `execute` found.
 
 namespace {
-
-using nlohmann::ordered_json;
 
 std::string scientific(double value) {
   char text[32];
@@ -264,10 +301,6 @@ std::string bias_text(double share) {
   char text[32];
   std::snprintf(text, sizeof(text), "%+.2f %%", 100 * share);
   return text;
-}
-
-ordered_json finite(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }
 
 std::vector<double> seconds_of(const RealResult& result) {
@@ -284,10 +317,10 @@ ordered_json row_json(const ExecutionRow& row) {
   if (result.equivalence) {
     const execution::Equivalence& e = *result.equivalence;
     out["equivalent"] = e.holds();
-    out["loss"] = finite(e.loss);
+    out["loss"] = number(e.loss);
     out["reference_loss"] = e.reference_loss;
-    out["loss_error"] = finite(e.loss_error);
-    out["worst_error"] = finite(e.worst_error);
+    out["loss_error"] = number(e.loss_error);
+    out["worst_error"] = number(e.worst_error);
     out["worst_tensor"] = e.worst_tensor;
     out["limit"] = e.limit;
     out["tokens"] = e.tokens;
@@ -296,7 +329,7 @@ ordered_json row_json(const ExecutionRow& row) {
   ordered_json normalizers = ordered_json::array();
   for (const execution::LossBias& bias : row.biases)
     normalizers.push_back(
-        {{"normalizer", bias.normalizer}, {"loss", finite(bias.loss)}, {"bias", finite(bias.bias)}});
+        {{"normalizer", bias.normalizer}, {"loss", number(bias.loss)}, {"bias", number(bias.bias)}});
   out["loss_normalizers"] = std::move(normalizers);
   return out;
 }

@@ -1,4 +1,4 @@
-// A comparison as JSON (equipoise.validation/1), as text tables, and as a plot.
+// A comparison as JSON (equipoise.validation/1), as text tables, as a plot and as a page.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,6 +19,9 @@ std::string validation_text(const Validation& validation, const ValidationFigure
 // An SVG image without scripts, fonts or links, for light and dark pages: left each policy's predicted and
 // measured step with the measurement's noise, right the error of every op kind in the band of its limit.
 std::string validation_plot(const Validation& validation, const ValidationFigures& figures);
+
+// report.html: the JSON as a page for a browser.
+std::string validation_html(const Validation& validation, const ValidationFigures& figures);
 
 // --- What `execute` found, as JSON (equipoise.execution/1) and as text.
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "policies/base/index.h"
-#include "sim/execution/communicators.h"
+#include "sim/execution/rank_executor.h"
 #include "sim/execution/rank_health.h"
 
 namespace {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/fit/samples.h"
-#include "profiler/measure/sample_file.h"
+#include "profiler/measure/session.h"
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,6 +25,29 @@
 using namespace equipoise;
 
 namespace {
+
+// Each document, heaviest first, to the lightest bin with room. False if one finds none.
+bool assign_greedily(const AssignmentProblem& problem, BinOf& bin_of) {
+  std::vector<std::size_t> order(problem.weight.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return problem.weight[a] > problem.weight[b]; });
+  std::vector<double> weights(problem.bins, 0);
+  std::vector<std::int64_t> tokens(problem.bins, 0);
+  bin_of.assign(order.size(), 0);
+  for (const std::size_t i : order) {
+    std::size_t best = problem.bins;
+    for (std::size_t b = 0; b < problem.bins; ++b) {
+      if (tokens[b] + problem.tokens[i] > problem.capacity) continue;
+      if (best == problem.bins || weights[b] < weights[best]) best = b;
+    }
+    if (best == problem.bins) return false;
+    bin_of[i] = static_cast<std::uint32_t>(best);
+    weights[best] += problem.weight[i];
+    tokens[best] += problem.tokens[i];
+  }
+  return true;
+}
 
 std::int64_t below(SplitMix64& random, std::int64_t n) {
   return static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(n));

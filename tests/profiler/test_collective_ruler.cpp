@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/measure/ruler.h"
-#include "profiler/measure/sample_file.h"
+#include "profiler/measure/session.h"
 
 using namespace equipoise;
 using namespace equipoise::measure;

@@ -250,8 +250,6 @@ Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::s
 
 namespace {
 
-using nlohmann::json;
-
 constexpr double kUnit = 0x1p-53;
 
 const json& member(const json& object, const char* key, const std::string& name) {

@@ -1,4 +1,5 @@
 // The keys of a study's `parallel`, and of what a backward computes again.
+#include "policies/sharding/disaggregation.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/study_keys.h"
 

@@ -1,5 +1,3 @@
-#include "sim/study/row/pipeline.h"
-
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -7,7 +5,9 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/cost/layer_costs.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {

@@ -3,7 +3,7 @@
 // A study runs each of its rows so (run_row). `recompute: auto` and the search for what would make a row run
 // send trials the same way and ask only whether they fit. `tune` ends its candidates early and shares their
 // plans, and ranks that really run a row take its plan, so they go from stage to stage on their own:
-//   prepare   StudyRow, resolve_recompute   its plan's file, the models of its layout   (row.h)
+//   prepare   StudyRow, resolve_recompute   its plan's file, the models of its layout   (pipeline.cpp)
 //   plan      derive_sizes, pack_row        what memory decides, then the policy        (plan_row.cpp)
 //   simulate  simulate_plan                 all steps, under the row's sharding rule    (simulate.cpp)
 //   judge     describe_row                  metrics, memory, and why it did not run     (judge.cpp)
@@ -14,20 +14,62 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/loader.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
+#include "policies/workload.h"
+#include "sim/cost/micro_batch_cost.h"
 #include "sim/step/step_result.h"
 #include "sim/step/step_simulator.h"
+#include "sim/study/models.h"
 #include "sim/study/read/study.h"
-#include "sim/study/row/row.h"
 #include "sim/study/run_options.h"
 #include "sim/study/study_inputs.h"
 #include "sim/study/study_result.h"
 
 namespace equipoise {
+
+// --- Prepare
+//
+// A row from its entry to its result: what planning, simulating and judging it are given. The study is looked
+// at once, where the row is made: what the stages after that need of it is the row's own.
+
+struct StudyRow {
+  // `entry` as the study has it, with the plan of its file. Throws UserError naming the study's file where
+  // the profile cannot price the row's layout.
+  StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry);
+  // Of other documents than the study's own. `profile`: null where nothing is known of times and memory
+  // (`pack` without a model); then it has no models.
+  StudyRow(const Study& study, const DocumentSet& documents, const Profile* profile, PolicyRun entry);
+
+  const DocumentSet& documents;
+  std::int64_t context_window;
+  std::vector<std::string> notes;  // for the user, with the row's label
+  PolicyRun run;                   // as it runs: recompute resolved, sizes derived once it is planned
+  const SchedulePolicy& schedule;
+  std::shared_ptr<const RunModels> models;   // of its layout
+  std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null: not yet
+  std::string no_room;  // why nothing fits into memory, so that there is no plan; else empty
+
+  // So many layers of the model are checkpointed.
+  void recompute_layers(int layers);
+  // Its micro-batches under a sharding rule. Refers to the workload.
+  [[nodiscard]] ShardRule rule(std::string_view shard) const;
+  // Its own rule, where its plan is only tried: static-best decides a micro-batch at a time.
+  [[nodiscard]] ShardRule trial_rule() const;
+  [[nodiscard]] StepOptions step_options() const;
+  void note(const std::string& text) { notes.push_back(run.label + ": " + text); }
+};
+
+// What prices its documents: gds, dacp and skrull balance by Skrull's FLOPs formula, everything else by the
+// profile, unless the study says so.
+std::shared_ptr<const Workload> workload_of(const StudyRow& row);
+
+// The FLOPs of a document on a model (Skrull Eq. 13).
+FlopsWorkload flops_workload(const ModelShape& model);
 
 // `recompute: auto` becomes the fewest checkpointed layers with which the row runs: bisection, so some log2
 // of the layers runs. What runs with no number of layers is left with all. hbp's groups take their own

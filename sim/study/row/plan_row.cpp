@@ -1,7 +1,4 @@
-#include "sim/study/row/pipeline.h"
-
 #include <algorithm>
-#include <utility>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
@@ -12,6 +9,7 @@
 #include "sim/step/lockstep.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/policy_run.h"
+#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 namespace {

@@ -1,34 +1,17 @@
-#include "sim/cli/report_pages.h"
-
-#include <algorithm>
-#include <cmath>
+// report.html of `tune`: its JSON as a page for a browser.
 #include <map>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
-#include "sim/report/result_files.h"
+#include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
-#include "sim/tune/space.h"
+#include "sim/tune/outcome.h"
 
 namespace equipoise {
 namespace {
 
 using nlohmann::json;
-
-// The head of a page, all of it plain text.
-std::string head(const std::string& kicker, const std::string& verdict, const std::vector<std::string>& lines,
-                 const std::vector<std::string>& notes) {
-  const auto paragraph = [](const std::string& text, const char* kind) {
-    return text.empty() ? text : std::string("<p class=\"") + kind + "\">" + escaped(text) + "</p>\n";
-  };
-  std::string text =
-      "<section id=\"verdict\">\n" + paragraph(kicker, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";
-  for (const std::string& line : lines) text += paragraph(line, "lead");
-  for (const std::string& note : notes) text += paragraph(note, "setup");
-  return text + "</section>\n";
-}
 
 std::string times(double ratio) {
   return fixed(ratio, 2) + "x";
@@ -147,52 +130,14 @@ std::string tune_html(const TuneReport& report) {
   for (std::size_t i = 0; i < report.ranking.size(); ++i)
     data["names"].push_back(name_of_row(report.ranking[i].row()));
   if (report.ranking.empty())
-    return html_page({study.name, head(study.name, "No candidate runs", {}, {about})}, data);
+    return html_page({study.name, html_head(study.name, "No candidate runs", {}, {about})}, data);
   const RankedRow& winner = report.ranking.front();
   const std::string verdict =
       name_of_row(winner.row()) + " is the fastest of " + grouped(report.found.candidates) +
       " candidates: " + fixed(*winner.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
-  return html_page({study.name, head(study.name, verdict, tune_lines(report),
-                                     {about, source_line(winner.study, winner.result)})},
+  return html_page({study.name, html_head(study.name, verdict, tune_lines(report),
+                                          {about, source_line(winner.study, winner.result)})},
                    data);
-}
-
-std::string validation_html(const Validation& validation, const ValidationFigures& figures) {
-  std::vector<std::string> lines;
-  for (const std::string& broken : figures.broken) lines.push_back(broken);
-  if (!figures.ops.empty()) {
-    const auto far = std::max_element(
-        figures.ops.begin(), figures.ops.end(),
-        [](const auto& a, const auto& b) { return std::abs(a.errors.error()) < std::abs(b.errors.error()); });
-    const auto within = std::count_if(figures.ops.begin(), figures.ops.end(),
-                                      [](const OpFigures& op) { return op.within_limit; });
-    lines.push_back(std::to_string(within) + " of " + std::to_string(figures.ops.size()) +
-                    " kinds of op are simulated within " + fixed(100 * validation.limits.op, 0) +
-                    " % by time; farthest is " + far->op + " at " + signed_percent(far->errors.error()) +
-                    ".");
-  }
-  for (const PolicyFigures& policy : figures.policies)
-    lines.push_back(policy.label + ": " + signed_percent(policy.errors.error()) + " by time; single steps " +
-                    fixed(100 * policy.errors.mean_abs, 1) + " % on the mean, at most " +
-                    signed_percent(policy.errors.worst) + ".");
-  if (figures.ranking.measured.size() > 1)
-    lines.push_back(figures.ranking.same() ? "Policies rank as they were measured."
-                                           : "Policies rank otherwise than they were measured.");
-  std::vector<std::string> notes = {"Simulated with profile " + validation.profile + ", measured on " +
-                                    validation.device};
-  notes.insert(notes.end(), validation.notes.begin(), validation.notes.end());
-  double worst = 0;
-  for (const PolicyFigures& policy : figures.policies)
-    if (std::abs(policy.errors.error()) > std::abs(worst)) worst = policy.errors.error();
-  const std::string verdict =
-      std::string(figures.passed() ? "Passed" : "Failed") +
-      (figures.policies.empty() ? std::string()
-                                : ": a policy's mean step is simulated at most " +
-                                      signed_percent(std::abs(worst)).substr(1) + " off what was measured");
-  return html_page({validation.study, head(validation.study, verdict, lines, notes)},
-                   {{"schema", "equipoise.report/1"},
-                    {"kind", "validation"},
-                    {"validation", validation_json(validation, figures)}});
 }
 
 }  // namespace equipoise
