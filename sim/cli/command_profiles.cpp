@@ -84,13 +84,15 @@ void print_errors(const Profile& profile, std::ostream& out) {
     for (const json& crossed : *folds) {
       const std::string name = crossed.value("group", "");
       const json* held = group_named(table, "hold_out", name);
-      const json none = {{"samples", 0}, {"median", 0.0}, {"p90", 0.0}};
+      const json none = {{"samples", 0}};
       const json& seen = held == nullptr ? none : *held;
+      const auto error = [](const json& errors, const char* which) {
+        return errors.value("samples", 0) > 0 ? percent(errors.value(which, 0.0)) : std::string("-");
+      };
       std::snprintf(line, sizeof line, "%-38s %-15s | %7d %7s %7s | %7d %7s %7s\n", view.path.c_str(),
-                    name.c_str(), seen.value("samples", 0), percent(seen.value("median", 0.0)).c_str(),
-                    percent(seen.value("p90", 0.0)).c_str(), crossed.value("samples", 0),
-                    percent(crossed.value("median", 0.0)).c_str(),
-                    percent(crossed.value("p90", 0.0)).c_str());
+                    name.c_str(), seen.value("samples", 0), error(seen, "median").c_str(),
+                    error(seen, "p90").c_str(), crossed.value("samples", 0), error(crossed, "median").c_str(),
+                    error(crossed, "p90").c_str());
       out << line;
     }
   }

@@ -309,6 +309,16 @@ bool names(const std::string& word, const std::string& gpu) {
   return gpu.find(word) != std::string::npos;
 }
 
+// Whether someone measured this table on a machine, or one of those below it.
+bool any_is_measured(const json& tables) {
+  if (!tables.is_object()) return false;
+  if (const auto found = tables.find("provenance"); found != tables.end()) {
+    const std::string kind = found->value("kind", std::string());
+    return kind == "measured" || kind == "mended";
+  }
+  return std::any_of(tables.begin(), tables.end(), any_is_measured);
+}
+
 // Chips with the same SMs: what slows kernels in training, slows them alike. (An H20 has half of them.)
 bool is_hopper(const std::string& gpu) {
   return names("H100", gpu) || names("H800", gpu) || names("H200", gpu);  // a GH200 is one of the last
@@ -317,9 +327,13 @@ bool is_hopper(const std::string& gpu) {
 }  // namespace
 
 bool kernels_are_measured(const Profile& profile) {
-  const json::json_pointer kind("/tables/gemm/bf16/provenance/kind");
-  return profile.json().contains(kind) &&
-         (profile.json()[kind] == "measured" || profile.json()[kind] == "mended");
+  const json::json_pointer gemm("/tables/gemm/bf16");
+  return profile.json().contains(gemm) && any_is_measured(profile.json()[gemm]);
+}
+
+bool tables_are_measured(const Profile& profile, const char* kind) {
+  const json& tables = profile.json().at("tables");
+  return tables.contains(kind) && any_is_measured(tables[kind]);
 }
 
 SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {

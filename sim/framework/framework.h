@@ -216,6 +216,8 @@ struct FrameworkPreset {
 
 // Whether someone measured its GEMMs on a machine, all of them or the few that mended another's.
 bool kernels_are_measured(const Profile& profile);
+// The same of any table of a kind, "attention" or "elementwise".
+bool tables_are_measured(const Profile& profile, const char* kind);
 
 // "GEMM x1.21, attention x1.00, elementwise x1.44".
 std::string slowdowns_text(const FrameworkOptions& options);

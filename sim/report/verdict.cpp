@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
@@ -52,13 +53,31 @@ bool has_interval(const Metrics& m) {
   return m.speedup && m.speedup_low && m.speedup_high;
 }
 
-const PolicyResult* next_best(const StudyResult& result, const PolicyResult& winner) {
+// Time in steps after the end of the data, as a share; 0 where none is full.
+double tail_share(const PolicyResult& row) {
+  double tails = 0;
+  for (std::size_t i = 0; i < row.steps.size(); ++i)
+    if (row.tail[i] != 0) tails += to_seconds(row.steps[i].times.makespan);
+  return row.metrics.seconds > 0 ? tails / row.metrics.seconds : 0;
+}
+
+// Whether most of its time lies after the end of the data: its queues grow, as its lanes take less than what
+// arrives. Of fewer than four full steps nothing is said.
+bool falls_behind(const PolicyResult& row) {
+  const Metrics& m = row.metrics;
+  return m.token_delay_mean && m.steps - m.tail_steps >= 4 && tail_share(row) > 0.5;
+}
+
+// Of what runs and is not `but`; rows that keep up first.
+const PolicyResult* fastest(const StudyResult& result, const PolicyResult* but = nullptr) {
   const PolicyResult* best = nullptr;
-  for (const PolicyResult& row : result.policies)
-    if (&row != &winner && row.status == RowStatus::ok && row.metrics.tokens_per_second_per_gpu &&
-        (best == nullptr ||
-         *row.metrics.tokens_per_second_per_gpu > *best->metrics.tokens_per_second_per_gpu))
-      best = &row;
+  for (const PolicyResult& row : result.policies) {
+    if (&row == but || row.status != RowStatus::ok || !row.metrics.tokens_per_second_per_gpu) continue;
+    const auto rank = [](const PolicyResult& r) {
+      return std::pair(!falls_behind(r), *r.metrics.tokens_per_second_per_gpu);
+    };
+    if (best == nullptr || rank(row) > rank(*best)) best = &row;
+  }
   return best;
 }
 
@@ -161,14 +180,6 @@ std::string recompute_rule_of(const PolicyResult& row) {
   return std::to_string(layout.recompute_layers) + (layout.recompute_layers == 1 ? " layer" : " layers");
 }
 
-// Time in steps after the end of the data, as a share; 0 where none is full.
-double tail_share(const PolicyResult& row) {
-  double tails = 0;
-  for (std::size_t i = 0; i < row.steps.size(); ++i)
-    if (row.tail[i] != 0) tails += to_seconds(row.steps[i].times.makespan);
-  return row.metrics.seconds > 0 ? tails / row.metrics.seconds : 0;
-}
-
 // Rows whose end-of-data steps weigh in their speed-up, and in no mean.
 std::string tails_of(const StudyResult& result) {
   std::string text;
@@ -178,7 +189,9 @@ std::string tails_of(const StudyResult& result) {
     text += (text.empty() ? "" : "; ") + row.run.label + ' ' + std::to_string(m.tail_steps) + " of " +
             std::to_string(m.steps) + (m.steps == 1 ? " step, " : " steps, ") +
             fixed(100 * tail_share(row), 1) + " % of its time" +
-            (m.tail_steps == m.steps ? ", so that its means are of these" : "");
+            (m.tail_steps == m.steps ? ", so that its means are of these"
+             : falls_behind(row)     ? ", as its queues grow: it is not called fastest"
+                                     : "");
   }
   return text.empty()
              ? text
@@ -190,12 +203,7 @@ std::string tails_of(const StudyResult& result) {
 }  // namespace
 
 const PolicyResult* winner_of(const StudyResult& result) {
-  const PolicyResult* best = nullptr;
-  for (const PolicyResult& p : result.policies)
-    if (p.status == RowStatus::ok && p.metrics.tokens_per_second_per_gpu &&
-        (best == nullptr || *p.metrics.tokens_per_second_per_gpu > *best->metrics.tokens_per_second_per_gpu))
-      best = &p;
-  return best;
+  return fastest(result);
 }
 
 const PolicyResult* fullest_of(const StudyResult& result) {
@@ -257,7 +265,7 @@ std::vector<std::string> verdict_of(const Study& study, const StudyResult& resul
   const PolicyResult* winner = winner_of(result);
   if (winner == nullptr) return {"No policy of this study runs: each row below says what would make it."};
   const PolicyResult& baseline = result.policies[result.baseline];
-  const PolicyResult* next = next_best(result, *winner);
+  const PolicyResult* next = fastest(result, winner);
   std::vector<std::string> lines;
   const std::string fastest = " trains fastest: " + rate(*winner);
   if (winner == &baseline)

@@ -10,7 +10,8 @@
 
 namespace equipoise {
 
-// The most tokens a second and GPU of the rows that ran; null if none did. Ties go to the first.
+// The most tokens a second and GPU of the rows that ran, of those first that keep up with what arrives; null if none
+// did. Ties go to the first.
 const PolicyResult* winner_of(const StudyResult& result);
 // The policy that needs the most memory; ties go to the first.
 const PolicyResult* fullest_of(const StudyResult& result);

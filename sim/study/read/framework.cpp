@@ -28,6 +28,28 @@ std::string error_text(const FrameworkPreset& preset, const Profile& profile) {
   return seen.empty() ? "error there unknown" : seen;
 }
 
+// What slowdowns stay although GEMM was measured: those of kernels that were not. "attention x1.89".
+struct Kept {
+  bool attention = false, elementwise = false;
+  [[nodiscard]] bool any() const { return attention || elementwise; }
+};
+Kept kept_on(const Framework& framework, const Profile& profile) {
+  if (framework.rule_on(profile) != SlowdownRule::alone || framework.says_slowdowns ||
+      framework.carry_slowdowns || framework.preset.kernels == KernelTimes::benchmark)
+    return {};
+  const FrameworkOptions& slowed = framework.in_training;
+  return {slowed.attention_slowdown != 1 && !tables_are_measured(profile, "attention"),
+          slowed.elementwise_slowdown != 1 && !tables_are_measured(profile, "elementwise")};
+}
+std::string kept_text(const Framework& framework, const Kept& kept) {
+  std::string text;
+  if (kept.attention) text = "attention x" + fixed(framework.in_training.attention_slowdown, 2);
+  if (kept.elementwise)
+    text += (text.empty() ? "" : " and ") +
+            ("elementwise x" + fixed(framework.in_training.elementwise_slowdown, 2));
+  return text;
+}
+
 }  // namespace
 
 SlowdownRule Framework::rule_on(const Profile& profile) const {
@@ -39,6 +61,9 @@ SlowdownRule Framework::rule_on(const Profile& profile) const {
 
 FrameworkOptions Framework::on(const Profile& profile) const {
   FrameworkOptions options = rule_on(profile) == SlowdownRule::alone ? alone : in_training;
+  const Kept kept = kept_on(*this, profile);
+  if (kept.attention) options.attention_slowdown = in_training.attention_slowdown;
+  if (kept.elementwise) options.elementwise_slowdown = in_training.elementwise_slowdown;
   if (!says_kernel && !has_attention_kernel(profile, options.attention_kernel))
     options.attention_kernel.clear();
   if (!says_launch && profile.device().seconds_per_launch)
@@ -57,6 +82,10 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
   switch (rule_on(profile)) {
     case SlowdownRule::alone:
       found.push_back(fitted + "1" + (says_slowdowns ? " where the study states none" : "") +
+                      (kept_on(*this, profile).any()
+                           ? " for GEMM, which was measured; " + kept_text(*this, kept_on(*this, profile)) +
+                                 " stay, as these were not"
+                           : "") +
                       "; its host and what it overlaps and shards stay" +
                       (carry_slowdowns ? "" : " (framework.carry_slowdowns)"));
       break;
@@ -81,7 +110,10 @@ std::string Framework::kernels_text_on(const Profile& profile) const {
   switch (rule_on(profile)) {
     case SlowdownRule::alone:
       return std::string("kernels as fast as the profile has them") +
-             (kernels_are_measured(profile) ? ", which were measured" : "");
+             (!kernels_are_measured(profile) ? ""
+              : kept_on(*this, profile).any()
+                  ? ", of which GEMM was measured; " + kept_text(*this, kept_on(*this, profile)) + ", fitted"
+                  : ", which were measured");
     case SlowdownRule::carried:
       return slowdowns_text(in_training) + ", carried over from " + families_text(preset) + ", " +
              error_text(preset, profile);

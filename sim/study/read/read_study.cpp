@@ -424,6 +424,9 @@ void read_policy_recompute(const json& node, const std::string& where, PolicyRun
 }
 
 Study parse_case(const json& file, const std::string& path) {
+  if (file.is_object() && file.contains("schema"))
+    throw UserError(path + ": schema: expected a study, found " + printable(file["schema"].dump()) +
+                    "; a search leaves one as best.json, a saved result has its own in receipt.study");
   Study study;
   study.file = path;
   study.settings = file.dump(-1, ' ', false, json::error_handler_t::replace);

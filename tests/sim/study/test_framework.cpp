@@ -311,6 +311,16 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
   REQUIRE(megatron.notes_on(measured).size() == 1);
   CHECK(megatron.notes_on(measured)[0].find("they are 1; its host") != std::string::npos);
+  // FSDP has slowdowns of attention and elementwise kernels, too: they stay while those are published.
+  const Framework fsdp = framework_of("fsdp");
+  CHECK(fsdp.on(measured).gemm_slowdown == 1);
+  CHECK(fsdp.on(measured).attention_slowdown == fsdp.in_training.attention_slowdown);
+  CHECK(fsdp.on(measured).attention_slowdown > 1.5);
+  CHECK(fsdp.notes_on(measured)[0].find("1 for GEMM, which was measured; attention x") != std::string::npos);
+  CHECK(fsdp.kernels_text_on(measured).find("GEMM was measured; attention x") != std::string::npos);
+  for (json& kernel : file["tables"]["attention"]["kernels"])
+    for (auto& [pass, table] : kernel.items()) table["provenance"]["kind"] = "measured";
+  CHECK(fsdp.on(Profile(file, "more.json")).attention_slowdown == 1);
 }
 
 TEST_CASE("A table over a measured and a published profile has one rule: carried over to the measured one") {
