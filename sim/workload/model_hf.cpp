@@ -86,7 +86,6 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"intermediate_size_mlp", kExpertRules},
     {"moe_layer_", kExpertRules},
     {"moe_num_", kExpertRules},
-    {"num_nextn_predict_layers", "the layers of multi-token prediction are not modelled"},
     {"attention_chunk_size", "attention in chunks of a config.json is not modelled; llama4-scout, llama4-maverick and shapes are"},
     {"use_parallel_residual", kParallel},
     {"parallel_attn", kParallel},
@@ -518,6 +517,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
   read_windows(config, type, known != nullptr, m);
   read_moe(config, m, found);
   read_mla(config, m);
+  m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
   for (const char* key :
        {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "n_shared_experts",
         "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq",

@@ -146,6 +146,9 @@ ordered_json words_schema(std::span<const std::string_view> words) {
 ordered_json targets_schema() {
   return words_schema(std::span(kWeightNames).subspan(at(WeightKind::qkv), 4));
 }
+ordered_json predictions_schema() {
+  return size_schema(0, kMostPredictions);
+}
 ordered_json frozen_schema() {
   return words_schema(kWeightNames);
 }
@@ -296,6 +299,10 @@ constexpr Key<Study> kStudyKeys[] = {
         .must_be("an object"),
     other<Study>("model", model_schema, "A built-in name, a Hugging Face config.json, or a shape written out")
         .must_be("a model name or {\"hf_config\": path}"),
+    other<Study>("mtp_layers", predictions_schema,
+                 "Modules of multi-token prediction behind the last layer, on the last stage (DeepSeek-V3's "
+                 "num_nextn_predict_layers): each has a projection, a layer like the last one and a pass of its own "
+                 "through the head; the config.json's number by default, 0 for other models"),
     other<Study>("lora", lora_schema,
                  "Adapters of low rank beside frozen linear layers; all else of the model is frozen, too, unless "
                  "`frozen` says otherwise"),

@@ -242,11 +242,24 @@ TEST_CASE("Qwen2-MoE: a shared expert of its own width, and rules of which layer
             .rfind("decoder_sparse_step: expected a rule", 0) == 0);
 }
 
+TEST_CASE("DeepSeek-V3 predicts two tokens, as published: 671B, and 685B with the module and its copies of both ends") {
+  const ModelShape whole = read(deepseek_v3(), {});
+  CHECK(whole.mtp_layers == 1);
+  CHECK(whole.layers == 61);
+  CHECK(whole.layer_counts() == LayerCounts{3, 59, 0, 0});
+  // README_WEIGHTS.md of the model: 11.5B of its own, 2.4B active with the shared embedding and head.
+  const double module = static_cast<double>(whole.parameters() - builtin_model("deepseek-v3").parameters());
+  const double ends = 2.0 * static_cast<double>(whole.embedding_parameters());
+  CHECK(module == doctest::Approx(11.5e9).epsilon(0.01));
+  CHECK(static_cast<double>(whole.parameters()) + ends == doctest::Approx(685e9).epsilon(0.001));
+  const double active = static_cast<double>(whole.active_matmul_parameters() -
+                                            builtin_model("deepseek-v3").active_matmul_parameters());
+  CHECK(active + ends / 2 == doctest::Approx(2.4e9).epsilon(0.06));  // 2.54e9; the projection, 0.10e9, left out: 2.44e9
+  CHECK(refusal(with(deepseek_v3(), {{"num_nextn_predict_layers", 17}})) ==
+        "num_nextn_predict_layers: expected an integer in 0..16, found 17");
+}
+
 TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed over by name") {
-  CHECK(
-      refusal(deepseek_v3()) ==
-      "num_nextn_predict_layers: expected none, since the layers of multi-token prediction are not modelled "
-      "(\"ignore\": [\"num_nextn_predict_layers\"] beside hf_config passes it over), found 1");
   std::vector<std::string> notes;
   const ModelShape m = read(deepseek_v3(), ignoring("num_nextn_predict_layers"), &notes);
   CHECK(m.parameters() == builtin_model("deepseek-v3").parameters());
