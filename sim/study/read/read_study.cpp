@@ -166,6 +166,12 @@ Cluster read_cluster(const json& node, const std::string& where) {
     read_keys(net, network_keys(), cluster);
     net.finish(place_of_key);
   }
+  if (const json* watts = object.find("watts")) {
+    JsonObject power(*watts, where + ".watts");
+    read_keys(power, watts_keys(), cluster);
+    power.finish(place_of_key);
+    require_keys(power, watts_keys());
+  }
   object.finish(place_of_key);
   return cluster;
 }
