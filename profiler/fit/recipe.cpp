@@ -59,7 +59,7 @@ class Maker {
                 {"summary", text_field(recipe_, "summary", where_)},
                 {"device", object_field(recipe_, "device", where_)},
                 {"tables", json::object()}};
-    for (const char* key : {"software", "checks"})
+    for (const char* key : {"software", "power", "checks"})
       if (recipe_.contains(key)) profile_[key] = recipe_[key];
     sms_ = positive_field(profile_["device"], "sms", where_ + ".device");
     kind_ = recipe_.value("measured", false) ? Provenance::measured : Provenance::published;
@@ -302,8 +302,8 @@ void take_measurement(json& recipe, const std::string& where, const json& measur
 json make_profile(const json& recipe, const std::string& where, const SampleSet& samples) {
   if (!recipe.is_object()) throw UserError(where + ": expected a JSON object");
   refuse_unknown_keys(recipe,
-                      {"schema", "name", "summary", "device", "software", "checks", "measured", "attention",
-                       "gemm", "elementwise", "collective"},
+                      {"schema", "name", "summary", "device", "software", "power", "checks", "measured",
+                       "attention", "gemm", "elementwise", "collective"},
                       where);
   return Maker(recipe, where, samples).make();
 }

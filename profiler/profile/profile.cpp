@@ -74,7 +74,7 @@ Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::ma
   if (schema != "equipoise.profile/1")
     throw UserError(where + ".schema: expected \"equipoise.profile/1\", found \"" + schema + "\"");
   refuse_unknown_keys(
-      file, {"schema", "name", "summary", "device", "software", "tables", "samples", "checks"}, where);
+      file, {"schema", "name", "summary", "device", "software", "power", "tables", "samples", "checks"}, where);
   data_->name = text_field(file, "name", where);
   data_->device = facts_of(file, data_->origin);
   const nlohmann::json& tables = object_field(file, "tables", where);

@@ -104,8 +104,8 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
   require_layout(p.zero >= 0 && p.zero <= 3, where, ".zero: expected 0..3, found " + num(p.zero));
   require_layout(p.zero < 3 || p.pipeline == 1, where,
                  ".zero: 3 (FSDP) with a pipeline is not supported, expected 0..2");
-  require_layout(p.recompute_layers >= 0 && p.recompute_layers <= m.layers, where,
-                 ".recompute.layers: expected 0.." + num(m.layers) + ", found " + num(p.recompute_layers));
+  require_layout(p.recompute_layers >= 0 && p.recompute_layers <= m.all_layers(), where,
+                 ".recompute.layers: expected 0.." + num(m.all_layers()) + ", found " + num(p.recompute_layers));
   const auto repeats = [&](RecomputeModule module) { return p.repeats(module); };
   require_layout(m.mla || !repeats(RecomputeModule::mla_up_proj), where,
                  ".recompute.modules: expected no mla_up_proj for a model without latent attention");

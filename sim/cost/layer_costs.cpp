@@ -52,7 +52,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       collectives_(profile, network),
       tp_group_(grid.shape(Axis::tensor)) {
   for (int k = 0; k < kLayerKinds; ++k)
-    if (slides(static_cast<LayerKind>(k))) sliding_share_ += as_double(layer_counts_[at(k)]) / model.layers;
+    if (slides(static_cast<LayerKind>(k))) sliding_share_ += as_double(layer_counts_[at(k)]) / model.all_layers();
   const auto add_shared = [&](int context) {
     const int shares = context_form(layout).head_shares(layout, context);
     if (shares > 1)
@@ -408,7 +408,11 @@ Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& u
 
 void LayerCosts::embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const {
   ops.clear();
-  if (tokens == 0 || (backward && !model_.training.trains(WeightKind::embedding))) return;
+  if (tokens > 0) push_embedding(tokens, backward, ops, use);
+}
+
+void LayerCosts::push_embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const {
+  if (backward && !model_.training.trains(WeightKind::embedding)) return;
   const double bytes = as_double(tokens) * as_double(model_.hidden) * element_bytes_;
   // Vocabulary-parallel lookup, reduce-scattered into the sequence-parallel form; backward gathers and adds.
   const bool own = framework_.own_kernels && elementwise_.has(Elementwise::embedding);
@@ -459,9 +463,48 @@ bool is_cross_entropy(LossKind loss) {
 
 }  // namespace
 
+// What a module of multi-token prediction has before its layer: the next token's embedding and the hidden state, each
+// with a norm of its own, side by side in one product that is cut by its columns and gathered.
+void LayerCosts::push_prediction_input(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const {
+  const std::int64_t t = layout_.tensor, h = model_.hidden, out = (h + t - 1) / t;
+  const double row_bytes = as_double((tokens + t - 1) / t) * as_double(h) * element_bytes_;
+  const auto norm = [&](double own, double usual, ElementwisePass pass) {
+    return moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_elements(own, usual) * row_bytes, use, pass);
+  };
+  const auto gather_output = [&] {
+    if (t > 1) ops.push(tp_collective(OpName::tp_all_gather, tokens, h, use));
+  };
+  if (backward) {
+    gather_output();
+    push_quantize(WeightKind::head, tokens, out, ops, use);
+    push_gradients(WeightKind::head, tokens, out, 2 * h, true, ops, use);
+    ops.push(norm(3, 4, ElementwisePass::backward));
+    push_embedding(tokens, true, ops, use);
+    return;
+  }
+  push_embedding(tokens, false, ops, use);
+  ops.push(norm(2, 2, ElementwisePass::forward));
+  ops.push(moves(OpName::residual, Elementwise::copy, 4 * row_bytes, use));  // two rows read, one of both written
+  push_quantize(WeightKind::head, (tokens + t - 1) / t, 2 * h, ops, use);
+  push_column(OpName::mtp_projection, tokens, out, 2 * h, ops, use);
+  gather_output();
+}
+
 void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   ops.clear();
   if (tokens == 0) return;
+  for (int n = 0; n < model_.mtp_layers; ++n) push_prediction_input(tokens, false, ops, use);
+  for (int n = 0; n <= model_.mtp_layers; ++n) push_head_forward(tokens, ops, use);
+}
+
+void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const {
+  ops.clear();
+  if (tokens == 0) return;
+  for (int n = 0; n <= model_.mtp_layers; ++n) push_head_backward(tokens, ops, use);
+  for (int n = 0; n < model_.mtp_layers; ++n) push_prediction_input(tokens, true, ops, use);
+}
+
+void LayerCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
   ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
@@ -480,9 +523,7 @@ void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& us
   }
 }
 
-void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const {
-  ops.clear();
-  if (tokens == 0) return;
+void LayerCosts::push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
   ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,

@@ -128,7 +128,8 @@ class LayerCosts {
 
   [[nodiscard]] LeastCosts least() const;
 
-  // First and last stage.
+  // First and last stage. Of the head's passes multi-token prediction makes as many more, each with its embedding and
+  // projection: as Megatron-LM has it, all of them behind the layers.
   void embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const;
@@ -239,6 +240,10 @@ class LayerCosts {
                      RangeUse& use) const;
   void push_moe(std::int64_t tokens, bool backward, const ExpertArrivals& arriving, OpList& ops,
                 RangeUse& use) const;
+  void push_embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void push_prediction_input(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;  // busiest rank
   [[nodiscard]] Op expert_products(OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k,

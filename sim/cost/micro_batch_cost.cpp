@@ -85,7 +85,7 @@ MicroBatchCoster::ModelTimes MicroBatchCoster::model_times(const MicroBatch& mic
   const LayerCounts& layers = costs_.layer_counts();
   int recomputed = micro_batch.recompute_layers != kStudyRecompute
                        ? micro_batch.recompute_layers
-                       : checkpointed_layers(costs_.layout(), model.layers);
+                       : checkpointed_layers(costs_.layout(), model.all_layers());
   if (const auto& by_stage = micro_batch.recompute_by_stage; !by_stage.empty())
     recomputed = std::accumulate(by_stage.begin(), by_stage.end(), 0);
   std::vector<Picoseconds> clock = cost.embed_forward.total;

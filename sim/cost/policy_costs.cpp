@@ -54,7 +54,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
   }
   local_linear_ = to_seconds(linear) / as_double(tokens);
-  const int layers = costs.model().layers;
+  const int layers = costs.model().all_layers();
   if (const ContextForm& form = context_form(costs); context > 1 && form.counts_in_workload)
     linear += layers * exchange_time(form, costs,
                                      {.distributed = window,
@@ -134,7 +134,7 @@ void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     out[i] = attention_seconds(tokens[i]) * attention_ranks + local_linear_ * as_double(tokens[i]) / degree;
     if (degree > 1 && tokens[i] > 0)
-      out[i] += costs_.model().layers *
+      out[i] += costs_.model().all_layers() *
                 to_seconds(exchange_time(kAllGatherForm, costs_, {.distributed = tokens[i]}, degree, use));
   }
 }

@@ -21,7 +21,9 @@ std::int64_t ExportedRow::micro_batch_tokens() const {
 }
 
 std::vector<int> ExportedRow::layers_of_stages() const {
-  return equipoise::layers_of_stages(model(), layout());
+  ModelShape alone = model();
+  alone.mtp_layers = 0;  // frameworks count those apart
+  return equipoise::layers_of_stages(alone, layout());
 }
 
 bool ExportedRow::has_even_stages() const {

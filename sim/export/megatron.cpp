@@ -10,13 +10,13 @@ namespace {
 using namespace exported;
 using Row = const ExportedRow&;
 
-// E is the embedding, t a layer, L the head: "Et*5|t*6|t*5L".
+// E is the embedding, t a layer, m one of multi-token prediction, L the head: "Et*5|t*6|t*5mL".
 Value pipeline_layout(Row r) {
   if (r.has_even_stages() || r.layout().count_embedding_and_head || r.layout().bidirectional) return nullptr;
   std::string text = "E";
   for (const int layers : r.layers_of_stages())
     text += (text == "E" ? "" : "|") + (layers > 0 ? "t*" + std::to_string(layers) : std::string());
-  return text + "L";
+  return text + std::string(at(r.model().mtp_layers), 'm') + "L";
 }
 Value virtual_stages(Row r) {
   return pipeline_layout(r).is_null() ? above(1, r.layout().virtual_pipeline) : Value();
@@ -111,6 +111,7 @@ constexpr BothNames kSettings[] = {
      [](Row r) { return where(r.layout().count_embedding_and_head, true); }},
     {"--account-for-loss-in-pipeline-split", "model.account_for_loss_in_pipeline_split",
      [](Row r) { return where(r.layout().count_embedding_and_head, true); }},
+    {"--mtp-num-layers", "model.mtp_num_layers", [](Row r) { return above(0, r.model().mtp_layers); }},
     {"--expert-model-parallel-size", "model.expert_model_parallel_size", [](Row r) { return above(1, r.layout().expert); }},
     {"--expert-tensor-parallel-size", "model.expert_tensor_parallel_size",
      [](Row r) { return where(r.model().moe.has_value(), r.layout().expert_tensor_size()); }},

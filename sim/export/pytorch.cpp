@@ -30,6 +30,9 @@ bool recomputes(Row r) {
 // What none of the three can be told.
 constexpr Gap kPolicy = {"policy", [](Row r) { return r.row.run.name == "plain" ? std::string() : policy_text(r); },
                          "batches are those of your data loader", kFeedIt};
+constexpr Gap kPrediction = {"mtp_layers", [](Row r) { return number_above(0, r.model().mtp_layers); },
+                             "modules of multi-token prediction are those of the model that your script has built",
+                             "Megatron-LM's --mtp-num-layers"};
 constexpr Gap kOrderOfRanks = {
     "parallel.order", [](Row r) { return r.layout().order == Layout().order ? std::string() : r.layout().order; },
     "the order of ranks is fixed", "tensor parallelism innermost, inside a node"};
@@ -77,6 +80,7 @@ constexpr Gap kDeepspeedGaps[] = {
      "the config knows bf16 and fp16", "Transformer Engine's layers in the model"},
     kOrderOfRanks,
     kDocuments,
+    kPrediction,
 };
 
 Value titan_schedule(Row r) {
@@ -180,6 +184,7 @@ constexpr Gap kTorchtitanGaps[] = {
      "the mode written; more layers with a smaller selective_ac_option"},
     kOrderOfRanks,
     kDocuments,
+    kPrediction,
 };
 
 // Without tensor and pipeline parallelism FSDP, else Megatron.
@@ -263,6 +268,7 @@ constexpr Gap kVerlGaps[] = {
     {"precision", [](Row r) { return std::string(r.layout().precision == Precision::fp8 ? "fp8" : ""); },
      "the actor trains in bf16", "bf16"},
     kOrderOfRanks,
+    kPrediction,
 };
 
 }  // namespace

@@ -18,10 +18,10 @@ constexpr double kSoftmaxBytes = kFp32;
 double mean_kept_bytes(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework) {
   double sum = 0;
   int sparse = 0;
-  for (int layer = 0; layer < model.layers; ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
-  if (sparse < model.layers) sum += (model.layers - sparse) * kept_bytes(model, layout, framework, false);
+  for (int layer = 0; layer < model.all_layers(); ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
+  if (sparse < model.all_layers()) sum += (model.all_layers() - sparse) * kept_bytes(model, layout, framework, false);
   if (sparse > 0) sum += sparse * kept_bytes(model, layout, framework, true);
-  return sum / model.layers;
+  return sum / model.all_layers();
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ double MemoryModel::most_gathered() const {
     before = held;
   };
   gather(ModelPart::embedding);
-  for (int layer = 0; layer < model_.layers; ++layer) gather(part_of(model_.kind(layer)));
+  for (int layer = 0; layer < model_.all_layers(); ++layer) gather(part_of(model_.kind(layer)));
   gather(ModelPart::head);
   return most;
 }
@@ -108,6 +108,8 @@ double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomp
   const double n = as_double(rank_tokens);
   double bytes = n * ((layers_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
   if (layout_.stage_order().is_first(v)) bytes += n * input_per_token_;
+  // Of multi-token prediction: what its two norms read, and what they wrote side by side.
+  if (layout_.stage_order().is_last(v)) bytes += n * 4 * model_.mtp_layers * input_per_token_;
   return bytes;
 }
 
@@ -118,7 +120,9 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   const double n = as_double(rank_tokens);
   Footprint out;
   out.gathered_kv = 2 * as_double(gathered) * kv_bytes_per_token_;
-  if (makes_logits) out.logits = n * as_double(model_.vocab) / layout_.tensor * logit_bytes_;
+  // Of multi-token prediction the softmax of one pass through the head waits beside the logits of the next.
+  if (makes_logits)
+    out.logits = n * as_double(model_.vocab) / layout_.tensor * (logit_bytes_ + model_.mtp_layers * kSoftmaxBytes);
   out.buffers = 2 * n * input_per_token_;
   // The layer at work is whole: all of it, or what its named parts repeat.
   out.buffers += n * (recomputes ? whole_per_token_ : whole_per_token_ - kept_per_token_);
@@ -157,7 +161,9 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   const std::int64_t kept = keeps_gathered_kv_ && load.context > 1 ? load.gathered_tokens[index] : copied;
   out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (layers_[at(v)] - recomputed);
   if (micro_batch.chunk.count > 1) out.kv = as_double(copied) * kv_bytes_per_token_ * layers_[at(v)];
-  if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / logit_bytes_);
+  if (makes_logits)
+    out.softmax =
+        as_double(tokens) * as_double(model_.vocab) / layout_.tensor * kSoftmaxBytes * (1 + model_.mtp_layers);
   if (records_streams_ && layout_.tensor > 1)  // of attention's output product and of the FFN's
     out.buffers += as_double(tokens) * 2 * kBf16 * as_double(model_.hidden) * layers_[at(v)];
   for (double* bytes : {&out.activations, &out.softmax, &out.logits, &out.buffers}) *bytes *= slack_;

@@ -110,7 +110,7 @@ class MemoryModel {
   // What micro-batch `index` of the load adds to a virtual stage.
   [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;
   [[nodiscard]] int stages() const { return layout_.pipeline; }
-  [[nodiscard]] int model_layers() const { return model_.layers; }
+  [[nodiscard]] int model_layers() const { return model_.all_layers(); }
   // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of the `group_tokens` of a CP group of
   // `context` ranks.
   [[nodiscard]] std::int64_t gathered_tokens(int context, std::int64_t rank_tokens,

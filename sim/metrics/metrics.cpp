@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
 #include "policies/base/random.h"
+#include "profiler/profile/json_fields.h"
 
 namespace equipoise {
 namespace {
@@ -115,6 +117,56 @@ Metrics metrics_of(const MetricInputs& in) {
     m.mfu = flops / (m.seconds * gpus * in.peak_flops);
   }
   return m;
+}
+
+PowerDraw power_of(const Profile& profile) {
+  PowerDraw watts;
+  if (!profile.json().contains("power")) return watts;
+  const std::string where = profile.origin() + ": power";
+  const nlohmann::json& node = object_field(profile.json(), "power", profile.origin() + ": file");
+  refuse_unknown_keys(
+      node, {"attention_W", "gemm_W", "memory_W", "communication_W", "idle_W", "provenance"}, where);
+  watts.attention = positive_field(node, "attention_W", where);
+  watts.gemm = positive_field(node, "gemm_W", where);
+  watts.memory = positive_field(node, "memory_W", where);
+  watts.communication = positive_field(node, "communication_W", where);
+  watts.idle = positive_field(node, "idle_W", where);
+  const nlohmann::json& provenance = object_field(node, "provenance", where);
+  for (const char* key : {"kind", "source"}) (void)text_field(provenance, key, where + ".provenance");
+  return watts;
+}
+
+namespace {
+
+// Of a GPU, mean over all of them.
+double joules_of(const StepTimes& times, const PowerDraw& watts, double gemm_share) {
+  const double beside = std::max(0.0, times.compute.mean - times.attention.mean);
+  const double optimizer = to_seconds(times.optimizer);
+  double exposed = 0;
+  for (std::size_t s = 1; s < kStreams; ++s) exposed += times.exposed_seconds[s];
+  const double busy = times.attention.mean + beside + optimizer + exposed;
+  return watts.attention * times.attention.mean + watts.gemm * gemm_share * beside +
+         watts.memory * ((1 - gemm_share) * beside + optimizer) + watts.communication * exposed +
+         watts.idle * std::max(0.0, to_seconds(times.makespan) - busy);
+}
+
+}  // namespace
+
+void add_energy(const MetricInputs& in, const PowerDraw& watts, double gemm_share, Metrics& m) {
+  const bool any_full =
+      std::any_of(in.plan.steps.begin(), in.plan.steps.end(), [](const Step& s) { return !s.tail; });
+  Mean of_step;
+  double joules = 0;
+  for (std::size_t i = 0; i < in.steps.size(); ++i) {
+    const double of_gpu = joules_of(in.steps[i].times, watts, gemm_share);
+    joules += of_gpu;
+    if (in.steps[i].times.makespan > 0 && !(in.plan.steps[i].tail && any_full)) of_step.add(of_gpu);
+  }
+  const auto gpus = static_cast<double>(in.layout.gpus());
+  constexpr double kJoulesPerKwh = 1000 * kSecondsPerHour;
+  if (of_step.value()) m.kwh_per_step = *of_step.value() * gpus / kJoulesPerKwh;
+  if (m.tokens > 0) m.joules_per_token = joules * gpus / m.tokens;
+  if (m.seconds > 0) m.watts_per_gpu = joules / m.seconds;
 }
 
 // --- Speed-ups

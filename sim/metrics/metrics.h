@@ -11,6 +11,7 @@
 #include "policies/options.h"
 #include "policies/plan.h"
 #include "policies/plan_metrics.h"
+#include "profiler/profile/profile.h"
 #include "sim/step/step_result.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -18,6 +19,16 @@
 namespace equipoise {
 
 using Metric = std::optional<double>;
+
+// Watts of a GPU's board by what it does; all zero: not known. `memory`: kernels that move data; `communication`:
+// what compute does not hide; `idle`: all other time of a step.
+struct PowerDraw {
+  double attention = 0, gemm = 0, memory = 0, communication = 0, idle = 0;
+  [[nodiscard]] bool known() const { return idle > 0; }
+};
+
+// A profile's `power`; unknown where it has none. Throws UserError naming file and key.
+PowerDraw power_of(const Profile& profile);
 
 struct Metrics : PlanMetrics {
   Metric step_seconds, speedup, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree, cp_imbalance,
@@ -27,6 +38,7 @@ struct Metrics : PlanMetrics {
       gpu_attention_slowest_over_fastest;
   Metric gpu_hours_per_billion_tokens;
   Metric dollars_per_billion_tokens;  // where the study states a price
+  Metric joules_per_token, kwh_per_step, watts_per_gpu;  // where the watts of a GPU are known
   std::array<Metric, kStreams> exposed_comm_ratio;  // by Stream; compute is unused
   Metric recompute_ratio;                           // recompute / step time
   // What the blame line names: shares of a step in which each second of a GPU counts once.
@@ -56,6 +68,11 @@ struct MetricInputs {
 // Everything but the comparison with a baseline (compare) and memory. Means over full steps; time and
 // tokens over all.
 Metrics metrics_of(const MetricInputs& inputs);
+
+// Fills the energy of all GPUs' boards: watts times the mean time by kind, which steps hold already. A step's compute
+// beside attention is not held by kernel: `gemm_share` of it are GEMMs, the rest and the optimizer move data.
+// Communication under compute draws no more than the compute.
+void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_share, Metrics& metrics);
 
 // --- Speed-ups
 //

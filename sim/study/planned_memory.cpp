@@ -198,7 +198,7 @@ StepShape shape_of(const RunModels& models, const PlanSize& size, const RunStudy
   shape.context = layout.context;
   shape.stages = layout.pipeline;
   shape.virtual_stages = layout.virtual_pipeline * layout.copies();
-  shape.layers = static_cast<double>(models.costs.model().layers) / layout.pipeline;
+  shape.layers = static_cast<double>(models.costs.model().all_layers()) / layout.pipeline;
   const OpFidelity& op = options.steps.op;
   const bool folded = op.fold_tp && (!op.contention || (op.jitter == 0 && op.stragglers.empty()));
   shape.tensor = options.steps.fidelity == Fidelity::op && !folded ? layout.tensor : 1;

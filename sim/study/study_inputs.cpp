@@ -27,6 +27,7 @@ DocumentSet documents_of(const Study& study, const Trace& trace) {
 StudyInputs load_inputs(const Study& study) {
   Profile profile =
       naming(study.file + ": cluster.profile", [&] { return Profile::load(study.cluster.profile); });
+  (void)power_of(profile);  // a fault of it is told before anything runs
   (void)naming(study.file, [&] { return RunModels(study, study.layout, profile).layout; });
   Trace trace = naming(study.file, [&] { return load_trace(study); });
   DocumentSet documents = naming(study.file, [&] { return documents_of(study, trace); });

@@ -178,6 +178,7 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
     case OpName::expert_gemm:
     case OpName::router:
     case OpName::mla_projection:
+    case OpName::mtp_projection:
     case OpName::input_gradient:
     case OpName::weight_gradient:
     case OpName::logits_gemm:

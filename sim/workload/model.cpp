@@ -96,23 +96,24 @@ std::int64_t ModelShape::trained_parameters(int layer, bool routed) const {
 }
 
 std::int64_t ModelShape::trained_parameters() const {
-  std::int64_t sum = training.trains(WeightKind::norms) ? hidden : 0;
+  std::int64_t sum = training.trains(WeightKind::norms) ? hidden + mtp_norm_parameters() : 0;
   if (training.trains(WeightKind::embedding)) sum += embedding_parameters();
-  if (training.trains(WeightKind::head) && !tied_embeddings) sum += embedding_parameters();
-  for (int layer = 0; layer < layers; ++layer)
+  if (training.trains(WeightKind::head)) sum += (tied_embeddings ? 0 : embedding_parameters()) + mtp_projection_parameters();
+  for (int layer = 0; layer < all_layers(); ++layer)
     sum += trained_parameters(layer, false) + trained_parameters(layer, true);
   return sum;
 }
 
 std::int64_t ModelShape::parameters() const {
-  std::int64_t sum = embedding_parameters() * (tied_embeddings ? 1 : 2) + hidden;
-  for (int layer = 0; layer < layers; ++layer) sum += layer_parameters(layer);
+  std::int64_t sum = embedding_parameters() * (tied_embeddings ? 1 : 2) + hidden + mtp_projection_parameters() +
+                     mtp_norm_parameters();
+  for (int layer = 0; layer < all_layers(); ++layer) sum += layer_parameters(layer);
   return sum;
 }
 
 std::int64_t ModelShape::active_matmul_parameters() const {
-  std::int64_t sum = embedding_parameters();  // the logits
-  for (int layer = 0; layer < layers; ++layer) {
+  std::int64_t sum = (1 + mtp_layers) * embedding_parameters() + mtp_projection_parameters();  // the logits
+  for (int layer = 0; layer < all_layers(); ++layer) {
     sum += attention_parameters();
     if (is_moe_layer(layer))
       sum += (gated_ffn ? 3 : 2) * hidden * (moe->active * moe->expert_ffn + moe->shared_width()) +
@@ -126,8 +127,9 @@ std::int64_t ModelShape::active_matmul_parameters() const {
 ModelShape::FrozenAndAdapters ModelShape::active_frozen_parameters() const {
   FrozenAndAdapters sum;
   if (training.frozen == 0) return sum;
-  if (!training.trains(WeightKind::head)) sum.frozen += embedding_parameters();
-  for (int layer = 0; layer < layers; ++layer)
+  if (!training.trains(WeightKind::head))
+    sum.frozen += (1 + mtp_layers) * embedding_parameters() + mtp_projection_parameters();
+  for (int layer = 0; layer < all_layers(); ++layer)
     for (const LinearLayer& l : linear_layers(layer)) {
       const std::int64_t visited = l.routed ? moe->active : l.count;
       if (!training.trains(l.weights)) sum.frozen += visited * l.in * l.out;
@@ -144,13 +146,13 @@ LayerCounts ModelShape::layer_counts(int begin, int end) const {
 
 double ModelShape::training_flops(double tokens, double causal_pairs, double window_pairs) const {
   int sliding = 0;
-  for (int layer = 0; layer < layers; ++layer) sliding += is_sliding_layer(layer) ? 1 : 0;
+  for (int layer = 0; layer < all_layers(); ++layer) sliding += is_sliding_layer(layer) ? 1 : 0;
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
   const FrozenAndAdapters of_training = active_frozen_parameters();
   const double products = 6.0 * as_double(active_matmul_parameters() + of_training.adapters) -
                           2.0 * as_double(of_training.frozen);
   return products * tokens +
-         attention * (layers - sliding) * causal_pairs + attention * sliding * window_pairs;
+         attention * (all_layers() - sliding) * causal_pairs + attention * sliding * window_pairs;
 }
 
 namespace {

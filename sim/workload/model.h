@@ -27,6 +27,9 @@ constexpr bool slides(LayerKind kind) {
 }
 using LayerCounts = std::array<int, kLayerKinds>;
 
+// Modules of multi-token prediction, at most.
+inline constexpr int kMostPredictions = 16;
+
 // Mixture of experts: the first `dense_layers` layers keep the dense FFN, or those that `sparse` says.
 struct MoeShape {
   int experts = 0;  // routed
@@ -114,13 +117,19 @@ struct ModelShape {
   std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
   bool chunked = false;                // the window is a chunk (Reach)
   Training training{};
+  // Modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2) behind the last layer: each has
+  // two norms, a projection of both their outputs, a layer like the last one, a norm, and the model's own embedding
+  // and head once more. Their layers are numbered on.
+  int mtp_layers = 0;
+
+  [[nodiscard]] int all_layers() const { return layers + mtp_layers; }
 
   [[nodiscard]] bool is_moe_layer(int layer) const {
     if (!moe) return false;
-    return moe->sparse.empty() ? layer >= moe->dense_layers : moe->sparse[at(layer)];
+    return moe->sparse.empty() ? layer >= moe->dense_layers : moe->sparse[at(std::min(layer, layers - 1))];
   }
   [[nodiscard]] bool is_sliding_layer(int layer) const {
-    return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(layer)]);
+    return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(std::min(layer, layers - 1))]);
   }
   [[nodiscard]] Reach reach() const { return {sliding_window, chunked}; }
   [[nodiscard]] LayerKind kind(int layer) const {
@@ -130,7 +139,7 @@ struct ModelShape {
   }
   // How many of layers [begin, end) are of each kind.
   [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
-  [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, layers); }
+  [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, all_layers()); }
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   // Elements of K plus V that one token adds to the attention of a layer.
   [[nodiscard]] std::int64_t kv_width() const;
@@ -145,6 +154,9 @@ struct ModelShape {
   // Those of a layer's routed experts, which expert parallelism deals out.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
+  // Beside the layers of multi-token prediction: the projections and norms of their modules.
+  [[nodiscard]] std::int64_t mtp_projection_parameters() const { return mtp_layers * 2 * hidden * hidden; }
+  [[nodiscard]] std::int64_t mtp_norm_parameters() const { return mtp_layers * 3 * hidden; }
   [[nodiscard]] std::vector<LinearLayer> linear_layers(int layer) const;
   // Those of a layer's adapters, and those of a layer that a step trains, adapters with them; of its routed
   // experts, or of all else.

@@ -31,7 +31,8 @@ constexpr std::string_view kHarmless[] = {
     "output_router_logits", "use_cache", "is_decoder", "tokenizer_class", "prefix", "problem_type",
     "id2label", "label2id", "num_labels", "finetuning_task", "task_specific_params",
     "chunk_size_feed_forward", "gradient_checkpointing", "name", "quantization_config", "compression_config",
-    "cache_implementation", "attn_implementation", "is_llama_config", "interpolate_factor", "full_attn_mod",
+    "cache_implementation", "attn_implementation", "for_llm_compressor", "is_llama_config", "interpolate_factor",
+    "full_attn_mod",
     // Generation.
     "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature",
     "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "diversity_penalty",
@@ -41,7 +42,8 @@ constexpr std::string_view kHarmless[] = {
     "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "model_max_length", "max_seq_len",
     "max_sequence_length", "initial_context_length", "original_max_position_embeddings",
     "partial_rotary_factor", "rotary_pct", "rotary_dim", "rotary_emb_base", "no_rope_layers",
-    "no_rope_layer_interval", "norm_type", "initializer_range", "initializer_cutoff_factor", "init_method",
+    "no_rope_layer_interval", "attn_temperature_tuning", "floor_scale", "attn_scale", "norm_type",
+    "initializer_range", "initializer_cutoff_factor", "init_method",
     "query_pre_attn_scalar", "logit_scale", "logits_scaling", "embedding_multiplier", "residual_multiplier",
     "attention_multiplier", "clip_qkv", "attn_logit_softcapping", "final_logit_softcapping",
     "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
@@ -68,31 +70,14 @@ constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled
 
 // A key, or the begin of keys.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-    {"attn_layer_", kMixers},
-    {"mamba", kMixers},
-    {"ssm_", kMixers},
-    {"layers_block_type", kMixers},
-    {"block_types", kMixers},
-    {"hybrid_", kMixers},
-    {"linear_", kMixers},
-    {"full_attention_interval", kMixers},
-    {"attn_type_list", kMixers},
-    {"conv_", kMixers},
-    {"rnn_", kMixers},
-    {"lru_width", kMixers},
-    {"expert_layer_", kExpertRules},
-    {"interleave_moe_layer_step", kExpertRules},
-    {"moe_layers", kExpertRules},
-    {"intermediate_size_mlp", kExpertRules},
-    {"moe_layer_", kExpertRules},
-    {"moe_num_", kExpertRules},
-    {"num_nextn_predict_layers", "the layers of multi-token prediction are not modelled"},
-    {"attention_chunk_size", "attention in chunks of a config.json is not modelled; llama4-scout, llama4-maverick and shapes are"},
-    {"use_parallel_residual", kParallel},
-    {"parallel_attn", kParallel},
-    {"block_configs", kPerLayer},
-    {"num_kv_shared_layers", kPerLayer},
-    {"ffn_multipliers", kPerLayer},
+    {"attn_layer_", kMixers}, {"mamba", kMixers}, {"ssm_", kMixers}, {"layers_block_type", kMixers},
+    {"block_types", kMixers}, {"hybrid_", kMixers}, {"linear_", kMixers}, {"full_attention_interval", kMixers}, {"attn_type_list", kMixers},
+    {"conv_", kMixers}, {"rnn_", kMixers}, {"lru_width", kMixers},
+    {"expert_layer_", kExpertRules}, {"interleave_moe_layer_step", kExpertRules}, {"moe_layers", kExpertRules},
+    {"intermediate_size_mlp", kExpertRules}, {"moe_layer_", kExpertRules}, {"moe_num_", kExpertRules},
+    {"attention_chunk_size", "attention in chunks is not modelled but for Llama 4 (model_type llama4_text)"},
+    {"use_parallel_residual", kParallel}, {"parallel_attn", kParallel},
+    {"block_configs", kPerLayer}, {"num_kv_shared_layers", kPerLayer}, {"ffn_multipliers", kPerLayer},
     {"index_", "sparse attention is not modelled"},
 };
 
@@ -229,13 +214,11 @@ struct TypeDefaults {
   const char* activation = "silu";
   int every_full = 0;     // of so many layers the last sees everything, the others a window; 0: all alike
   bool window_on = true;  // without use_sliding_window
+  bool llama4 = false;    // its own keys of chunks and experts
 };
 const TypeDefaults* defaults_of(const std::string& type) {
   static const std::map<std::string, TypeDefaults> known = {
-      {"llama", {}},
-      {"mistral", {}},
-      {"mixtral", {}},
-      {"ministral", {}},
+      {"llama", {}}, {"mistral", {}}, {"mixtral", {}}, {"ministral", {}},
       {"qwen2", {.qkv_bias = true, .window_on = false}},
       {"qwen2_vl", {.qkv_bias = true, .window_on = false}},
       {"qwen2_vl_text", {.qkv_bias = true, .window_on = false}},
@@ -244,18 +227,13 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"qwen2_moe", {.qkv_bias = true, .window_on = false}},
       {"qwen3", {.window_on = false}},
       {"qwen3_moe", {.window_on = false}},
-      {"deepseek_v2", {}},
-      {"deepseek_v3", {}},
+      {"deepseek_v2", {}}, {"deepseek_v3", {}},
+      {"llama4_text", {.llama4 = true}},
       {"gemma", {.tied = true, .activation = "gelu_pytorch_tanh"}},
       {"gemma2", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 2}},
       {"gemma3", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
       {"gemma3_text", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
-      {"phi3", {}},
-      {"olmo", {}},
-      {"olmo2", {}},
-      {"olmoe", {}},
-      {"granite", {}},
-      {"stablelm", {}},
+      {"phi3", {}}, {"olmo", {}}, {"olmo2", {}}, {"olmoe", {}}, {"granite", {}}, {"stablelm", {}},
       {"gpt2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_new"}},
       {"gpt_bigcode", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
       {"starcoder2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
@@ -292,18 +270,37 @@ bool read_gated(Config& config, const std::string& type, const HfOptions& option
 
 // ---- Which layers slide ----
 
-std::vector<bool> sliding_by_type_list(Config& config, const json& list, int layers) {
+std::vector<bool> sliding_by_type_list(Config& config, const json& list, int layers,
+                                       const std::string& local = "sliding_attention") {
   if (!list.is_array() || static_cast<int>(list.size()) < layers)
     config.fail("layer_types", "a list of " + std::to_string(layers) + " layers");
   std::vector<bool> sliding;
   for (int i = 0; i < layers; ++i) {
     const json& type = list[at(i)];
-    if (type != "sliding_attention" && type != "full_attention")
-      throw UserError(config.path() + ": layer_types[" + std::to_string(i) +
-                      "]: expected full_attention or sliding_attention, found " + shown_json(type));
-    sliding.push_back(type == "sliding_attention");
+    if (type != local && type != "full_attention")
+      throw UserError(config.path() + ": layer_types[" + std::to_string(i) + "]: expected full_attention or " +
+                      local + ", found " + shown_json(type));
+    sliding.push_back(type == local);
   }
   return sliding;
+}
+
+// Llama 4: layers with positions attend in chunks, those without to everything.
+void read_chunks(Config& config, ModelShape& m) {
+  m.sliding_window = config.count_or("attention_chunk_size", 8192);
+  const auto every = config.positive_or("no_rope_layer_interval", 4);
+  const json* rotary = config.find("no_rope_layers");  // a layer's 1: it has positions
+  if (rotary != nullptr && (!rotary->is_array() || (!rotary->empty() && static_cast<int>(rotary->size()) < m.layers)))
+    config.fail("no_rope_layers", "a list of " + std::to_string(m.layers) + " layers");
+  for (int i = 0; i < m.layers; ++i)
+    m.sliding_layers.push_back(rotary == nullptr || rotary->empty() ? (i + 1) % every != 0 : (*rotary)[at(i)] == 1);
+  if (const json* types = config.find("layer_types"))
+    m.sliding_layers = sliding_by_type_list(config, *types, m.layers, "chunked_attention");
+  const bool any = std::find(m.sliding_layers.begin(), m.sliding_layers.end(), true) != m.sliding_layers.end();
+  m.chunked = any && m.sliding_window > 0;
+  if (m.chunked) return;
+  m.sliding_layers.clear();
+  m.sliding_window = 0;
 }
 
 void read_windows(Config& config, const TypeDefaults& type, bool known, ModelShape& m) {
@@ -343,27 +340,38 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
 
 // ---- Experts ----
 
-// Which layers have experts, by the rules of DeepSeek (the first ones dense, then every so many) and Qwen
-// (every so many, but for a list).
-void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe) {
+// Calls `visit` with each layer of the model that a list of the config names. False where there is none.
+template <class Visit>
+bool visit_listed_layers(Config& config, const char* key, int layers, Visit&& visit) {
+  const json* list = config.find(key);
+  if (list == nullptr) return false;
+  if (!list->is_array()) config.fail(key, "a list of layers");
+  for (const json& layer : *list) {
+    if (!layer.is_number_integer() || layer < 0 || layer >= kMostLayers)
+      config.fail(key, "a list of layers in 0.." + std::to_string(kMostLayers - 1));
+    if (layer < layers) visit(layer.get<std::size_t>());
+  }
+  return true;
+}
+
+// Which layers have experts, by the rules of DeepSeek (the first ones dense, then every so many), Qwen
+// (every so many, but for a list) and Llama 4 (a list, or every so many).
+void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama4) {
   const auto dense_first = config.count_or("first_k_dense_replace", 0, kMostLayers);
   const auto frequency = config.positive_or("moe_layer_freq", 1);
-  const auto step = config.positive_or("decoder_sparse_step", 1);
+  const char* const step_key = llama4 ? "interleave_moe_layer_step" : "decoder_sparse_step";
+  const auto step = config.positive_or(step_key, 1);
   std::vector<bool> sparse;
   for (int i = 0; i < m.layers; ++i)
     sparse.push_back(i >= dense_first && i % frequency == 0 && (i + 1) % step == 0);
-  if (const json* list = config.find("mlp_only_layers")) {
-    if (!list->is_array()) config.fail("mlp_only_layers", "a list of layers");
-    for (const json& layer : *list) {
-      if (!layer.is_number_integer() || layer < 0 || layer >= kMostLayers)
-        config.fail("mlp_only_layers", "a list of layers in 0.." + std::to_string(kMostLayers - 1));
-      if (layer < m.layers) sparse[layer.get<std::size_t>()] = false;
-    }
-  }
+  visit_listed_layers(config, "mlp_only_layers", m.layers, [&](std::size_t layer) { sparse[layer] = false; });
+  std::vector<bool> listed(at(m.layers), false);
+  if (llama4 && visit_listed_layers(config, "moe_layers", m.layers, [&](std::size_t layer) { listed[layer] = true; }))
+    sparse = std::move(listed);
   const auto first = std::find(sparse.begin(), sparse.end(), true);
   if (first == sparse.end())
     throw UserError(config.path() + ": " +
-                    (dense_first >= m.layers ? "first_k_dense_replace" : "decoder_sparse_step") +
+                    (dense_first >= m.layers ? "first_k_dense_replace" : step_key) +
                     ": expected a rule that leaves some of " + std::to_string(m.layers) +
                     " layers with experts, found none");
   moe.dense_layers = static_cast<int>(first - sparse.begin());
@@ -388,7 +396,7 @@ void read_limited_routing(Config& config, MoeShape& moe, std::vector<std::string
                   "framework.expert_nodes says otherwise");
 }
 
-void read_moe(Config& config, ModelShape& m, std::vector<std::string>& notes) {
+void read_moe(Config& config, bool llama4, ModelShape& m, std::vector<std::string>& notes) {
   const std::string key = config.one_of({"n_routed_experts", "num_local_experts", "num_experts"});
   const std::string active = config.one_of({"num_experts_per_tok", "experts_per_token"});
   const json* node = config.find(key);
@@ -401,7 +409,7 @@ void read_moe(Config& config, ModelShape& m, std::vector<std::string>& notes) {
   MoeShape moe;
   moe.experts = static_cast<int>(config.positive(key));
   moe.active = static_cast<int>(config.positive(active));
-  moe.expert_ffn = config.positive_or("moe_intermediate_size", m.ffn);
+  moe.expert_ffn = config.positive_or(llama4 ? "intermediate_size" : "moe_intermediate_size", m.ffn);
   moe.shared =
       static_cast<int>(config.count_or(config.one_of({"n_shared_experts", "num_shared_experts"}), 0));
   if (const std::int64_t width = config.count_or("shared_expert_intermediate_size", 0); width > 0) {
@@ -410,7 +418,8 @@ void read_moe(Config& config, ModelShape& m, std::vector<std::string>& notes) {
     moe.shared = 1;
     moe.shared_ffn = width;
   }
-  read_sparse_layers(config, m, moe);
+  if (llama4) moe.shared = 1;
+  read_sparse_layers(config, m, moe, llama4);
   if (moe.active > moe.experts)
     throw UserError(config.path() + ": " + active + ": expected at most " + std::to_string(moe.experts) +
                     " (" + key + "), found " + std::to_string(moe.active));
@@ -502,7 +511,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
   if (options.layers > 0) m.layers = options.layers;
   m.hidden = config.positive(config.one_of({"hidden_size", "n_embd"}));
   read_heads(config, type_name == "gpt_bigcode", m);
-  const std::string ffn = config.one_of({"intermediate_size", "n_inner"});
+  const std::string ffn = type.llama4 ? "intermediate_size_mlp" : config.one_of({"intermediate_size", "n_inner"});
   // GPT-2's files leave the FFN out where it is four times the hidden size.
   const bool four_times = type_name == "gpt2" || type_name == "gpt_bigcode";
   m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn);
@@ -515,9 +524,13 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
   for (const char* other : biases) (void)config.find(other);
   if (config.text_or("mlp_type", "default") != "default") config.fail("mlp_type", "default");
   m.qkv_bias = config.flag_or(bias, type.qkv_bias);
-  read_windows(config, type, known != nullptr, m);
-  read_moe(config, m, found);
+  if (type.llama4)
+    read_chunks(config, m);
+  else
+    read_windows(config, type, known != nullptr, m);
+  read_moe(config, type.llama4, m, found);
   read_mla(config, m);
+  m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
   for (const char* key :
        {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "n_shared_experts",
         "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq",

@@ -15,9 +15,9 @@ constexpr std::array<const char*, kOpNames> kOpTexts = {
     "cp_all_gather", "cp_reduce_scatter", "cp_ring_step",      "cp_all_to_all",  "attention",
     "out_gemm",      "residual",          "gate_up_gemm",      "activation",     "down_gemm",
     "router",        "routing",           "permute",           "quantize",       "ep_all_to_all",
-    "taken_sms",     "expert_gemm",       "mla_projection",    "input_gradient", "weight_gradient",
-    "host_stall",    "nano_batch",        "embedding",         "logits_gemm",    "cross_entropy",
-    "pp_send",       "dp_reduce",         "dp_all_gather",     "optimizer"};
+    "taken_sms",     "expert_gemm",       "mla_projection",    "mtp_projection", "input_gradient",
+    "weight_gradient", "host_stall",      "nano_batch",        "embedding",      "logits_gemm",
+    "cross_entropy", "pp_send",           "dp_reduce",         "dp_all_gather",  "optimizer"};
 constexpr std::array<const char*, kStreams> kStreamTexts = {"compute", "tp", "cp", "ep", "pp", "dp"};
 static_assert(kOpTexts.back() != nullptr && kStreamTexts.back() != nullptr, "every op and stream has a name");
 

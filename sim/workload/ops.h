@@ -42,6 +42,7 @@ enum class OpName : std::uint8_t {
   taken_sms,  // what compute under an exchange loses to the SMs that the exchange holds
   expert_gemm,
   mla_projection,
+  mtp_projection,
   input_gradient,
   weight_gradient,
   host_stall,

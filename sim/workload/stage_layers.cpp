@@ -31,6 +31,7 @@ std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout)
     split.front() -= counted;
     split.back() -= counted;
   }
+  split.back() += model.mtp_layers;
   if (layout.bidirectional) split.insert(split.end(), split.rbegin(), split.rend());
   return split;
 }
@@ -71,9 +72,13 @@ std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, cons
 
 namespace {
 
-// On ranks that have both ends.
-bool shares_embedding(const ModelShape& model, const Layout& layout) {
-  return model.tied_embeddings && (layout.pipeline == 1 || layout.bidirectional);
+bool has_both_ends(const Layout& layout) {
+  return layout.pipeline == 1 || layout.bidirectional;
+}
+
+// Beside the logits' own: what tells tokens of multi-token prediction apart on ranks without the first stage.
+bool copies_embedding(const ModelShape& model, const Layout& layout) {
+  return model.mtp_layers > 0 && !model.tied_embeddings && !has_both_ends(layout);
 }
 
 }  // namespace
@@ -88,7 +93,9 @@ PartSizes part_sizes(const ModelShape& model, const Layout& layout) {
   }
   sizes[at(ModelPart::embedding)].dense = model.embedding_parameters();
   sizes[at(ModelPart::head)].dense =
-      (shares_embedding(model, layout) ? 0 : model.embedding_parameters()) + model.hidden;
+      (model.tied_embeddings && has_both_ends(layout) ? 0 : model.embedding_parameters()) + model.hidden +
+      model.mtp_projection_parameters() + model.mtp_norm_parameters() +
+      (copies_embedding(model, layout) ? model.embedding_parameters() : 0);
   return sizes;
 }
 
@@ -98,10 +105,15 @@ PartSizes trained_sizes(const ModelShape& model, const Layout& layout) {
   for (int layer = 0; layer < model.layers; ++layer)
     sizes[at(part_of(model.kind(layer)))] = {model.trained_parameters(layer, false),
                                              model.trained_parameters(layer, true)};
-  if (training.trains(WeightKind::embedding)) sizes[at(ModelPart::embedding)].dense = model.embedding_parameters();
   std::int64_t& head = sizes[at(ModelPart::head)].dense;
-  if (training.trains(WeightKind::head) && !shares_embedding(model, layout)) head = model.embedding_parameters();
-  if (training.trains(WeightKind::norms)) head += model.hidden;
+  if (training.trains(WeightKind::embedding)) {
+    sizes[at(ModelPart::embedding)].dense = model.embedding_parameters();
+    if (copies_embedding(model, layout)) head += model.embedding_parameters();
+  }
+  if (training.trains(WeightKind::head))
+    head += model.mtp_projection_parameters() +
+            (model.tied_embeddings && has_both_ends(layout) ? 0 : model.embedding_parameters());
+  if (training.trains(WeightKind::norms)) head += model.hidden + model.mtp_norm_parameters();
   return sizes;
 }
 
@@ -136,8 +148,8 @@ int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
 }
 
 RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout)
-    : of_layout_(checkpointed_layers(layout, model.layers)),
-      layers_(model.layers),
+    : of_layout_(checkpointed_layers(layout, model.all_layers())),
+      layers_(model.all_layers()),
       stages_(layout.stage_order()),
       layers_of_stage_(at(layout.pipeline), 0) {
   const std::vector<int> layers = layers_of_stages(model, layout);

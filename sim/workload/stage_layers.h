@@ -20,10 +20,10 @@ std::vector<int> split_layers(int layers, int virtual_stages);
 
 // Layers of each virtual stage: the one place that says which stage has which layers. The layout's own, or
 // shared evenly; where embedding and head count as layers, the first and the last stage then have one fewer,
-// perhaps none.
+// perhaps none. Those of multi-token prediction come to the last.
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
 
-// The head comes with the last norm. Layers stand in the order of LayerKind.
+// The head comes with the last norm, and with what multi-token prediction has beside its layers. Layers stand in the order of LayerKind.
 enum class ModelPart : std::uint8_t {
   embedding,
   dense_layer,

@@ -238,6 +238,27 @@ class StudyCommand(Case):
             rows = list(csv.DictReader(file))
         self.assertEqual(sum(int(r["tokens"]) for r in rows if r["policy"] == "wlb"), summary["study"]["tokens"])
 
+    def test_energy_is_shown_where_watts_are_known(self):
+        kinds = ("attention_W", "gemm_W", "memory_W", "communication_W", "idle_W")
+        even, idle = (dict(STUDY, cluster={"watts": dict.fromkeys(kinds, 500) | {"idle_W": watts}}) for watts in (500, 100))
+        rows = {name: json.loads(self.ok("study", self.write(f"{name}.json", study), "--format", "json"))["policies"]
+                for name, study in {"none": STUDY, "even": even, "idle": idle}.items()}
+        for none, all_alike, waiting in zip(*rows.values()):
+            self.assertIsNone(none["metrics"]["joules_per_token"])
+            metrics = all_alike["metrics"]
+            self.assertAlmostEqual(metrics["watts_per_gpu"], 500)
+            self.assertAlmostEqual(metrics["joules_per_token"], 500 / metrics["tokens_per_second_per_gpu"])
+            self.assertTrue(100 < waiting["metrics"]["watts_per_gpu"] < 500)
+        self.assertIn("J/token", self.ok("study", self.folder / "even.json"))
+        self.assertNotIn("J/token", self.ok("study", self.folder / "none.json"))
+        profile = json.loads((SOURCE / "profiler/profiles/h100-sxm.json").read_text())
+        profile["power"] = even["cluster"]["watts"] | {"provenance": {"kind": "measured", "source": "a hand"}}
+        own = dict(STUDY, cluster={"profile": str(self.write("p.json", profile))})
+        self.assertIn("J/token", self.ok("study", self.write("own.json", own)))
+        del profile["power"]["idle_W"]
+        self.write("p.json", profile)
+        self.refused("study", self.folder / "own.json", says=("p.json", "power.idle_W: expected"))
+
     def test_nothing_partial_is_left_behind(self):
         bad = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 12}))  # found while running
         self.refused("study", bad, "--out", self.folder / "out", "--set", "batch.steps=99", says=["study.json", "too short"])

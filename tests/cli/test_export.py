@@ -97,6 +97,11 @@ class Export(Case):
         layers = [int(n) for n in re.findall(r"t\*(\d+)", found["--pipeline-model-parallel-layout"])]
         self.assertEqual((len(layers), sum(layers)), (3, int(found["--num-layers"])))
         self.assertEqual((found["--recompute-method"], found["--recompute-num-layers"]), ("uniform", "1"))
+        study["mtp_layers"] = 1
+        text = self.export("megatron", study)
+        self.assertEqual(flags(text)["--mtp-num-layers"], "1")
+        self.assertEqual(flags(text)["--pipeline-model-parallel-layout"], found["--pipeline-model-parallel-layout"].replace("L", "mL"))
+        self.assertIn("mtp_layers 1: modules of multi-token prediction", self.export("deepspeed", study))
 
     def test_experts(self):
         found = flags(self.export("megatron", MOE))

@@ -166,6 +166,12 @@ Cluster read_cluster(const json& node, const std::string& where) {
     read_keys(net, network_keys(), cluster);
     net.finish(place_of_key);
   }
+  if (const json* watts = object.find("watts")) {
+    JsonObject power(*watts, where + ".watts");
+    read_keys(power, watts_keys(), cluster);
+    power.finish(place_of_key);
+    require_keys(power, watts_keys());
+  }
   object.finish(place_of_key);
   return cluster;
 }
@@ -235,11 +241,20 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
 void note_training(const ModelShape& model, std::vector<std::string>& notes) {
   if (model.training.frozen == 0) return;
   std::int64_t adapters = 0;
-  for (int layer = 0; layer < model.layers; ++layer)
+  for (int layer = 0; layer < model.all_layers(); ++layer)
     adapters += model.adapter_parameters(layer, false) + model.adapter_parameters(layer, true);
   notes.push_back(std::string(adapters > 0 ? "lora" : "frozen") + ": a step trains " +
                   grouped(model.trained_parameters()) + " of " + grouped(model.parameters() + adapters) +
                   " parameters; MFU counts no products for gradients of the others");
+}
+
+void note_prediction(const ModelShape& model, std::vector<std::string>& notes) {
+  if (model.mtp_layers == 0) return;
+  ModelShape alone = model;
+  alone.mtp_layers = 0;
+  notes.push_back("mtp_layers: " + std::to_string(model.mtp_layers) +
+                  " of multi-token prediction behind the last layer, on the last stage: " +
+                  grouped(model.parameters() - alone.parameters()) + " parameters; 0 leaves them out");
 }
 
 // Of a layout or of a row: a mode, or an object with layers or modules.
@@ -381,9 +396,9 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
     study.policies.push_back(
         read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
   for (std::size_t i = 0; i < study.policies.size(); ++i)
-    if (const int layers = study.policies[i].recompute_layers; layers > study.model.layers)
+    if (const int layers = study.policies[i].recompute_layers; layers > study.model.all_layers())
       study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
-                         std::to_string(study.model.layers) + ", found " + std::to_string(layers);
+                         std::to_string(study.model.all_layers()) + ", found " + std::to_string(layers);
   for (std::size_t i = 0; i < study.policies.size(); ++i) {
     const PolicyRun& run = study.policies[i];
     check_modules(run, path, study);
@@ -444,6 +459,9 @@ Study parse_case(const json& file, const std::string& path) {
   const auto inside = [&](const char* key) { return path + ": " + key; };
   study.trace = read_trace_source(part("trace"), inside("trace"));
   study.model = read_model(part("model"), inside("model"), path, study.notes);
+  if (object.has("mtp_layers"))
+    study.model.mtp_layers = static_cast<int>(object.integer("mtp_layers", 0, 0, kMostPredictions));
+  note_prediction(study.model, study.notes);
   read_training(object, path, study.model.training);
   note_training(study.model, study.notes);
   study.cluster = read_cluster(part("cluster"), inside("cluster"));

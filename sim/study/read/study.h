@@ -15,6 +15,7 @@
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/cost_models.h"
+#include "sim/metrics/metrics.h"
 #include "sim/study/read/framework.h"
 #include "sim/topology/fabric.h"
 #include "sim/workload/layout.h"
@@ -97,6 +98,7 @@ struct Cluster {
   double oversubscription = 1;
   double memory_GB = 0;             // of a GPU, where it is not the profile's; 0: the profile's
   double dollars_per_gpu_hour = 0;  // 0: not stated
+  PowerDraw watts{};                // of a GPU, where it is not the profile's
 };
 
 struct Study {

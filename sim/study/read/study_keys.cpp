@@ -146,6 +146,9 @@ ordered_json words_schema(std::span<const std::string_view> words) {
 ordered_json targets_schema() {
   return words_schema(std::span(kWeightNames).subspan(at(WeightKind::qkv), 4));
 }
+ordered_json predictions_schema() {
+  return size_schema(0, kMostPredictions);
+}
 ordered_json frozen_schema() {
   return words_schema(kWeightNames);
 }
@@ -177,6 +180,26 @@ ordered_json network_schema() {
   return object_schema(network_keys());
 }
 
+// Of a GPU's board. The same keys as a profile's `power`.
+constexpr Key<Cluster> kWattsKeys[] = {
+    number<&Cluster::watts, &PowerDraw::attention>("attention_W", 0.001, 1e5, "In attention kernels")
+        .must_be("watts of a GPU"),
+    number<&Cluster::watts, &PowerDraw::gemm>("gemm_W", 0.001, 1e5, "In matrix products")
+        .must_be("watts of a GPU"),
+    number<&Cluster::watts, &PowerDraw::memory>("memory_W", 0.001, 1e5,
+                                                "In kernels that move data, the optimizer's too")
+        .must_be("watts of a GPU"),
+    number<&Cluster::watts, &PowerDraw::communication>("communication_W", 0.001, 1e5,
+                                                       "In communication that compute does not hide")
+        .must_be("watts of a GPU"),
+    number<&Cluster::watts, &PowerDraw::idle>("idle_W", 0.001, 1e5, "Waiting for others, with memory held")
+        .must_be("watts of a GPU"),
+};
+
+ordered_json watts_schema() {
+  return object_schema(watts_keys());
+}
+
 constexpr Key<Cluster> kClusterKeys[] = {
     text<&Cluster::profile>("profile", "`equipoise list profiles`, or the path of a profile"),
     integer<&Cluster::gpus_per_node>("gpus_per_node", 1, 1024, "The profile's by default"),
@@ -184,6 +207,9 @@ constexpr Key<Cluster> kClusterKeys[] = {
     number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
     number<&Cluster::dollars_per_gpu_hour>("dollars_per_gpu_hour", 0, 1e6,
                                            "What a GPU costs an hour: a column shows what 10^9 tokens cost"),
+    other<Cluster>("watts", watts_schema,
+                   "What a GPU's board draws by what it does, instead of the profile's power: columns show joules a "
+                   "token, kWh a step and mean watts a GPU"),
 };
 
 ordered_json cluster_schema() {
@@ -296,6 +322,10 @@ constexpr Key<Study> kStudyKeys[] = {
         .must_be("an object"),
     other<Study>("model", model_schema, "A built-in name, a Hugging Face config.json, or a shape written out")
         .must_be("a model name or {\"hf_config\": path}"),
+    other<Study>("mtp_layers", predictions_schema,
+                 "Modules of multi-token prediction behind the last layer, on the last stage (DeepSeek-V3's "
+                 "num_nextn_predict_layers): each has a projection, a layer like the last one and a pass of its own "
+                 "through the head; the config.json's number by default, 0 for other models"),
     other<Study>("lora", lora_schema,
                  "Adapters of low rank beside frozen linear layers; all else of the model is frozen, too, unless "
                  "`frozen` says otherwise"),
@@ -389,6 +419,9 @@ std::span<const Key<Training>> lora_keys() {
 std::span<const Key<Cluster>> cluster_keys() {
   return keys::kClusterKeys;
 }
+std::span<const Key<Cluster>> watts_keys() {
+  return keys::kWattsKeys;
+}
 std::span<const Key<Cluster>> network_keys() {
   return keys::kNetworkKeys;
 }
@@ -413,6 +446,7 @@ std::string place_of_key(std::string_view key) {
   look(lora_keys(), "lora");
   look(cluster_keys(), "cluster");
   look(network_keys(), "cluster.network");
+  look(watts_keys(), "cluster.watts");
   look(framework_keys(), "framework");
   look(parallel_keys(), "parallel");
   look(batch_keys(), "batch");

@@ -373,6 +373,7 @@ std::span<const Key<MlaShape>> mla_keys();
 std::span<const Key<Training>> lora_keys();
 std::span<const Key<Cluster>> cluster_keys();
 std::span<const Key<Cluster>> network_keys();
+std::span<const Key<Cluster>> watts_keys();
 std::span<const Key<Framework>> framework_keys();
 std::span<const Key<Layout>> parallel_keys();
 std::span<const Key<RecomputeKeys>> recompute_keys();

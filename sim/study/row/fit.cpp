@@ -118,7 +118,7 @@ std::string more_recompute(const Search& search) {
     layout.recompute = row.run.recompute;
     layout.recompute_layers = row.run.recompute_layers;
   }
-  const int layers = row.study.model.layers;
+  const int layers = row.study.model.all_layers();
   return search.first_that_runs(checkpointed_layers(layout, layers) + 1, layers, recompute_layers);
 }
 
@@ -218,7 +218,7 @@ std::string wider_groups(const Search& search) {
   const PolicyRun& run = search.row().run;
   const std::vector<Group>& typed = run.pack.groups;
   if (run.policy().derives != Derives::groups || typed.empty()) return "";
-  const Change full = recompute_layers(search.row().study.model.layers);
+  const Change full = recompute_layers(search.row().study.model.all_layers());
   for (int factor = 2; factor <= run.pack.gpus; factor *= 2) {
     std::vector<Group> groups = typed;
     for (Group& g : groups)
@@ -235,7 +235,7 @@ std::string wider_groups(const Search& search) {
 
 std::string when_out_of_memory(const Search& search) {
   const Study& study = search.row().study;
-  const Change full = recompute_layers(study.model.layers);
+  const Change full = recompute_layers(study.model.all_layers());
   std::string found = more_recompute(search);
   if (found.empty()) found = smaller_policy_sizes(search);
   if (found.empty()) found = wider_groups(search);
@@ -269,7 +269,7 @@ std::string when_unplaceable(const Search& search) {
   if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
   for (const Gpus gpus : {Gpus::as_many, Gpus::more})
     if (found.empty())
-      found = search.first_of(more_context(study, recompute_layers(study.model.layers), gpus));
+      found = search.first_of(more_context(study, recompute_layers(study.model.all_layers()), gpus));
   if (found.empty())
     found = search.first_of({{oversize(Oversize::split, "split")}, {oversize(Oversize::drop, "drop")}});
   return found;

@@ -182,6 +182,51 @@ std::string offload_note(const StudyRow& row, const Plan& plan, std::string_view
          "parallel.activation_offload or a faster parallel.host_link_GBps shortens them";
 }
 
+// The share of matrix products in a rank's compute beside attention: in a forward and a backward of all layers and the
+// head, with so many tokens.
+double gemm_share(const LayerCosts& costs, std::int64_t tokens) {
+  RangeUse unused;
+  OpList before, after;
+  double gemm = 0, all = 0;
+  const auto add = [&](const OpList& list, int times) {
+    for (const Op& op : list.ops()) {
+      if (op.stream != Stream::compute) continue;
+      all += times * to_seconds(op.duration);
+      if (op.flops > 0) gemm += times * to_seconds(op.duration);
+    }
+  };
+  for (int k = 0; k < kLayerKinds; ++k) {
+    const int layers = costs.layer_counts()[at(k)];
+    if (layers == 0) continue;
+    for (const bool backward : {false, true}) {
+      const auto kind = static_cast<LayerKind>(k);
+      if (backward)
+        costs.backward_ops(kind, tokens, before, after, unused);
+      else
+        costs.forward_ops(kind, tokens, before, after, unused);
+      add(before, layers);
+      add(after, layers);
+    }
+  }
+  costs.head_forward_ops(tokens, before, unused);
+  costs.head_backward_ops(tokens, after, unused);
+  add(before, 1);
+  add(after, 1);
+  return all > 0 ? gemm / all : 0;
+}
+
+// Tokens of a rank, mean over micro-batches.
+std::int64_t rank_tokens(const Plan& plan) {
+  double tokens = 0, micro_batches = 0;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches) {
+        tokens += as_double(m.tokens()) / lane.context;
+        ++micro_batches;
+      }
+  return std::max<std::int64_t>(1, std::llround(tokens / std::max(1.0, micro_batches)));
+}
+
 }  // namespace
 
 double peak_tflops(const Layout& layout, const DeviceFacts& device) {
@@ -219,10 +264,14 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   result.capacity_bytes = models.memory.capacity_bytes();
   result.layout = models.layout;
   result.gpus_per_node = models.grid.gpus_per_node();
-  result.metrics =
-      metrics_of({models.costs.model(), models.layout,
-                  peak_tflops(models.layout, models.costs.profile().device()) * 1e12, row.documents.batches,
-                  plan, result.steps, options.beside_others ? 1 : options.jobs});
+  const MetricInputs inputs{models.costs.model(), models.layout,
+                            peak_tflops(models.layout, models.costs.profile().device()) * 1e12,
+                            row.documents.batches, plan, result.steps,
+                            options.beside_others ? 1 : options.jobs};
+  result.metrics = metrics_of(inputs);
+  const PowerDraw watts =
+      models.cluster.watts.known() ? models.cluster.watts : power_of(models.costs.profile());
+  if (watts.known()) add_energy(inputs, watts, gemm_share(models.costs, rank_tokens(plan)), result.metrics);
   *result.metrics.lost_tokens += static_cast<double>(row.documents.cut_tokens);
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);

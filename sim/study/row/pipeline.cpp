@@ -174,7 +174,7 @@ FlopsWorkload flops_workload(const ModelShape& model) {
 
 void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
   if (row.models->layout.recompute != Recompute::automatic) return;
-  const int all = row.models->costs.model().layers;
+  const int all = row.models->costs.model().all_layers();
   row.run.recompute_chosen = true;
   if (row.run.recompute_by_stage) {  // once there is a plan
     row.recompute_layers(0);

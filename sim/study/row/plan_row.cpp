@@ -106,7 +106,7 @@ void choose_checkpoints(StudyRow& row, Plan& plan) {
       checkpoint_by_stage(models.memory, schedule, tokens, lane.context, lane.micro_batches);
       for (const MicroBatch& m : lane.micro_batches)
         for (const int layers : m.recompute_by_stage) recomputed += layers;
-      all += as_double(lane.micro_batches.size()) * models.costs.model().layers;
+      all += as_double(lane.micro_batches.size()) * models.costs.model().all_layers();
     }
   row.note("recompute auto, by stage and micro-batch, is " + fixed(100 * recomputed / std::max(1.0, all), 1) +
            " % of all layers");

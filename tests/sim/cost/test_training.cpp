@@ -1,4 +1,4 @@
-// What a step trains: frozen weights and LoRA's adapters, in parameters, ops, FLOPs and memory.
+// What a step trains: frozen weights, LoRA's adapters and multi-token prediction, in parameters, ops, FLOPs and memory.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -228,4 +228,69 @@ TEST_CASE("Gradients and optimizer states are those of what is trained, paramete
   ends.training.frozen &= ~(bit_of(WeightKind::embedding) | bit_of(WeightKind::head) | bit_of(WeightKind::norms));
   CHECK(Models(ends, tensor_parallel(1)).memory.fixed(0).gradients ==
         4.0 * (2 * (kAdapters + 128) + 2 * 64 * 256 + 64));
+}
+
+TEST_CASE("A module of multi-token prediction is a layer more, a projection and a second pass through the head") {
+  ModelShape model = model_of(2);
+  const ModelShape alone = model;
+  model.mtp_layers = 1;
+  // A layer of 40,960 and two norms; the projection 128 x 64; three norms of 64. Logits: 64 x 256.
+  CHECK(model.parameters() - alone.parameters() == kLinear + 2 * 64 + 128 * 64 + 3 * 64);
+  CHECK(model.trained_parameters() == model.parameters());
+  CHECK(model.active_matmul_parameters() - alone.active_matmul_parameters() == kLinear + 128 * 64 + 64 * 256);
+  CHECK(model.training_flops(10, 55) - alone.training_flops(10, 55) ==
+        6.0 * 10 * (kLinear + 128 * 64 + 64 * 256) + 3.0 * 2 * (32 + 32) * 2 * 55);
+
+  const Models one(model, tensor_parallel(1)), two(model, tensor_parallel(2));
+  OpList forward, backward, split;
+  RangeUse use;
+  one.costs.head_forward_ops(4096, forward, use);
+  one.costs.head_backward_ops(4096, backward, use);
+  two.costs.head_forward_ops(4096, split, use);
+  CHECK(names_of(forward) == Names{"embedding", "rms_norm", "residual", "mtp_projection", "rms_norm", "logits_gemm",
+                                   "cross_entropy", "rms_norm", "logits_gemm", "cross_entropy"});
+  CHECK(names_of(split) ==
+        Names{"embedding", "tp_reduce_scatter", "rms_norm", "residual", "tp_all_gather", "mtp_projection",
+              "tp_all_gather", "rms_norm", "tp_all_gather", "logits_gemm", "cross_entropy", "tp_reduce_scatter",
+              "rms_norm", "tp_all_gather", "logits_gemm", "cross_entropy", "tp_reduce_scatter"});
+  const auto flops = [](const OpList& list) {
+    double sum = 0;
+    for (const Op& op : list.ops()) sum += op.flops;
+    return sum;
+  };
+  CHECK(flops(forward) == 2.0 * 4096 * (128 * 64 + 2 * 64 * 256));
+  CHECK(flops(backward) == 2 * flops(forward));
+}
+
+TEST_CASE("The last stage holds modules of multi-token prediction, with a copy of the embedding where it has none") {
+  ModelShape model = model_of(2);
+  model.mtp_layers = 2;
+  Layout layout = tensor_parallel(1);
+  layout.pipeline = 2;
+  CHECK(layers_of_stages(model, layout) == std::vector<int>{1, 3});
+  const std::int64_t own = 2 * (128 * 64 + 3 * 64);
+  const auto head = [&] { return part_sizes(model, layout)[at(ModelPart::head)].dense; };
+  CHECK(head() == 2 * 64 * 256 + 64 + own);
+  model.tied_embeddings = true;  // the logits' matrix is the copy
+  CHECK(head() == 64 * 256 + 64 + own);
+  layout.pipeline = 1;
+  CHECK(head() == 64 + own);
+  model.tied_embeddings = false;
+  CHECK(head() == 64 * 256 + 64 + own);
+  model.training.frozen = bit_of(WeightKind::head);
+  CHECK(trained_sizes(model, layout)[at(ModelPart::head)].dense == 64 + 2 * 3 * 64);
+
+  // A token keeps, of each module, two norms' inputs and both their outputs, 64 numbers each, beside a layer's 1,800
+  // bytes; and the softmax of its 256 logits.
+  model.training.frozen = 0;
+  ModelShape alone = model;
+  alone.mtp_layers = 0;
+  const Models more(model, layout), less(alone, layout);
+  const std::vector<MicroBatch> micro_batches = {documents({1000})};
+  const std::vector<std::int64_t> tokens = {1000}, gathered = {0};
+  const LaneLoad load{micro_batches, tokens, gathered};
+  const Footprint with = more.memory.footprint(0, load, 0), without = less.memory.footprint(0, load, 0);
+  CHECK(with.activations - without.activations == doctest::Approx(1000.0 * 2 * (1800 + 4 * 64 * 2)));
+  CHECK(with.softmax == doctest::Approx(3 * without.softmax));
+  CHECK(with.logits - without.logits == doctest::Approx(2 * without.softmax));
 }

@@ -55,13 +55,15 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   job.text += std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
 }
 
-// Some freeze parts of their model, or train adapters beside it; some copy what they keep to the host.
+// Some freeze parts of their model, or train adapters beside it; some predict more than one token; some copy what
+// they keep to the host.
 inline void vary_training(std::uint64_t seed, Job& job) {
   Training& training = job.model.training;
   if (seed % 5 == 0) {  // slow enough that passes wait for their copies
     job.layout.activation_offload = 0.5;
     job.layout.host_link_GBps = 5;
   }
+  if (seed % 4 == 1) job.model.mtp_layers = 1 + static_cast<int>(seed / 4 % 2);
   if (seed % 3 == 0) training.frozen = static_cast<WeightSet>(seed / 3) & kAllWeights;
   if (seed % 6 != 0) return;
   training.lora_dim = 16;

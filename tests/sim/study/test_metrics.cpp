@@ -1,6 +1,10 @@
 // Metrics of a step of two micro-batches, by hand.
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "policies/base/error.h"
 #include "sim/metrics/metrics.h"
 
 using namespace equipoise;
@@ -112,6 +116,54 @@ TEST_CASE("Every metric of one step") {
   CHECK(m.token_delay_mean == 0.0);
   CHECK(m.carried_tokens == 0.0);
   CHECK(!m.speedup);  // nothing to compare with yet
+}
+
+TEST_CASE("Energy is watts times the time by kind, of all GPUs") {
+  const Plan plan = two_micro_batches(2, true);
+  const std::vector<GlobalBatch> batches = batches_of(plan);
+  std::vector<StepResult> results = {result_of(4), result_of(6)};
+  for (StepResult& step : results) step.times.optimizer = kSecond / 4;
+  Layout layout;
+  layout.tensor = 2;
+  layout.pipeline = 2;
+  const ModelShape shape = model();
+  const MetricInputs inputs{shape, layout, 1e9, batches, plan, results};
+  Metrics m = metrics_of(inputs);
+  CHECK(!m.joules_per_token);
+  // A GPU of the first step: 1.5 s of attention; of 0.5 s beside it three fifths in products; 0.25 s of optimizer;
+  // 0.08 + 0.12 + 0.2 s of communication; of 4 s 1.35 are left. The second, a tail, waits for 2 s more.
+  add_energy(inputs, {600, 700, 400, 300, 100}, 0.6, m);
+  const double first = 1.5 * 600 + 0.3 * 700 + (0.2 + 0.25) * 400 + 0.4 * 300 + 1.35 * 100;
+  CHECK(first == doctest::Approx(1545));
+  CHECK(*m.joules_per_token == doctest::Approx(4 * (2 * first + 200) / 8000));
+  CHECK(*m.kwh_per_step == doctest::Approx(4 * first / 3.6e6));
+  CHECK(*m.watts_per_gpu == doctest::Approx((2 * first + 200) / 10));
+  // Whatever a GPU does draws as much: its mean is that.
+  add_energy(inputs, {500, 500, 500, 500, 500}, 0.1, m);
+  CHECK(*m.watts_per_gpu == doctest::Approx(500));
+}
+
+TEST_CASE("A profile's power has all its kinds and its source, or is refused by name") {
+  nlohmann::json file = Profile::load("h100-sxm").json();
+  CHECK(!power_of(Profile(file, "p.json")).known());
+  file["power"] = {{"attention_W", 600}, {"gemm_W", 700},   {"memory_W", 400},
+                   {"communication_W", 300}, {"idle_W", 100},
+                   {"provenance", {{"kind", "measured"}, {"source", "a hand"}}}};
+  CHECK(power_of(Profile(file, "p.json")).communication == 300);
+  const auto refusal = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json wrong = file;
+    wrong["power"][key] = value;
+    try {
+      (void)power_of(Profile(wrong, "p.json"));
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal("idle_W", 0).find("p.json: power.idle_W: expected") == 0);
+  CHECK(refusal("idle_W", "low").find("p.json: power.idle_W: expected") == 0);
+  CHECK(refusal("gpu_W", 1).find("p.json: power") == 0);
+  CHECK(refusal("provenance", {{"kind", "measured"}}).find("p.json: power.provenance.source: expected") == 0);
 }
 
 TEST_CASE("Tail steps count in time and tokens, not in means") {

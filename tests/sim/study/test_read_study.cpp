@@ -284,6 +284,11 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        json{{"source", "a paper"}, {"against", "plan-4d"}, {"metrics", {{"speedup", 1.4}}}},
        "study.json: policies[1].published.against: expected the name of one of the policies, found "
        "\"plan-4d\", did you mean \"plain-4d\"?"},
+      {"/mtp_layers", -1, "study.json.mtp_layers: expected an integer in 0..16, found -1"},
+      {"/mtp_layers", true, "study.json.mtp_layers: expected an integer in 0..16, found true"},
+      {"/cluster/watts", 700, "study.json: cluster.watts: expected an object, found 700"},
+      {"/cluster/watts", {{"idle_W", 70}}, "study.json: cluster.watts.attention_W: expected watts of a GPU, found nothing"},
+      {"/cluster/watts", {{"idle_W", 0}}, "study.json: cluster.watts.idle_W: expected a number in 0.001..100000.0, found 0"},
       {"/lora", 16, "study.json: lora: expected an object, found 16"},
       {"/lora", json::object(), "study.json: lora.dim: expected a size, found nothing"},
       {"/lora", json{{"dim", 0}}, "study.json: lora.dim: expected an integer in 1..65536, found 0"},
@@ -323,6 +328,19 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
     file.erase(key);
     CHECK(holds(refusal(file), std::string("study.json.") + key + ": expected "));
   }
+}
+
+TEST_CASE("Multi-token prediction is a study's for any model, and a note says what it trains") {
+  json file = small_study();
+  CHECK(parse(file).model.mtp_layers == 0);
+  file["mtp_layers"] = 1;
+  const Study study = parse(file);
+  CHECK(study.model.mtp_layers == 1);
+  CHECK(std::any_of(study.notes.begin(), study.notes.end(),
+                    [](const std::string& note) { return note.starts_with("mtp_layers: 1 of multi-token prediction"); }));
+  // A layer more may be recomputed.
+  file["parallel"]["recompute"] = {{"layers", study.model.layers + 1}};
+  CHECK(parse(file).layout.recompute_layers == study.model.layers + 1);
 }
 
 TEST_CASE("What is frozen goes together with adapters and with a tied embedding, or is refused in a line") {

@@ -242,11 +242,24 @@ TEST_CASE("Qwen2-MoE: a shared expert of its own width, and rules of which layer
             .rfind("decoder_sparse_step: expected a rule", 0) == 0);
 }
 
+TEST_CASE("DeepSeek-V3 predicts two tokens, as published: 671B, and 685B with the module and its copies of both ends") {
+  const ModelShape whole = read(deepseek_v3(), {});
+  CHECK(whole.mtp_layers == 1);
+  CHECK(whole.layers == 61);
+  CHECK(whole.layer_counts() == LayerCounts{3, 59, 0, 0});
+  // README_WEIGHTS.md of the model: 11.5B of its own, 2.4B active with the shared embedding and head.
+  const double module = static_cast<double>(whole.parameters() - builtin_model("deepseek-v3").parameters());
+  const double ends = 2.0 * static_cast<double>(whole.embedding_parameters());
+  CHECK(module == doctest::Approx(11.5e9).epsilon(0.01));
+  CHECK(static_cast<double>(whole.parameters()) + ends == doctest::Approx(685e9).epsilon(0.001));
+  const double active = static_cast<double>(whole.active_matmul_parameters() -
+                                            builtin_model("deepseek-v3").active_matmul_parameters());
+  CHECK(active + ends / 2 == doctest::Approx(2.4e9).epsilon(0.06));  // 2.54e9; the projection, 0.10e9, left out: 2.44e9
+  CHECK(refusal(with(deepseek_v3(), {{"num_nextn_predict_layers", 17}})) ==
+        "num_nextn_predict_layers: expected an integer in 0..16, found 17");
+}
+
 TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed over by name") {
-  CHECK(
-      refusal(deepseek_v3()) ==
-      "num_nextn_predict_layers: expected none, since the layers of multi-token prediction are not modelled "
-      "(\"ignore\": [\"num_nextn_predict_layers\"] beside hf_config passes it over), found 1");
   std::vector<std::string> notes;
   const ModelShape m = read(deepseek_v3(), ignoring("num_nextn_predict_layers"), &notes);
   CHECK(m.parameters() == builtin_model("deepseek-v3").parameters());
@@ -260,6 +273,49 @@ TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed
       notes[1] ==
       "model: its router takes a token's experts from 4 of 8 groups (topk_group, n_group), which limits the "
       "nodes that DeepEP sends it to; framework.expert_nodes says otherwise");
+}
+
+TEST_CASE("Llama 4's config is the built-in model: chunks but in every fourth layer, experts in all or every other") {
+  const json scout = {{"model_type", "llama4"},
+                      {"tie_word_embeddings", false},
+                      {"vision_config", {{"hidden_size", 1408}}},
+                      {"text_config", json::parse(R"({
+    "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+    "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu",
+    "vocab_size": 202048, "num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1,
+    "attention_chunk_size": 8192, "no_rope_layers": [], "attn_temperature_tuning": 4, "floor_scale": 8192,
+    "attn_scale": 0.1, "use_qk_norm": true, "for_llm_compressor": false, "moe_layers": null, "attention_bias": false})")}};
+  const auto changed = [&](const json& more) {
+    json file = scout;
+    file["text_config"].update(more);
+    return file;
+  };
+  const auto is_built_in = [](const ModelShape& m, const char* name) {
+    const ModelShape& known = builtin_model(name);
+    CHECK(m.parameters() == known.parameters());
+    CHECK(m.active_matmul_parameters() == known.active_matmul_parameters());
+    CHECK(m.layer_counts() == known.layer_counts());
+    CHECK(m.sliding_layers == known.sliding_layers);
+    CHECK(m.reach().window == 8192);
+    CHECK(m.reach().chunked);
+  };
+  is_built_in(read(scout), "llama4-scout");
+  const json maverick = changed({{"num_local_experts", 128}, {"interleave_moe_layer_step", 2}});
+  is_built_in(read(maverick), "llama4-maverick");
+  json every_other = json::array(), rotary = json::array(), types = json::array();
+  for (int layer = 0; layer < 48; ++layer) {
+    if (layer % 2 == 1) every_other.push_back(layer);
+    rotary.push_back(layer % 4 == 3 ? 0 : 1);
+    types.push_back(layer % 4 == 3 ? "full_attention" : "chunked_attention");
+  }
+  const json lists = {{"num_local_experts", 128}, {"moe_layers", every_other}, {"no_rope_layers", rotary}};
+  is_built_in(read(changed(lists)), "llama4-maverick");
+  is_built_in(read(changed(with(lists, {{"layer_types", types}, {"no_rope_layers", nullptr}}))), "llama4-maverick");
+  CHECK(!read(changed({{"attention_chunk_size", 0}})).chunked);
+  const auto says = [&](const json& more) { return refusal(changed(more)); };
+  CHECK(says({{"no_rope_layers", {1, 0}}}).find("no_rope_layers: expected a list of 48 layers") != std::string::npos);
+  CHECK(says({{"moe_layers", 3}}).find("moe_layers: expected a list of layers") != std::string::npos);
+  CHECK(says({{"interleave_moe_layer_step", 49}}).find("interleave_moe_layer_step: expected a rule") != std::string::npos);
 }
 
 TEST_CASE("DeepSeek-V2 is the built-in model, whatever its router does") {
