@@ -72,7 +72,7 @@ void order_lane(Lane& lane, Order order, const Workload& workload) {
 }  // namespace
 
 Plan make_plan(const Policy& policy, const PackingProblem& problem) {
-  if (policy.sees_whole_set && problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
+  if (problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
     PackOptions options = problem.options;
     options.global_tokens = std::max<std::int64_t>(1, mean_global_tokens(problem.batches, options));
     return make_plan(policy, {problem.batches, options, problem.workload});

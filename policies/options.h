@@ -47,11 +47,11 @@ struct PackOptions {
   std::int64_t max_length = 0;
   LongerThan longer = LongerThan::truncate;
   std::int64_t micro_batch_size = 1;  // sequences a micro-batch
-  std::int64_t micro_batches = 0;     // N of a step over all lanes; 0: sequences_per_step / micro_batch_size
+  std::int64_t micro_batches = 0;     // N of a step over all lanes; 0: micro_batches_of_step
   int lanes = 1;                      // data parallel degree
   int context = 1;                    // CP degree of every lane, unless the policy decides
-  // Of an iteration of packs; 0: with documents_per_step the mean of so many documents, which make_plan takes
-  // from the batches, else context_window * sequences_per_step.
+  // Of a global batch; 0: with documents_per_step the mean of so many documents, which make_plan takes from
+  // the batches, else context_window * sequences_per_step.
   std::int64_t global_tokens = 0;
   int lane_round = 1;     // micro-batches of a lane come in multiples of it (interleaved schedules: stages)
   std::int64_t gpus = 0;  // CP groups are built from these; 0: lanes * context

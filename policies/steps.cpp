@@ -70,6 +70,11 @@ std::int64_t micro_batches_of_step(const PackOptions& options) {
   if (options.micro_batches > 0) return options.micro_batches;
   require_positive(options.sequences_per_step, "sequences_per_step");
   require_positive(options.micro_batch_size, "micro_batch_size");
+  if (options.documents_per_step > 0 && options.global_tokens > 0) {
+    const std::int64_t lanes = std::max(1, options.lanes);
+    return std::max(lanes * (options.global_tokens / (window_tokens(options) * lanes) + 1),
+                    options.sequences_per_step / options.micro_batch_size);
+  }
   if (options.sequences_per_step % options.micro_batch_size != 0) {
     throw UserError("micro_batch_size: " + std::to_string(options.micro_batch_size) +
                     " does not divide sequences_per_step " + std::to_string(options.sequences_per_step));

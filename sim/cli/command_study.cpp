@@ -321,8 +321,8 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
   return std::move(done.result);
 }
 
-// What holds for a study, once: at its end, where it is read beside the table.
-void print_network_note(const std::string& note, const StudyOptions& options, std::ostream& log) {
+// What holds for all that was run, once: at its end, where it is read beside the table.
+void print_note_at_end(const std::string& note, const StudyOptions& options, std::ostream& log) {
   if (!note.empty() && !options.quiet) log << "note: " << printable(note) << '\n';
 }
 
@@ -331,7 +331,7 @@ int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, co
   bool verified = true;
   const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
   print_study(options.format, c.study, result, out);
-  print_network_note(result.network_note, options, log);
+  print_note_at_end(result.network_note, options, log);
   return verified ? 0 : 1;
 }
 
@@ -399,7 +399,8 @@ class Sweep {
       if (!folder_.empty() && finished > 0) write_sweep_page(folder_, page_);
       printer_.finish();
     }
-    for (const std::string& note : network_notes_) print_network_note(note, options, log);
+    print_note_at_end(page_.gpus_note(), options, log);
+    for (const std::string& note : network_notes_) print_note_at_end(note, options, log);
     if (finished < mine) return kInterrupted;
     if (share_.is_all() && journal_) journal_->remove();
     if (!share_.is_all() && !options.quiet)

@@ -197,9 +197,8 @@ std::string content_of(const Study& study, const StudyResult& result) {
   for (std::size_t i = 1; i < verdict.size(); ++i) text += html_paragraph(verdict[i], "lead");
   text += html_paragraph(heading_text(study, result), "setup") + "</section>\n";
   const ComparisonTable comparison = comparison_of(result);
-  text +=
-      "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n" +
-      html_table("comparison", comparison.header, comparison.rows);
+  text += "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n" +
+          html_table("comparison", comparison.header, comparison.rows);
   for (const PolicyResult& row : result.policies)
     if (row.status != RowStatus::ok) text += html_paragraph(reason_line(row), "reason");
   for (const std::string& differs : differences_of(result))
@@ -264,6 +263,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
 
 void SweepPage::add(const json& one) {
   title_ = one.at("study").get<std::string>();
+  gpus_.insert(one.at("gpus").get<std::int64_t>());
   ++count_;
   const bool runs = one.at("winner").is_string();
   run_ += runs ? 1 : 0;
@@ -280,6 +280,14 @@ void SweepPage::add(const json& one) {
   }
   if (!cases_.empty()) cases_ += ',';
   cases_ += text;
+}
+
+std::string SweepPage::gpus_note() const {
+  if (gpus_.size() < 2) return "";
+  std::string text;
+  for (const std::int64_t gpus : gpus_) text += (text.empty() ? "" : ", ") + std::to_string(gpus);
+  return "cases run on different numbers of GPUs (" + text +
+         "): tokens/s/GPU compares them, step s and a row's fit into memory do not";
 }
 
 std::string SweepPage::html() const {
@@ -303,14 +311,16 @@ std::string SweepPage::html() const {
       "<section id=\"verdict\">\n" + html_paragraph(title_, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";
   if (left_out_ > 0)
     content += html_paragraph("The last " + std::to_string(left_out_) +
-                             " cases are too many for this page; each has its own in its folder.",
-                         "note");
+                                  " cases are too many for this page; each has its own in its folder.",
+                              "note");
+  if (const std::string note = gpus_note(); !note.empty())
+    content += html_paragraph("Note: " + note + ".", "note");
   if (!others.empty()) content += html_paragraph("Fastest in others: " + others + ".", "lead");
   if (won > 0 && won < run_)
-    content +=
-        html_paragraph("Not counted: " + std::to_string(run_ - won) +
-                      " where the intervals of the fastest and another policy overlap, or there are none.",
-                  "lead");
+    content += html_paragraph(
+        "Not counted: " + std::to_string(run_ - won) +
+            " where the intervals of the fastest and another policy overlap, or there are none.",
+        "lead");
   return html_page(
       {title_, content + "</section>\n"},
       {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,10 +29,14 @@ class SweepPage {
  public:
   void add(const nlohmann::json& one);  // a case_of_page
   [[nodiscard]] std::string html() const;
+  // That cases run on different numbers of GPUs, whose steps then cannot be compared; empty where they do
+  // not.
+  [[nodiscard]] std::string gpus_note() const;
 
  private:
   std::string title_;
-  std::string cases_;  // JSON, comma-separated
+  std::set<std::int64_t> gpus_;  // of the cases
+  std::string cases_;            // JSON, comma-separated
   std::size_t count_ = 0, left_out_ = 0;
   std::size_t run_ = 0;  // cases in which some policy runs
   // The number of wins of each label that is told apart from the others, in the order of their first.

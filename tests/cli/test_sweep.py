@@ -84,6 +84,13 @@ class SweepCommand(Case):
         (parts / "shard-2-of-4" / "sweep.journal").unlink()
         self.refused("merge", merged, parts, says=["expected all 4 shards", "missing: 2"])
 
+    def test_different_numbers_of_gpus_are_said_at_the_end(self):
+        study = self.write("study.json", STUDY)
+        for sweep, said in (("parallel.data=1,2", 1), ("batch.steps=1,2", 0)):
+            done = run("study", study, "--sweep", sweep)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr.count("cases run on different numbers of GPUs"), said, done.stderr)
+
     def test_a_borrowed_network_is_said_once_at_the_end(self):
         study = self.write("study.json", {**STUDY, "parallel": {**STUDY["parallel"], "data": 2}})
         for options in ((), ("--sweep", "parallel.context=1,2,4", "--sweep", "batch.steps=1,2")):

@@ -288,3 +288,21 @@ TEST_CASE("mixing changes neither the packs nor how many iterations there are") 
     }
   }
 }
+
+TEST_CASE("Batches of documents have as many micro-batches on each lane as windows hold a mean batch and room is left") {
+  PackOptions options;
+  options.context_window = 100;
+  options.lanes = 2;
+  options.sequences_per_step = 2;
+  CHECK(micro_batches_of_step(options) == 2);
+  options.documents_per_step = 8;
+  CHECK(micro_batches_of_step(options) == 2);  // nothing is known of the batches
+  options.global_tokens = 390;                 // 195 a lane: two windows
+  CHECK(micro_batches_of_step(options) == 4);
+  options.global_tokens = 400;  // 200 a lane would fill two to the brim
+  CHECK(micro_batches_of_step(options) == 6);
+  options.sequences_per_step = 12;
+  CHECK(micro_batches_of_step(options) == 12);
+  options.micro_batches = 3;
+  CHECK(micro_batches_of_step(options) == 3);
+}

@@ -235,7 +235,9 @@ constexpr Key<Study> kBatchKeys[] = {
         "What happens to a document above max_length in every row; truncate: its end is cut; drop: all of it")
         .noting(note_longer),
     integer<&Study::batch, &PackOptions::micro_batches>("micro_batches", 1, 1 << 24,
-                                                        "Micro-batches of a step over all lanes")
+                                                        "Micro-batches of a step over all lanes; by default as "
+                                                        "many as sequences, with documents_per_step as windows "
+                                                        "hold a mean batch")
         .acting("with a policy of a given number of micro-batches", acts::takes_micro_batches),
     integer<&Study::steps>("steps", 1, kMostSteps, "Global batches of the study; 100 by default"),
     choice<&Study::loader>("loader", kLoaderTailNames,
