@@ -188,8 +188,8 @@ SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ost
   return search(job.candidates, job.inputs, options, journal);
 }
 
-// Runs the best in full, prints the ranking and, of a whole search, writes it to `folder` (empty: nowhere).
-// An interrupted search prints its best so far; a second Ctrl-C ends that, too.
+// Runs the best in full, prints the ranking and writes it to `folder` (empty: nowhere). An interrupted search has
+// its best so far there, which --resume replaces; a second Ctrl-C ends that, too.
 int report_search(const TuneJob& job, SearchResult found, const std::string& folder, Format format,
                   std::ostream& out) {
   SearchOptions options = job.search;
@@ -201,7 +201,7 @@ int report_search(const TuneJob& job, SearchResult found, const std::string& fol
     std::vector<WhatIf> what_if;
     if (!found.interrupted) what_if = sensitivity(job.candidates, found, job.inputs, options);
     const TuneReport report{job.candidates, job.space, options, found, baseline, ranking, what_if};
-    if (!folder.empty() && !found.interrupted) write_results(folder, report);
+    if (!folder.empty()) write_results(folder, report);
     print(report, format, out);
   };
   try {

@@ -80,29 +80,49 @@ SavedResult load_saved(const std::string& path) {
 
 namespace {
 
-// The column's figure as tables print it, without what it stands beside.
-std::string printed(const ResultColumn& column, const json& policy) {
-  if (column.key.empty()) return "-";
-  const auto found = policy["metrics"].find(std::string(column.key));
-  const bool known = found != policy["metrics"].end() && found->is_number();
-  return known ? fixed(found->get<double>() * column.scale, column.digits) : "-";
+// The column's figure as the study's table printed it, but for what is no metric.
+std::string printed(const ResultColumn& column, const json& policy, bool has_pipeline) {
+  const auto figure = [&](std::string_view key, double scale, int digits) {
+    const auto found = policy["metrics"].find(std::string(key));
+    const bool known = found != policy["metrics"].end() && found->is_number();
+    return known ? fixed(found->get<double>() * scale, digits) : std::string("-");
+  };
+  if (column.key == "bubble_ratio" && !has_pipeline) {
+    const std::string recompute = figure("recompute_ratio", 100, 1);
+    return recompute == "-" || recompute == "0.0" ? "-" : recompute + " recompute";
+  }
+  std::string text = figure(column.key, column.scale, column.digits);
+  if (column.key != "speedup" || text == "-") return text;
+  text += 'x';
+  const std::string low = figure("speedup_low", 1, 2), high = figure("speedup_high", 1, 2);
+  return low == "-" || high == "-" ? text : text + " (" + low + "-" + high + ")";
 }
 
 }  // namespace
 
 std::string saved_table(const SavedResult& saved) {
+  const json& study = saved.summary["study"];
+  const bool has_pipeline = study.value("pipeline", json(2)) != 1;
   std::vector<std::string> header = {"policy", "status"};
-  for (const ResultColumn& column : result_columns())
-    if (column.is_printed() && !column.key.empty()) header.emplace_back(column.title);
+  std::vector<std::vector<std::string>> rows;
+  for (const SavedRow& row : saved.rows) rows.push_back({row.policy["label"], row.policy["status"]});
+  for (const ResultColumn& column : result_columns()) {
+    if (!column.is_printed() || column.key.empty()) continue;
+    std::vector<std::string> cells;
+    for (const SavedRow& row : saved.rows) cells.push_back(printed(column, row.policy, has_pipeline));
+    if (column.has(kStated) && std::all_of(cells.begin(), cells.end(), [](const std::string& c) { return c == "-"; }))
+      continue;
+    header.emplace_back(column.title);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(std::move(cells[i]));
+  }
   TextTable table(header);
   table.align_left(1);
-  for (const SavedRow& row : saved.rows) {
-    std::vector<std::string> cells = {row.policy["label"], row.policy["status"]};
-    for (const ResultColumn& column : result_columns())
-      if (column.is_printed() && !column.key.empty()) cells.push_back(printed(column, row.policy));
-    table.add(std::move(cells));
-  }
-  return printable(saved.summary["study"]["name"].get<std::string>()) + "\n" + table.text();
+  for (std::vector<std::string>& row : rows) table.add(std::move(row));
+  std::string text = printable(study["name"].get<std::string>()) + "\n" + table.text();
+  if (const auto notes = study.find("notes"); notes != study.end() && notes->is_array())
+    for (const json& note : *notes)
+      if (note.is_string()) text += "note: " + printable(note.get<std::string>()) + "\n";
+  return text;
 }
 
 std::string saved_csv(const SavedResult& saved) {
