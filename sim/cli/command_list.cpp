@@ -248,6 +248,15 @@ std::string meaning_of(const std::string& word, const std::string& help) {
   return clauses.substr(from, clauses.find("; ", from) - from);
 }
 
+// A key's name in the paper that it is from; empty: the same.
+std::string paper_word(std::string_view key) {
+  return key == "max_tokens" ? "L_max" : key == "bucket_size" ? "BucketSize" : key == "chunk_size" ? "ChunkSize" : "";
+}
+
+constexpr std::string_view kStatuses[] = {  // by RowStatus
+    "the row ran", "its plan, or what stands beside any plan, does not fit into memory; the reason says what would",
+    "the policy cannot place a document", "the policy, its sharding rule or its schedule refuses what it is given"};
+
 // What a study takes for a policy where its file is silent.
 std::string taken_by(const Policy& policy) {
   return std::string("packs ") + (policy.batches == BatchKind::windows ? "windows" : "whole documents") +
@@ -264,6 +273,7 @@ std::vector<Entry> entries() {
     for (std::size_t brackets = plain.find("[]"); brackets != std::string::npos; brackets = plain.find("[]"))
       plain.erase(brackets, 2);
     all.back().words = {plain, plain.substr(plain.rfind('.') + 1)};
+    if (std::string word = paper_word(all.back().words[1]); !word.empty()) all.back().words.push_back(word);
     for (const std::string& word : words_of(schema))
       all.push_back({"value of " + path, word, meaning_of(word, schema["description"])});
   });
@@ -274,6 +284,8 @@ std::vector<Entry> entries() {
     if (column.is_printed()) entry.words = {std::string(column.title)};
     all.push_back(std::move(entry));
   }
+  for (std::size_t i = 0; i < std::size(kStatuses); ++i)
+    all.push_back({"status of a row", name_of(static_cast<RowStatus>(i)), std::string(kStatuses[i])});
   for (const char* what : {"policies", "schedules", "models", "profiles", "frameworks", "traces"})
     for (const Row& row : rows_of(what)) {
       const std::string kind = row.kind == "packing" ? "packing policy"
@@ -288,6 +300,7 @@ std::vector<Entry> entries() {
       for (const auto& [key, schema] : row.options.items()) {
         all.push_back(entry_of_key("option of " + row.name, row.name + "." + key, schema));
         all.back().source = source_of(row.from);
+        if (std::string word = paper_word(key); !word.empty()) all.back().words = {word};
       }
     }
   return all;
@@ -415,8 +428,7 @@ std::string free_disk(const std::filesystem::path& folder) {
          folder.string();
 }
 
-// Each is loaded, and priced with: a file that was cut or changed by hand does not come through. Returns
-// their names.
+// Each is loaded, and priced with: a file that was cut or changed by hand is refused. Returns their names.
 std::string load_profiles() {
   for (const std::string& name : shipped_profiles()) (void)Profile::load(name);
   return joined(shipped_profiles());
