@@ -80,22 +80,27 @@ SavedResult load_saved(const std::string& path) {
 
 namespace {
 
-// The column's figure as the study's table printed it, but for what is no metric.
-std::string printed(const ResultColumn& column, const json& policy, bool has_pipeline) {
-  const auto figure = [&](std::string_view key, double scale, int digits) {
-    const auto found = policy["metrics"].find(std::string(key));
-    const bool known = found != policy["metrics"].end() && found->is_number();
-    return known ? fixed(found->get<double>() * scale, digits) : std::string("-");
-  };
+std::string figure(const json& policy, std::string_view key, double scale, int digits) {
+  const auto found = policy["metrics"].find(std::string(key));
+  const bool known = found != policy["metrics"].end() && found->is_number();
+  return known ? fixed(found->get<double>() * scale, digits) : "-";
+}
+
+// The column's figure as tables print it, without what it stands beside.
+std::string printed(const ResultColumn& column, const json& policy) {
+  return figure(policy, column.key, column.scale, column.digits);
+}
+
+// The same with that, as the study's table has it.
+std::string cell_of(const ResultColumn& column, const json& policy, bool has_pipeline) {
   if (column.key == "bubble_ratio" && !has_pipeline) {
-    const std::string recompute = figure("recompute_ratio", 100, 1);
+    const std::string recompute = figure(policy, "recompute_ratio", 100, 1);
     return recompute == "-" || recompute == "0.0" ? "-" : recompute + " recompute";
   }
-  std::string text = figure(column.key, column.scale, column.digits);
+  const std::string text = printed(column, policy);
   if (column.key != "speedup" || text == "-") return text;
-  text += 'x';
-  const std::string low = figure("speedup_low", 1, 2), high = figure("speedup_high", 1, 2);
-  return low == "-" || high == "-" ? text : text + " (" + low + "-" + high + ")";
+  const std::string low = figure(policy, "speedup_low", 1, 2), high = figure(policy, "speedup_high", 1, 2);
+  return text + 'x' + (low == "-" || high == "-" ? "" : " (" + low + "-" + high + ")");
 }
 
 }  // namespace
@@ -109,7 +114,7 @@ std::string saved_table(const SavedResult& saved) {
   for (const ResultColumn& column : result_columns()) {
     if (!column.is_printed() || column.key.empty()) continue;
     std::vector<std::string> cells;
-    for (const SavedRow& row : saved.rows) cells.push_back(printed(column, row.policy, has_pipeline));
+    for (const SavedRow& row : saved.rows) cells.push_back(cell_of(column, row.policy, has_pipeline));
     if (column.has(kStated) && std::all_of(cells.begin(), cells.end(), [](const std::string& c) { return c == "-"; }))
       continue;
     header.emplace_back(column.title);
