@@ -133,6 +133,16 @@ void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& p
     note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
          " tokens dropped (--oversize)");
   for (const std::string& text : plan.notes) note(text);
+  const auto pads = [](const MicroBatch& m) { return m.pad_each_to > 0; };
+  const auto alone = [](const MicroBatch& m) { return m.slices.size() < 2; };
+  bool padded = false, all_alone = true;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes) {
+      padded = padded || std::any_of(lane.micro_batches.begin(), lane.micro_batches.end(), pads);
+      all_alone = all_alone && std::all_of(lane.micro_batches.begin(), lane.micro_batches.end(), alone);
+    }
+  if (padded && all_alone)
+    note("a micro-batch is one document, so that nothing is padded; batch.micro_batch_size says how many it has");
   if (run.policy().places_documents && !run.says("bucket_size") && run.pack.context > 1 &&
       run.pack.bucket_size >= longest_of(documents))
     note(

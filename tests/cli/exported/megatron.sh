@@ -1,8 +1,9 @@
 # small: wlb, for Megatron-LM (main of 2026-08-22, d98e8a64dd)
-# use: torchrun ... pretrain_gpt.py "${ARGUMENTS[@]}" with your data, tokenizer and optimizer
+# use: torchrun ... pretrain_gpt.py "${ARGUMENTS[@]}" with your data, tokenizer, optimizer and --rotary-base
 # 8 GPUs; simulated: 0.104 s a step, 61565 tokens/s/GPU
 # cannot be expressed: policy wlb (queues 2, max_tokens 32768): the dataset cuts documents into windows in data order; nearest: its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them
 # cannot be expressed: shard adaptive: packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices); nearest: per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each other
+# cannot be expressed: max_tokens 32768 tokens a micro-batch: a micro-batch has the dataset's seq_length; nearest: a seq_length of so many, for a dataset of the plan's micro-batches
 ARGUMENTS=(
   --tensor-model-parallel-size 2
   --sequence-parallel
@@ -16,7 +17,7 @@ ARGUMENTS=(
   --micro-batch-size 1
   --global-batch-size 4
   --seq-length 16384
-  --max-position-embeddings 16384
+  --max-position-embeddings 32768
   --dataloader-inter-document-masking
   --bf16
   --num-layers 16
@@ -25,6 +26,11 @@ ARGUMENTS=(
   --num-attention-heads 12
   --kv-channels 128
   --swiglu
+  --normalization RMSNorm
+  --position-embedding-type rope
+  --disable-bias-linear
+  --attention-dropout 0.0
+  --hidden-dropout 0.0
   --untie-embeddings-and-output-weights
   --vocab-size 32000
 )
