@@ -6,17 +6,20 @@ simulator in the columns of a row that would state them. Each entry: groups that
 the row fills itself stays, but for `selective` where the recipe names the modules.
 """
 SETTINGS = (
-    ("modelzoo_qwen3-235b-a22b", {"tp_overlap": "0", "routing": "forced balance", "gradient_bytes": "4", "permute_fusion": "1"},
+    ("modelzoo_qwen3-235b-a22b", {"tp_overlap": "0", "routing": "forced balance", "gradient_bytes": "4", "permute_fusion": "1",
+      "expert_router": "auxiliary-loss"},
      "Megatron-MoE-ModelZoo, model_configs/benchmarking/Qwen3-235B-A22B.yaml: no --tp-comm-overlap, and --bf16, with which "
      "Megatron-LM accumulates and reduces gradients in fp32; --moe-permute-fusion; "
-     "examples/qwen3/run_235b.sh: every run forces the balance"),
+     "examples/qwen3/run_235b.sh: every run forces the balance; where a row says that its router was free, --moe-router-"
+     "load-balancing-type aux_loss"),
     ("dgxc_grok1-314b_bf16_v25.01", {"attention_impl": "flash-attention"},
      "dgxc-benchmarking, grok1/configure.sh: NVTE_FUSED_ATTN=0"),
     ("dgxc_grok1-314b_fp8_v25.01", {"attention_impl": "flash-attention"}, "the same"),
     ("dgxc_grok1-314b_bf16_v25.02", {"attention_impl": "flash-attention"}, "the same"),
     ("dgxc_grok1-314b_fp8_v25.02", {"attention_impl": "flash-attention"}, "the same"),
-    ("deepseek_report_v3", {"gradient_bytes": "4", "permute_fusion": "1"},
-     "arXiv 2412.19437, section 3.3.3: gradients accumulate in fp32; kernels of their own, taken as fused"),
+    ("deepseek_report_v3", {"gradient_bytes": "4", "permute_fusion": "1", "expert_router": "loss-free"},
+     "arXiv 2412.19437, section 3.3.3: gradients accumulate in fp32; 2.1.2: balanced by biases; kernels of their own, "
+     "taken as fused"),
     ("mbridge", {"permute_fusion": "1"}, "Megatron-Bridge: moe_permute_fusion is on in its recipes"),
     ("dgxc_deepseek-v3", {"permute_fusion": "1"},
      "NeMo, collections/llm/gpt/model/deepseek.py: moe_permute_fusion from Transformer Engine 2.1 on"),
@@ -30,6 +33,14 @@ SETTINGS = (
      {"dispatcher": "deepep", "overlap": "1f1b", "act_recompute": "mla_up_proj, mlp", "tp_overlap": "0"},
      "Megatron-Bridge, scripts/performance/configs/deepseek/deepseek_v3_llm_pretrain.py: H100 with enable_deepep, "
      "set_moe_a2a_1f1b_overrides and these modules"),
+    ("titan_8b_h200", {"fp8_param_gather": "1"},
+     "torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md: --float8.enable_fsdp_float8_all_gather"),
+    ("titan_405b_3d", {"mbs": "4", "vp": "2"},
+     "torchtitan at 9dec370, parallelisms/pipelining_utils.py: as many micro-batches as stages, of the local batch of 32, "
+     "and two stages a rank where schedules interleave"),
+    ("titan_405b_4d", {"mbs": "1"}, "the same, of a local batch of 8"),
+    ("titan", {"act_recompute": "selective (per op)"},
+     "torchtitan at 9dec370 and 820504e, llama3_8b.toml: selective_ac_option 'op', where a row says selective or nothing"),
     ("ultrascale", {"cp": "1", "act_recompute": "none", "stage_layers": "", "nic_GBps": "28.4"},
      "huggingface/nanotron@67c5ebb6 (branch nouamane/bench2), examples/config_tiny_llama_bench.yaml and "
      "scaling_benchmarks.py: no context parallelism, layers not recomputed; models/base.py: stages as nanotron_stages() "
@@ -54,10 +65,19 @@ def nanotron_stages(row, model):
     return split
 
 
+# Models of arXiv 2504.14960, which prints no chunks of a stage, that its authors' own benchmarks of the time cut into one
+# layer each: Megatron-MoE-ModelZoo at 78fd4d6 (3 April 2025), runtime_configs/benchmarking/runtime.conf, PP 4 and VPP 7 of
+# 28 layers, 8 of 32. Mixtral 8x22B has VPP 1 there, and 7 from 30 July 2025 on; Llama-3 8x70B does not stand there.
+ONE_LAYER_A_CHUNK = ("folding_qwen2-57b-a14b", "folding_mixtral-8x7b")
+
+
 def with_stages(rows, models):
-    """The rows, with the stages of those that nanotron ran."""
+    """The rows, with the stages of those that nanotron ran, and the chunks of those whose authors say them elsewhere."""
     shapes = {model["model_id"]: model for model in models}
     for row in rows:
+        if (row.get("group") or "").startswith(ONE_LAYER_A_CHUNK) and not row.get("vp"):
+            layers, stages = int(shapes[row["model_id"]]["n_layers"]), int(row["pp"])
+            row["vp"] = str(layers // stages) if layers % stages == 0 else ""
         if (row.get("group") or "").startswith("ultrascale"):
             row["stage_layers"] = ";".join(map(str, nanotron_stages(row, shapes[row["model_id"]])))
     return rows

@@ -15,7 +15,8 @@ n_layers, hidden, n_heads, n_kv_heads, ffn_hidden, gated_mlp, vocab. An empty re
 that fits in memory, an empty vp 1. For models with experts sim/calibration/README.md says which columns there are beside
 these; their rows are summed up by model and benchmark, with the mean over these groups and the worst of them: forty rows
 of nearly one layout say no more than four. What does not qualify is listed with the reason.
-published_settings.py adds what the sources of a table publish beside it.
+published_settings.py adds what the sources of a table publish beside it. --parts GROUP takes the steps of groups that begin
+so apart, by number of GPUs.
 
 Slowdowns of the presets were fitted to bf16 rows of this table (fit_published_steps.py), so errors here are in sample.
 How wrong a preset is on benchmarks that its fit did not see stands in its file and in `equipoise list frameworks`.
@@ -194,6 +195,30 @@ def summarise_experts(results):
           f"{100 * of_rows:.1f} %; worst group {worst}, {100 * means[worst]:.1f} %")
 
 
+PARTS = ("waits", "tp", "ep", "dp")
+
+
+def print_parts(args, rows, models):
+    """Rows of one benchmark by layout and number of GPUs: what of the predicted step waits and is exchanged unhidden, in % of
+    it, with a chunk of the model a stage and with as many as it has layers; and the error of both."""
+    rows = [row for row in rows if row["group"].startswith(args.parts)]
+    layers = {model["model_id"]: int(model["n_layers"] or 0) for model in models}
+    if not rows:
+        sys.exit(f"error: --parts {args.parts}: expected the beginning of a group's name, found none that begins so")
+    print(f"{'group':44} {'GPUs':>5} {'micro':>5} {'published':>9}   {'chunks':>6} {'predicted':>9} {'error %':>7} "
+          + " ".join(f"{part + ' %':>7}" for part in PARTS))
+    for chunked in (False, True):
+        asked = [{**row, "vp": str(layers[row["model_id"]] // int(row["pp"])) if chunked else "1"} for row in rows]
+        found = Simulator(args.program, asked, models, family_of(rows[0]), args.jobs).predict("preset")
+        of_id = {row["row_id"]: row for row in asked}
+        for row in sorted(found, key=lambda r: (r["group"], int(of_id[r["row_id"]]["n_gpus"]))):
+            said, seconds = of_id[row["row_id"]], float(row["predicted_seconds"])
+            micro = int(said["gbs_seqs"]) // int(said["dp"]) // int(said["mbs"] or 1)
+            print(f"{row['group']:44} {said['n_gpus']:>5} {micro:5d} {float(row['published_seconds']):9.3f}   {said['vp']:>6} "
+                  f"{seconds:9.3f} {100 * float(row['error']):7.1f} "
+                  + " ".join(f"{100 * float(row[part]) / seconds:7.1f}" for part in PARTS))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", required=True, action="append")
@@ -201,10 +226,13 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--json", help="also write all results to this file")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--parts", metavar="GROUP", help="only of groups that begin so: parts of their steps by number of GPUs")
     args = parser.parse_args()
     rows = read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
     models = read_tables(args.models, ("model_id", "n_layers", "hidden"))
     with_stages(rows, models)
+    if args.parts:
+        return print_parts(args, rows, models)
     with_experts = {model["model_id"] for model in models if model.get("n_experts")}
     routed = {row.get("row_id") for row in rows if row["model_id"] in with_experts}
     results, left_out = [], []

@@ -41,6 +41,7 @@ constexpr std::pair<std::string_view, std::string_view> kModules[] = {
     {"core_attn", "core_attn"},
     {"shared_expert", "shared_experts"},
     {"shared_experts", "shared_experts"},
+    {"selective (per op)", "per_op"},
 };
 
 // Mixers and masks that the models' table names in words, and that ModelShape cannot say.
@@ -189,7 +190,7 @@ std::vector<json> RowReader::recompute_modes() const {
   const std::string said = text("act_recompute");
   const std::string mode = said.substr(0, said.find(' '));
   if (mode.empty()) return {"none", "full"};
-  const bool partly = said.find(" on ") != std::string::npos;
+  const bool partly = said.find(" on ") != std::string::npos || said.ends_with("(per op)");
   if (!partly && (mode == "none" || mode == "selective" || mode == "full")) return {mode};
   json modules = modules_of(said);
   if (modules.is_null()) throw NotThisRow{"recompute " + said};
@@ -246,8 +247,12 @@ json RowReader::framework() const {
   if (attention == "flash-attention") node["attention_kernel"] = "flash-attention-2";
   if (attention == "cudnn") node["attention_kernel"] = "";  // or its like: the profile's default
   if (word("optimizer_state_dtype", {"", "bf16", "fp32"}) == "bf16") node["optimizer_bytes"] = kMixedAdam;
-  if (const std::string overlap = word("tp_overlap", {"", "0", "1"}); !overlap.empty())
-    node["tp_overlap"] = overlap == "1";
+  for (const char* key : {"tp_overlap", "fp8_param_gather"})
+    if (const std::string said = word(key, {"", "0", "1"}); !said.empty()) node[key] = said == "1";
+  const std::string notes = text("notes");
+  if (notes.find("AsyncTP") != std::string::npos || notes.find("async TP") != std::string::npos)
+    node["tp_overlap"] = true;
+  if (notes.find(", eager") != std::string::npos || notes.find("; eager") != std::string::npos) node["linear_layers"] = "torch-eager";
   if (const std::string bytes = word("gradient_bytes", {"", "2", "4"}); !bytes.empty())
     node["gradient_bytes"] = bytes == "4" ? 4 : 2;
   if (const std::string graphs = word("graphs", {"", "none", "attention", "layer", "full"}); !graphs.empty())
@@ -402,7 +407,8 @@ void RowReader::add_expert_framework(json& framework) const {
   if (!overlap.empty()) framework["expert_overlap"] = overlap == "1f1b" ? "dualpipe" : overlap;
   if (const std::string fused = word("permute_fusion", {"", "0", "1"}); !fused.empty())
     framework["permute_fusion"] = fused == "1";
-  if (const std::string kernel = text("expert_kernel"); !kernel.empty()) framework["expert_kernel"] = kernel;
+  for (const char* key : {"expert_kernel", "expert_router"})
+    if (const std::string stated = text(key); !stated.empty()) framework[key] = stated;
   const std::string routing = text("routing");
   constexpr std::string_view kCapacity = "capacity factor ";
   for (const std::string_view term : terms_of(routing)) {
@@ -412,7 +418,7 @@ void RowReader::add_expert_framework(json& framework) const {
       framework["expert_capacity_factor"] = factor;
     }
     if (std::find(std::begin(kEqualLoads), std::end(kEqualLoads), term) != std::end(kEqualLoads))
-      framework["expert_imbalance"] = 1, framework["expert_skew"] = 0;
+      framework["expert_imbalance"] = 1, framework["expert_skew"] = 0, framework["expert_router"] = "stated";
   }
 }
 
@@ -428,14 +434,14 @@ CsvTable read_table(const std::string& path, std::span<const char* const> needed
   return table;
 }
 
-double simulated(const Study& study, const StudyInputs& inputs, bool ignore_memory) {
+Metrics simulated(const Study& study, const StudyInputs& inputs, bool ignore_memory) {
   RunStudyOptions options;
   options.find_fits = false;
   options.ignore_memory = ignore_memory;
   const StudyResult result = run_study(study, inputs, options);
   const PolicyResult& row = result.policies.front();
   if (!row.simulated()) throw NotThisRow{row.reason};
-  return *row.metrics.step_seconds;
+  return row.metrics;
 }
 
 StepRow make_row(const RowReader& reader, const std::string& where) {
@@ -495,11 +501,16 @@ double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> e
     options->expert_gemm_slowdown = experts->gemm_slowdown;
     options->expert_product_seconds = experts->product_seconds;
   }
-  return simulated(slowed, inputs, true);
+  return *simulated(slowed, inputs, true).step_seconds;
 }
 
-double StepRow::seconds_as_preset() const {
-  return simulated(study, inputs, true);
+StepParts StepRow::parts_as_preset() const {
+  const Metrics m = simulated(study, inputs, true);
+  const auto part = [&](const Metric& share) { return *m.step_seconds * share.value_or(0); };
+  const auto exposed = [&](Stream stream) { return part(m.exposed_comm_ratio[at(stream)]); };
+  const double waits = part(m.losses.waiting) + part(m.losses.lanes_wait);
+  return {*m.step_seconds,     waits, exposed(Stream::tp), exposed(Stream::cp), exposed(Stream::ep),
+          exposed(Stream::pp), exposed(Stream::dp), part(m.losses.recompute)};
 }
 
 StepRows read_step_rows(const StepTables& tables, int jobs) {

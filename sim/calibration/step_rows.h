@@ -36,6 +36,12 @@ struct StepTables {
   std::string profile;  // of every row; empty: by the row's gpu (H100 or H200)
 };
 
+// Seconds of a predicted step, and what of them a GPU does not compute for the first time: waits for other stages,
+// ranks and lanes; what of communication nothing hides (dp: gradients and parameters); repeated forwards.
+struct StepParts {
+  double step = 0, waits = 0, tp = 0, cp = 0, ep = 0, pp = 0, dp = 0, recompute = 0;
+};
+
 // One row, ready to be simulated at any slowdowns.
 struct StepRow {
   std::string id;
@@ -50,7 +56,8 @@ struct StepRow {
   // `experts`: of their products; `seconds_per_launch`: of the host. The preset's where they are not given.
   [[nodiscard]] double seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts = std::nullopt,
                                std::optional<double> seconds_per_launch = std::nullopt) const;
-  [[nodiscard]] double seconds_as_preset() const;  // with the preset's own slowdowns
+  [[nodiscard]] double seconds_as_preset() const { return parts_as_preset().step; }
+  [[nodiscard]] StepParts parts_as_preset() const;  // with the preset's own slowdowns
 };
 
 struct StepRows {

@@ -311,21 +311,30 @@ Asked parse_slowdowns(const std::string& text) {
 void print_predictions(const StepRows& rows, const FitStepsOptions& options, int jobs, std::ostream& out) {
   std::vector<Asked> asked;
   for (const std::string& text : options.slowdowns) asked.push_back(parse_slowdowns(text));
-  std::vector<double> seconds(rows.rows.size() * asked.size());
-  parallel_for(jobs, seconds.size(), [&](int, std::size_t i) {
+  std::vector<StepParts> parts(rows.rows.size() * asked.size());
+  parallel_for(jobs, parts.size(), [&](int, std::size_t i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
     const Asked& how = asked[i / rows.rows.size()];
-    seconds[i] = how.as_preset ? row.seconds_as_preset()
-                               : row.seconds(how.slowdowns, how.experts, how.seconds_per_launch);
+    if (how.as_preset)
+      parts[i] = row.parts_as_preset();
+    else
+      parts[i].step = row.seconds(how.slowdowns, how.experts, how.seconds_per_launch);
   });
-  out << "row_id,group,benchmark,precision,recompute,slowdowns,published_seconds,predicted_seconds,error\n";
+  out << "row_id,group,benchmark,precision,recompute,slowdowns,published_seconds,predicted_seconds,error,"
+         "waits,tp,cp,ep,pp,dp,repeated\n";
   out.precision(9);
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
+    const StepParts& p = parts[i];
     out << csv_cell(row.id) << ',' << csv_cell(row.group) << ',' << csv_cell(row.benchmark) << ','
         << row.precision << ',' << csv_cell(row.recompute) << ','
-        << csv_cell(options.slowdowns[i / rows.rows.size()]) << ',' << row.published << ',' << seconds[i]
-        << ',' << seconds[i] / row.published - 1 << '\n';
+        << csv_cell(options.slowdowns[i / rows.rows.size()]) << ',' << row.published << ',' << p.step << ','
+        << p.step / row.published - 1;
+    if (asked[i / rows.rows.size()].as_preset)
+      for (const double part : {p.waits, p.tp, p.cp, p.ep, p.pp, p.dp, p.recompute}) out << ',' << part;
+    else
+      out << ",,,,,,,";
+    out << '\n';
   }
 }
 

@@ -109,16 +109,17 @@ void LayerCosts::push_gradients(WeightKind weights, const Op& input, const Op& w
   const bool trains = model_.training.trains(weights), adapts = model_.training.adapts(weights);
   if (adapts) push_adapter_gradients(dense_adapter(m, n, k, column), ops, use);
   if (layout_.tensor > 1 && column) {
+    const bool kept = torch_layers();  // what was gathered for the forward
     Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
-    Op scatter = tp_collective(OpName::tp_reduce_scatter, m, k, use);
+    Op scatter = in_order(tp_collective(OpName::tp_reduce_scatter, m, k, tp_group_, use), false, use);
     gather.with_next = true;
-    scatter.with_next = trains;  // under the weight's product, if there is one
-    if (trains) ops.push(gather);
+    scatter.with_next = trains && !kept;  // under the weight's product, if there is one
+    if (trains && !kept) ops.push(gather);
     ops.push(input);
     ops.push(scatter);
   } else {
     if (layout_.tensor > 1) {
-      Op gather = tp_collective(OpName::tp_all_gather, m, n, use);
+      Op gather = gather_cast(m, n, weights != WeightKind::head, use);
       gather.with_next = framework_.tp_overlap_forward;
       ops.push(gather);
     }

@@ -114,6 +114,11 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
     require_layout(m.moe || !repeats(module), where,
                    std::string(".recompute.modules: expected no ") +
                        std::string(kRecomputeModuleNames[at(module)]) + " for a model without experts");
+  require_layout(!repeats(RecomputeModule::per_op) || (!m.moe && !m.mla), where,
+                 ".recompute.modules: expected no per_op for a model with experts or latent attention");
+  require_layout(
+      !repeats(RecomputeModule::per_op) || p.recompute_modules == module_bit(RecomputeModule::per_op), where,
+      ".recompute.modules: expected per_op alone, found " + names_of(p.recompute_modules));
   check_form(m, p, where);
   if (m.moe) {
     const int e = p.expert_tensor_size();

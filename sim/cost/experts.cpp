@@ -79,6 +79,38 @@ double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew,
   return std::max(1.0, *std::max_element(load.begin(), load.end()) * ranks / sum);
 }
 
+double router_spread(ExpertRouter router) {
+  switch (router) {
+    case ExpertRouter::stated:
+      return 0;
+    case ExpertRouter::loss_free:
+      return 0.017;
+    case ExpertRouter::auxiliary_loss:
+      return 0.23;
+    case ExpertRouter::unbalanced:
+      return 0.59;
+  }
+  return 0;
+}
+
+double router_load(double spread, std::uint64_t seed, int ranks, int experts_of_rank) {
+  if (spread < kLeastSkew || ranks < 2) return 1;
+  constexpr int kLayers = 1000;  // the mean of their maxima is then known within a hundredth of the spread
+  const double shape = experts_of_rank / (spread * spread);
+  SplitMix64 random(seed);
+  double sum = 0;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    double all = 0, most = 0;
+    for (int r = 0; r < ranks; ++r) {
+      const double load = gamma(shape, random);
+      all += load;
+      most = std::max(most, load);
+    }
+    sum += most * ranks / all;
+  }
+  return sum / kLayers;
+}
+
 Op expert_exchange(const ExpertGroup& group, double tokens, double load, ExchangeWay way, RangeUse& use) {
   Op op{OpName::ep_all_to_all, Stream::ep};
   const MoeShape& moe = *group.model.moe;
@@ -227,17 +259,17 @@ ExpertArrivals LayerCosts::sent_to_experts(std::int64_t n) const {
 }
 
 double LayerCosts::expert_load(std::span<const MicroBatch* const> together) const {
-  if (!model_.moe || framework_.expert_skew == 0 || framework_.expert_capacity_factor > 0) return 1;
-  return equipoise::expert_load(together, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
-                                model_.moe->experts / layout_.expert);
+  if (!model_.moe || framework_.expert_capacity_factor > 0) return 1;
+  return router_load_ * equipoise::expert_load(together, {framework_.expert_skew, framework_.expert_seed},
+                                               layout_.expert, model_.moe->experts / layout_.expert);
 }
 
 double LayerCosts::expert_load(const MicroBatch& micro_batch) const {
-  if (!model_.moe || framework_.expert_skew == 0) return 1;
+  if (!model_.moe || framework_.expert_skew == 0) return router_load_;
   const int group = layout_.expert * layout_.expert_tensor_size(), lane = layout_.tensor * layout_.context;
   const int lanes = (group + lane - 1) / lane;  // whose micro-batches take part in the exchange
-  return equipoise::expert_load(micro_batch, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
-                                model_.moe->experts / layout_.expert * lanes);
+  return router_load_ * equipoise::expert_load(micro_batch, {framework_.expert_skew, framework_.expert_seed},
+                                               layout_.expert, model_.moe->experts / layout_.expert * lanes);
 }
 
 Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {

@@ -17,7 +17,7 @@ struct KeptBytes {
   double routed = 1;  // token copies that experts hold, over those sent: all are padded to the capacity
 
   KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
-    if (!framework.fused_activation) activated = kBf16;
+    if (!framework.fused_activation || framework.linear_layers == LinearLayers::torch_eager) activated = kBf16;
     if (framework.expert_capacity_factor > 0) routed = framework.expert_capacity_factor;
     if (layout.precision != Precision::fp8) return;
     input = framework.fp8_input_bytes;
@@ -52,11 +52,17 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   const double out_local = as_double(m.heads) * m.value_dim() / t;
   double norms = 2 * h / t * kBf16;  // inputs
   const Training& training = m.training;
+  // By operator: the layer's input and, with TP, what its first reduce-scatter gave; Q, V, attention, gate.
+  if (layout.repeats(RecomputeModule::per_op))
+    return kBf16 * ((tensor > 1 ? 2 : 1) * h / t + as_double(m.query_width()) / t +
+                    as_double(m.kv_width_of_rank(tensor)) / 2 + out_local + as_double(m.ffn) / t) +
+           kFp32 * m.heads / t;
   const bool repeats_norms = layout.repeats(RecomputeModule::layernorm);
   // Of an element of a norm's output: what the column-parallel layer behind it keeps, or its adapter. That
   // one keeps what was gathered over TP, which a norm that is run again does not bring back.
   const auto normed = [&](WeightKind weights, double bytes) {
-    if (training.trains(weights)) return repeats_norms ? 0 : bytes;
+    const bool gathered = framework.linear_layers != LinearLayers::fused;  // is kept as the product read it
+    if (training.trains(weights)) return repeats_norms ? 0 : bytes * (gathered ? t : 1);
     return training.adapts(weights) && (tensor > 1 || !repeats_norms) ? kBf16 * t : 0;
   };
   // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.

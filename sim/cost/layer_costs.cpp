@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
 #include "profiler/profile/attention.h"
@@ -26,6 +27,12 @@ std::int64_t tokens_like(const ExpertArrivals& arriving) {
   return std::max<std::int64_t>(1, std::llround(arriving.tokens));
 }
 
+// torch._scaled_mm is cuBLASLt's product with a scale a tensor, where the profile has its times apart.
+std::string_view scaled_mm_of(const Profile& profile, const Layout& layout, const FrameworkOptions& framework) {
+  const bool scaled = framework.linear_layers != LinearLayers::fused && layout.precision == Precision::fp8;
+  return scaled && profile.table("gemm").contains("fp8-static-scale") ? "static-scale" : "";
+}
+
 }  // namespace
 
 AttentionHeads attention_heads(const ModelShape& m, int tensor, int head_shares) {
@@ -46,7 +53,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       profile_(profile),
       grid_(grid),
       attention_(profile, attention_heads(model, layout.tensor, 1), framework.attention_kernel),
-      gemm_(profile, layout.precision),
+      gemm_(profile, layout.precision, scaled_mm_of(profile, layout, framework)),
       logits_gemm_(profile, Precision::bf16),
       elementwise_(profile, framework.own_kernels),
       collectives_(profile, network),
@@ -69,6 +76,9 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
     expert_gemm_.emplace(profile, layout.precision, framework.expert_kernel);
   if (framework.expert_capacity_factor > 0) framework_.host.waits_for_routes = false;  // no counts to read
   if (framework.seconds_per_op) framework_.host = {*framework.seconds_per_op, {}, framework.host.graphs};
+  if (model.moe && framework.expert_capacity_factor == 0)
+    router_load_ = router_load(router_spread(framework.expert_router), framework.expert_seed, layout.expert,
+                               model.moe->experts / layout.expert);
   per_launch_ = to_picoseconds(framework_.host.seconds_per_launch);
   for (std::size_t sparse = 0; sparse < 2 && layout.activation_offload > 0; ++sparse)
     if (sparse == 0 || model.moe)
@@ -100,7 +110,7 @@ Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use,
 }
 
 Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const {
-  return tp_collective(name, tokens, width, tp_group_, use);
+  return in_order(tp_collective(name, tokens, width, tp_group_, use), framework_.tp_overlap_forward, use);
 }
 
 Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
@@ -116,9 +126,10 @@ Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t widt
 // of the other pass (Transformer Engine's cast and transpose); frozen weights have no use for the second. Norms
 // write FP8 themselves; weights are cast once a step.
 void LayerCosts::push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops,
-                               RangeUse& use) const {
+                               RangeUse& use, bool by_row_op) const {
   const double bytes = 2 + 1 + (model_.training.trains(weights) ? 1 : 0);  // of an element: read, written
   if (layout_.precision != Precision::fp8) return;
+  if (casts_by_torchao()) return push_cast(as_double(rows) * as_double(width), by_row_op, ops, use);
   ops.push(moves(OpName::quantize, Elementwise::copy, bytes * as_double(rows) * as_double(width), use));
 }
 
@@ -131,7 +142,7 @@ void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::i
 void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                                RangeUse& use) const {
   if (layout_.tensor > 1) {
-    Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
+    Op gather = gather_cast(m, k, product.name != OpName::logits_gemm, use);
     gather.with_next = framework_.tp_overlap_forward;
     ops.push(gather);
   }
@@ -169,25 +180,14 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   if (!model_.mla) {
     const std::int64_t q = std::int64_t{model_.heads} / t * model_.head_dim;
     const std::int64_t kv = std::max<std::int64_t>(1, model_.kv_heads / t) * model_.head_dim;
-    // One product, or, in our own ranks, one each.
-    const auto product = [&](auto&& of_width) {
-      if (!framework_.own_kernels) return of_width(q + 2 * kv);
-      Op sum = of_width(q);
-      const Op one = of_width(kv);
-      sum.duration += 2 * one.duration;
-      sum.flops += 2 * one.flops;
-      sum.bytes += 2 * one.bytes;
-      return sum;
-    };
+    const auto product = [&](OpName name) { return products(name, n, {q, kv, kv}, h, use); };
     if (backward) {
       push_quantize(WeightKind::qkv, n, q + 2 * kv, ops, use);
       push_gradients(WeightKind::qkv,
-                     product([&](std::int64_t w) { return gemm(OpName::input_gradient, n, h, w, use); }),
-                     product([&](std::int64_t w) { return gemm(OpName::weight_gradient, h, w, n, use); }), n,
-                     q + 2 * kv, h, true, ops, use);
+                     product(OpName::input_gradient), product(OpName::weight_gradient), n, q + 2 * kv, h, true,
+                     ops, use);
     } else {
-      push_gathered(product([&](std::int64_t w) { return gemm(OpName::qkv_gemm, n, w, h, use); }), n, q + 2 * kv,
-                    h, ops, use);
+      push_gathered(product(OpName::qkv_gemm), n, q + 2 * kv, h, ops, use);
     }
     return;
   }
@@ -221,7 +221,7 @@ void LayerCosts::push_latent_expansion(std::int64_t n, OpList& ops, RangeUse& us
 
 Op LayerCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const {
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
-  const bool unfused = model_.gated_ffn && !framework_.fused_activation;
+  const bool unfused = model_.gated_ffn && (!framework_.fused_activation || framework_.linear_layers == LinearLayers::torch_eager);
   // Forward: the input, and the output. Unfused: silu(gate), and its product with up.
   // Backward: the output's gradient and the kept input, and the input's gradient. Unfused: three kernels that
   // read two and write one, and the gradients of gate and up put together.
@@ -236,12 +236,18 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
                              RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
+  const std::int64_t h = model_.hidden;
+  const auto product = [&](OpName name) {  // gate and up side by side in our own ranks, too
+    return model_.gated_ffn && !framework_.own_kernels ? products(name, n, {f, f}, h, use)
+                                                       : products(name, n, {up}, h, use);
+  };
   if (backward) {
     ops.push(activation(n, f, ElementwisePass::backward, use));
     push_quantize(WeightKind::fc1, n, up, ops, use);
-    push_gradients(WeightKind::fc1, n, up, model_.hidden, true, ops, use);
+    push_gradients(WeightKind::fc1, product(OpName::input_gradient), product(OpName::weight_gradient), n, up, h,
+                   true, ops, use);
   } else {
-    push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
+    push_gathered(product(OpName::gate_up_gemm), n, up, h, ops, use);
     ops.push(activation(n, f, ElementwisePass::forward, use));
   }
 }
@@ -249,7 +255,7 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
 void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
                                RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
-  push_quantize(WeightKind::fc2, n, backward ? model_.hidden : f, ops, use);
+  push_quantize(WeightKind::fc2, backward ? cast_rows(n) : n, backward ? model_.hidden : f, ops, use);
   if (backward)
     push_gradients(WeightKind::fc2, n, model_.hidden, f, false, ops, use);
   else
@@ -276,20 +282,22 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrival
   }
   const std::int64_t t = layout_.tensor;
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
-  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
+  before.push(norm(row_bytes, ElementwisePass::forward, use));
+  push_weight_copies(false, before, use);
+  push_input_cast(n, before, use);
   push_projections(n, false, before, use);
   before.push(rotary(n, documents, ElementwisePass::forward, use));
 
   const std::int64_t attended = std::int64_t{model_.heads} * model_.value_dim() / t;
-  push_quantize(WeightKind::proj, n, attended, after, use);
+  push_quantize(WeightKind::proj, n, attended, after, use, false);
   push_row(OpName::out_gemm, n, model_.hidden, attended, after, use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   const std::size_t ffn = after.size();
-  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
+  after.push(norm(row_bytes, ElementwisePass::forward, use));
   if (is_moe(kind))
     push_moe(n, false, arriving, after, use);
   else
-    push_dense_ffn(n, model_.ffn, false, after, use);
+    push_input_cast(n, after, use), push_dense_ffn(n, model_.ffn, false, after, use);
   after.mark_ffn(ffn);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
 }
@@ -310,10 +318,12 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   // What named recomputation repeats stands before the first op that needs it.
   const auto repeat_norm = [&](OpList& ops) {
     if (!layout_.repeats(RecomputeModule::layernorm)) return;
-    ops.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
+    ops.push(norm(row_bytes, ElementwisePass::forward, use));
     ops.mark_again(ops.size() - 1);
   };
   repeat_norm(before);
+  push_weight_copies(true, before, use);
+  push_per_op(n, documents, before, use);
   const std::size_t first = before.size();
   const bool sparse = is_moe(kind);
   if (sparse && layout_.repeats(RecomputeModule::moe))
@@ -330,11 +340,10 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   before.mark_ffn(0);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
   // gradient.
-  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, row_elements(3, 4) * row_bytes, use,
-                    ElementwisePass::backward));
+  before.push(norm(row_bytes, ElementwisePass::backward, use));
   before.push(
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
-  push_quantize(WeightKind::proj, n, model_.hidden, before, use);
+  push_quantize(WeightKind::proj, cast_rows(n), model_.hidden, before, use);
   push_gradients(WeightKind::proj, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false,
                  before, use);
 
@@ -348,8 +357,7 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   after.push(rotary(n, documents, ElementwisePass::backward, use));
   repeat_norm(after);
   push_projections(n, true, after, use);
-  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, row_elements(3, 4) * row_bytes, use,
-                   ElementwisePass::backward));
+  after.push(norm(row_bytes, ElementwisePass::backward, use));
   after.push(
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
 }
@@ -446,6 +454,8 @@ LossBytes loss_bytes(LossKind loss, double element) {
     case LossKind::unfused:  // maximum (1), difference (2), exponentials (2), sum (1), quotient (2); scaled
                              // (2)
       return {cast + 8 * kFp32Bytes, 2 * kFp32Bytes + cast};
+    case LossKind::pytorch:  // log_softmax (2); nll_loss's gradient (1), log_softmax's (3)
+      return {cast + 2 * kFp32Bytes, 4 * kFp32Bytes + cast};
     case LossKind::sum:  // one read; the gradient is one number for all
       return {cast + kFp32Bytes, element};
     case LossKind::mean:  // one read; one write
@@ -458,7 +468,7 @@ LossBytes loss_bytes(LossKind loss, double element) {
 }
 
 bool is_cross_entropy(LossKind loss) {
-  return loss == LossKind::fused || loss == LossKind::unfused;
+  return loss == LossKind::fused || loss == LossKind::unfused || loss == LossKind::pytorch;
 }
 
 }  // namespace
@@ -507,8 +517,7 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
 void LayerCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
-                 2 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_, use));
+  ops.push(norm(as_double(own_rows(tokens)) * as_double(model_.hidden) * element_bytes_, ElementwisePass::forward, use));
   push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
   ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
                  as_double(tokens) * as_double(vocab) *
@@ -531,10 +540,7 @@ void LayerCosts::push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& 
                      row_elements(2 * element_bytes_, loss_bytes(framework_.loss, element_bytes_).backward),
                  use, ElementwisePass::backward));
   push_gradients(WeightKind::head, tokens, vocab, model_.hidden, true, ops, use);
-  ops.push(
-      moves(OpName::rms_norm, Elementwise::rms_norm,
-            row_elements(3, 4) * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_,
-            use, ElementwisePass::backward));
+  ops.push(norm(as_double(own_rows(tokens)) * as_double(model_.hidden) * element_bytes_, ElementwisePass::backward, use));
 }
 
 Op LayerCosts::pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <span>
@@ -250,8 +251,35 @@ class LayerCosts {
                                    RangeUse& use) const;
   void push_permute(double rows_moved, OpList& ops, RangeUse& use) const;
   [[nodiscard]] Op routing() const;
+  // ---- Linear layers as PyTorch has them (torch_layers.cpp) ----
+  [[nodiscard]] bool torch_layers() const { return framework_.linear_layers != LinearLayers::fused; }
+  [[nodiscard]] bool casts_by_torchao() const { return torch_layers() && layout_.precision == Precision::fp8; }
+  // Norm of rows of so many bytes.
+  [[nodiscard]] Op norm(double row_bytes, ElementwisePass pass, RangeUse& use) const;
+  // A collective along the sequence with the copy that puts what it moves in order, unless it is fused with its
+  // product.
+  [[nodiscard]] Op in_order(Op collective, bool fused, RangeUse& use) const;
+  // Tokens of a TP rank outside its column- and row-parallel layers.
+  [[nodiscard]] std::int64_t own_rows(std::int64_t tokens) const {
+    return (tokens + layout_.tensor - 1) / layout_.tensor;
+  }
+  // Rows of a gradient that is gathered over TP, as it is cast: before, or behind.
+  [[nodiscard]] std::int64_t cast_rows(std::int64_t tokens) const {
+    return casts_by_torchao() ? own_rows(tokens) : tokens;
+  }
+  void push_cast(double elements, bool made_by_row_op, OpList& ops, RangeUse& use) const;
+  void push_input_cast(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void push_weight_copies(bool backward, OpList& ops, RangeUse& use) const;
+  void push_per_op(std::int64_t tokens, std::int64_t documents, OpList& ops, RangeUse& use) const;
+  // The product of m rows of k with weights of these widths side by side, or its gradient by `name`: one, or,
+  // where a framework has them apart, one each, as one op.
+  [[nodiscard]] Op products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
+                            std::int64_t k, RangeUse& use) const;
+  // An all-gather over TP of what a linear layer reads: one byte of an element where torchao has cast it.
+  [[nodiscard]] Op gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast, RangeUse& use) const;
   // For products with these weights.
-  void push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const;
+  void push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use,
+                     bool by_row_op = true) const;
 
   ModelShape model_;
   LayerCounts layer_counts_{};
@@ -271,6 +299,7 @@ class LayerCosts {
   std::int64_t kv_bytes_per_token_ = 0;
   double element_bytes_ = 2;  // of an activation or a weight
   double launch_seconds_ = 0;
+  double router_load_ = 1;  // of the busiest rank of experts over the mean, by how the router was trained
   std::array<double, 2> offload_seconds_{};  // of a token and layer, without experts and with them
   Picoseconds per_launch_ = 0;  // of the host
 };

@@ -26,6 +26,13 @@ Op LayerCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
   const double heads = as_double(model_.heads / t + std::max(1, model_.kv_heads / t));
   const double of_head = as_double(n) * model_.head_dim;
   const double elements = of_head * heads * element_bytes_;
+  if (torch_layers()) {
+    // Queries and keys: read and written, or to fp32 (3), a complex product (4) and back (3). Keys and values are
+    // repeated for all query heads, or what is summed up of their gradients is.
+    const double repeated = model_.kv_heads < model_.heads ? 2 * elements : 0;
+    const double rotated = (framework_.linear_layers == LinearLayers::torch_eager ? 10 : 2) * elements;
+    return moves(OpName::rope, Elementwise::rope, rotated + repeated, use, pass);
+  }
   if (framework_.fused_rope) return moves(OpName::rope, Elementwise::rope, 2 * elements, use, pass);
   // Read and written: half of it negated, the halves put together (2), two products (4), their sum (3), two
   // concatenations (4). Cosine and sine of the angles in fp32, scaled and then cast, for queries and for keys.

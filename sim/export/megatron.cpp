@@ -38,8 +38,12 @@ Value context_sizes(Row r) {  // of the all-to-all inside, then of the ring acro
 bool recomputes_layers(Row r) {
   return r.layout().recompute == Recompute::full || r.layout().recompute == Recompute::layers;
 }
+bool recomputes_by_op(Row r) {
+  return r.layout().repeats(RecomputeModule::per_op);
+}
 bool recomputes_modules(Row r) {
-  return r.layout().recompute == Recompute::selective || r.layout().recompute == Recompute::modules;
+  return r.layout().recompute == Recompute::selective ||
+         (r.layout().recompute == Recompute::modules && !recomputes_by_op(r));
 }
 Value recompute_granularity(Row r) {
   return recomputes_layers(r) ? Value("full") : where(recomputes_modules(r), "selective");
@@ -235,6 +239,8 @@ constexpr Gap kGaps[] = {
        return text + " layers of the stages";
      },
      "one number holds for all stages", "the largest, which needs less memory and more time"},
+    {"recompute", [](Row r) { return std::string(recomputes_by_op(r) ? "per_op" : ""); },
+     "modules of a layer are recomputed, not single products", "nothing is recomputed"},
     {"recompute",
      [](Row r) {
        return std::string(r.row.run.policy().derives == Derives::groups ? "of each group of pack lengths" : "");

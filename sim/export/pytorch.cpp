@@ -96,8 +96,9 @@ Value titan_schedule(Row r) {
 Value less_layers(Row r) {
   return where(r.layout().pipeline > 1, r.layout().count_embedding_and_head ? 1 : 0);
 }
-// Every n-th layer.
+// Every n-th layer, or by operator.
 Value every_layer(Row r) {
+  if (r.layout().repeats(RecomputeModule::per_op)) return "op";
   const int layers = r.layout().recompute_layers;
   return where(r.layout().recompute == Recompute::layers && layers > 0,
                std::to_string(std::max(1, r.model().layers / std::max(1, layers))));
@@ -178,7 +179,8 @@ constexpr Gap kTorchtitanGaps[] = {
        const Recompute mode = r.layout().recompute;
        const bool divides = mode == Recompute::layers && r.layout().recompute_layers > 0 &&
                             r.model().layers % r.layout().recompute_layers == 0;
-       return mode == Recompute::none || mode == Recompute::full || divides ? std::string() : recompute_of(r);
+       const bool whole = mode == Recompute::none || mode == Recompute::full || divides;
+       return whole || r.layout().repeats(RecomputeModule::per_op) ? std::string() : recompute_of(r);
      },
      "whole layers are recomputed, every n-th, or single ops by torch's own choice",
      "the mode written; more layers with a smaller selective_ac_option"},

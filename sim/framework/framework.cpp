@@ -64,6 +64,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
                        "fused_activation",
                        "logit_bytes",
                        "loss",
+                       "linear_layers",
                        "attention_kernel",
                        "own_kernels",
                        "exchange_sms",
@@ -91,6 +92,9 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   if (node.contains("fused_activation")) o.fused_activation = flag_field(node, "fused_activation", where);
   if (node.contains("loss"))
     o.loss = static_cast<LossKind>(choice_of(text_field(node, "loss", where), where + ".loss", kLossNames));
+  if (node.contains("linear_layers"))
+    o.linear_layers = static_cast<LinearLayers>(
+        choice_of(text_field(node, "linear_layers", where), where + ".linear_layers", kLinearLayersNames));
   if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
   const auto count = [&](const char* key, int most, int& value) {
     if (node.contains(key)) value = count_within(node, key, most, where);

@@ -28,13 +28,25 @@
 namespace equipoise {
 
 // What follows the logits. fused: a cross-entropy of two reads and a write. unfused: Megatron-LM's
-// vocabulary-parallel one, kernel by kernel. The others stand in for a loss in benchmarks: the sum, the mean,
+// vocabulary-parallel one, kernel by kernel; pytorch: its own of an fp32 copy, likewise. The others stand in for a loss in benchmarks: the sum, the mean,
 // or the mean of (logit - 1)^2 over the fp32 copy that Float16Module makes.
-enum class LossKind : std::uint8_t { fused, unfused, sum, mean, mean_square };
-inline constexpr std::string_view kLossNames[] = {"fused", "unfused", "sum", "mean", "mean-square"};
+enum class LossKind : std::uint8_t { fused, unfused, sum, mean, mean_square, pytorch };
+inline constexpr std::string_view kLossNames[] = {"fused", "unfused", "sum", "mean", "mean-square", "pytorch"};
 constexpr std::string_view name_of(LossKind loss) {
   return kLossNames[at(loss)];
 }
+
+// Whose linear layers run. fused: Q, K and V are one product, gate and up another, norms write FP8, and TP
+// gathers a product's input again under the products of the backward (Megatron-LM, Transformer Engine). torch:
+// a product each, as PyTorch's DTensor and torchao's Float8Linear run them under torch.compile, and torch_eager
+// without it (sim/cost/torch_layers.cpp).
+enum class LinearLayers : std::uint8_t { fused, torch, torch_eager };
+inline constexpr std::string_view kLinearLayersNames[] = {"fused", "torch", "torch-eager"};
+
+// How a router was trained to balance its loads, and so how uneven they are (sim/cost/experts.h). stated: as
+// expert_skew says.
+enum class ExpertRouter : std::uint8_t { stated, loss_free, auxiliary_loss, unbalanced };
+inline constexpr std::string_view kExpertRouterNames[] = {"stated", "loss-free", "auxiliary-loss", "unbalanced"};
 
 // What hides the exchanges of expert parallelism.
 // none: nothing; shared_expert: the shared expert's GEMMs run under them (Megatron-LM's
@@ -80,6 +92,8 @@ struct FrameworkOptions {
   bool fused_activation = true;   // false: a gated FFN keeps silu(gate), too, beside gate, up and product
   bool fused_rope = true;         // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
   LossKind loss = LossKind::fused;
+  LinearLayers linear_layers = LinearLayers::fused;
+  bool fp8_param_gather = false;  // ZeRO-3 gathers weights of FP8 products in one byte
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
   std::string attention_kernel;  // one of the profile's; empty: its default
   double gemm_slowdown = 1;
@@ -107,6 +121,7 @@ struct FrameworkOptions {
   // beside that is drawn by micro-batch (sim/cost/experts.h). 0: a balance that is forced.
   double expert_skew = 0;
   std::uint64_t expert_seed = 0;
+  ExpertRouter expert_router = ExpertRouter::stated;
   ExpertOverlap expert_overlap = ExpertOverlap::none;
   // DeepEP sends a token once to each node and forwards it inside; NCCL's all-to-all sends every copy.
   ExpertDispatcher expert_dispatcher = ExpertDispatcher::all_to_all;

@@ -138,7 +138,9 @@ void GradientSync::price_parts(const PartSizes& sizes, const PartSizes& trained)
   for (std::size_t p = 0; p < kModelParts; ++p) {
     if (sizes[p].dense == 0) continue;  // a kind of layers that the model does not have
     reduce_[p] = reduce(held_by_rank(trained[p], costs_.layout()));
-    if (shards_parameters()) gather_[p] = gather(held_by_rank(sizes[p], costs_.layout()));
+    const bool in_fp8 = costs_.framework().fp8_param_gather && costs_.layout().precision == Precision::fp8 &&
+                        is_layer(static_cast<ModelPart>(p));
+    if (shards_parameters()) gather_[p] = gather(held_by_rank(sizes[p], costs_.layout()), in_fp8);
   }
 }
 
@@ -158,9 +160,9 @@ Op GradientSync::reduce(const Held& held) {
                     costs_.framework().gradient_bytes);
 }
 
-Op GradientSync::gather(const Held& held) {
-  return collective(OpName::dp_all_gather, Collective::all_gather, held,
-                    costs_.profile().device().element_bytes);
+Op GradientSync::gather(const Held& held, bool in_fp8) {
+  const double element = costs_.profile().device().element_bytes;
+  return collective(OpName::dp_all_gather, Collective::all_gather, held, in_fp8 ? 1 : element);
 }
 
 Op GradientSync::collective(OpName name, Collective kind, const Held& held, double bytes_each) {

@@ -239,7 +239,7 @@ class GradientSync {
   // The same between the two ranks that hold copies; `stage`: of either.
   Picoseconds between_copies(Collective kind, double bytes, int stage);
   Op reduce(const Held& held);
-  Op gather(const Held& held);
+  Op gather(const Held& held, bool in_fp8 = false);
   // One over each of the two groups, one after the other.
   Op collective(OpName name, Collective kind, const Held& held, double bytes_each);
 

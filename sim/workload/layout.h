@@ -57,9 +57,10 @@ enum class RecomputeModule : std::uint8_t {
   mlp,             // the FFN of a layer without experts
   moe,             // router, exchanges, routed and shared experts
   shared_experts,  // the shared experts alone
+  per_op,          // all but attention, reduce-scatters and every other product: torchtitan's selective "op"
 };
 inline constexpr std::string_view kRecomputeModuleNames[] = {
-    "core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts"};
+    "core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts", "per_op"};
 // A set of them, bit by bit.
 using RecomputeModules = std::uint32_t;
 constexpr RecomputeModules module_bit(RecomputeModule module) {

@@ -11,7 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/reference/reference.h"
+#include "kernels/checker.h"
 #include "policies/base/random.h"
 #include "sim/workload/model.h"
 

@@ -83,8 +83,18 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     choice<&FrameworkOptions::loss>(
         "loss", kLossNames,
         "What follows the logits, the preset's by default; fused: a cross-entropy of two reads and a write; "
-        "unfused: Megatron-LM's, kernel by kernel; sum: of an fp32 copy of the logits, in a benchmark; mean: "
+        "unfused: Megatron-LM's, kernel by kernel; pytorch: its own of an fp32 copy, kernel by kernel; sum: of an fp32 copy of the logits, in a benchmark; mean: "
         "of that copy; mean-square: the mean of (logit - 1)^2 of that copy"),
+    choice<&FrameworkOptions::linear_layers>(
+        "linear_layers", kLinearLayersNames,
+        "Whose linear layers run, the preset's by default; fused: Q, K and V in one product, gate and up in "
+        "another, and TP gathers an input again beside the backward (Megatron-LM, Transformer Engine); torch: a "
+        "product each, gathered inputs kept, FP8 cast by torchao, compiled; torch-eager: the same without "
+        "torch.compile"),
+    flag<&FrameworkOptions::fp8_param_gather>(
+        "fp8_param_gather",
+        "ZeRO-3 gathers the layers' weights in FP8 (torchao's enable_fsdp_float8_all_gather); false by default")
+        .acting("with precision fp8 and zero 3", acts::gathers_fp8),
     integer<&FrameworkOptions::logit_bytes>(
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
@@ -139,6 +149,12 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default")
         .counted()
         .acting("with framework.expert_skew above 0", acts::draws_experts),
+    choice<&FrameworkOptions::expert_router>(
+        "expert_router", kExpertRouterNames,
+        "How the router was trained to balance loads, which decides how uneven they are drawn, stated by "
+        "default; stated: as expert_skew says; loss-free: by biases (DeepSeek-V3); auxiliary-loss: by a loss "
+        "term; unbalanced: not at all")
+        .acting("with a model that has experts", acts::has_experts),
     number<&FrameworkOptions::expert_gemm_slowdown>("expert_gemm_slowdown", 0.1, 100,
                                                     "How much slower the experts' grouped GEMMs run in "
                                                     "training, over gemm_slowdown; the preset's by default")

@@ -92,7 +92,8 @@ bool exchanges_experts(const Study& s) {
   return s.model.moe && s.layout.expert > 1;
 }
 bool draws_experts(const Study& s) {
-  return s.model.moe && s.framework.in_training.expert_skew > 0;
+  return s.model.moe && (s.framework.in_training.expert_skew > 0 ||
+                         s.framework.in_training.expert_router != ExpertRouter::stated);
 }
 // Of the layout or a row, on more than one rank: of one lane's, or of all, which some policies group anew.
 bool has_form(const Study& s, bool (*is)(ContextComm)) {
@@ -119,6 +120,9 @@ bool disaggregates(const Study& s) {
 }
 bool gathers_parameters(const Study& s) {
   return s.layout.zero == 1 || s.layout.zero == 2;
+}
+bool gathers_fp8(const Study& s) {
+  return s.layout.zero == 3 && s.layout.precision == Precision::fp8;
 }
 bool reduces_gradients_alone(const Study& s) {
   return s.layout.zero == 2;

@@ -19,7 +19,9 @@ constexpr Key<RecomputeKeys> kRecomputeKeys[] = {
                          "not kept (Megatron-LM's --recompute-modules); core_attn: the attention kernel; "
                          "layernorm: both norms; moe_act: the activation inside routed experts; mla_up_proj: "
                          "up projections of latent attention and rotary embedding; mlp: the FFN of a layer "
-                         "without experts; moe: router, exchanges and experts; shared_experts: these alone"),
+                         "without experts; moe: router, exchanges and experts; shared_experts: these alone; "
+                         "per_op: all but attention, reduce-scatters and every other product (torchtitan's "
+                         "selective op), beside no other part"),
 };
 
 ordered_json stage_layers_schema() {

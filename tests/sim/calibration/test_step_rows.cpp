@@ -104,7 +104,17 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   CHECK(with("nic_GBps", "28.4").study.cluster.network.nic_GBps == 28.4);
   CHECK(with("nic_GBps", "").study.cluster.network.nic_GBps == 0);  // the profile's
   CHECK(with("act_recompute", "full").recompute == "full");
-  CHECK(with("act_recompute", "selective (per op)").study.layout.recompute == Recompute::selective);
+  CHECK(with("act_recompute", "selective").study.layout.recompute == Recompute::selective);
+  CHECK(with("act_recompute", "selective (per op)").study.layout.repeats(RecomputeModule::per_op));
+  const auto titan = [&](const char* column, const char* value) {
+    const StepRow row = with(column, value, "torchtitan");
+    return row.study.framework.on(row.inputs.profile);
+  };
+  CHECK(titan("notes", "").linear_layers == LinearLayers::torch);
+  CHECK(titan("notes", "FSDP; eager").linear_layers == LinearLayers::torch_eager);
+  CHECK(titan("notes", "2D + AsyncTP").tp_overlap_forward);
+  CHECK(!titan("notes", "vanilla TP").tp_overlap_forward);
+  CHECK(titan("fp8_param_gather", "1").fp8_param_gather);
   CHECK(with("notes", "SHARD_GRAD_OP", "fsdp").study.layout.zero == 2);
   CHECK(with("notes", "", "fsdp").study.layout.zero == 3);
   CHECK(with("vp,layers_run", "1,8").study.model.layers == 8);

@@ -98,3 +98,27 @@ TEST_CASE("A skewed router makes a layer with experts slower by its busiest rank
   CHECK(by_skew.forward[kMoe].local[0] > by_none.forward[kMoe].local[0]);
   CHECK(by_skew.forward[kDense] == by_none.forward[kDense]);
 }
+
+TEST_CASE("A router's own loads are those that are published of its kind") {
+  const auto alone = [](ExpertRouter router) { return router_load(router_spread(router), 7, 64, 1); };
+  CHECK(alone(ExpertRouter::stated) == 1);
+  CHECK(alone(ExpertRouter::loss_free) == doctest::Approx(1.04).epsilon(0.005));
+  CHECK(alone(ExpertRouter::auxiliary_loss) > 1.52);  // of two sizes of model
+  CHECK(alone(ExpertRouter::auxiliary_loss) < 1.72);
+  // Ranks with more experts are more alike; one has all of them.
+  const double spread = router_spread(ExpertRouter::unbalanced);
+  CHECK(router_load(spread, 7, 8, 1) > router_load(spread, 7, 8, 2));
+  CHECK(router_load(spread, 7, 8, 16) > 1);
+  CHECK(router_load(spread, 7, 1, 8) == 1);
+  // It stays where micro-batches are packed together, times what documents draw; none where experts are filled up.
+  Layout layout;
+  layout.data = layout.expert = 8;
+  FrameworkOptions framework;
+  framework.expert_router = ExpertRouter::auxiliary_loss;
+  const Models models(builtin_model("deepseek-v2"), layout, framework);
+  const double load = router_load(router_spread(framework.expert_router), 0, 8, 160 / 8);
+  CHECK(models.costs.expert_load(documents({4096})) == load);
+  CHECK(models.costs.expert_load(documents({1024, 1024, 2048})) == load);
+  framework.expert_capacity_factor = 1;
+  CHECK(Models(builtin_model("deepseek-v2"), layout, framework).costs.expert_load(documents({4096})) == 1);
+}

@@ -379,10 +379,12 @@ TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forw
     double forward, backward;
   };
   // sum: copy to fp32 (2 + 4), read (4); one number in bf16 (2). mean-square: copy (6), difference (8),
-  // square (8), mean (4); gradient (4), power (8), its double (8), product (12), cast back (6).
+  // square (8), mean (4); gradient (4), power (8), its double (8), product (12), cast back (6). pytorch: copy (6),
+  // log_softmax (8); its gradients (4 + 12), cast back (6).
   for (const auto& [loss, forward_bytes, backward_bytes] :
        {Case{LossKind::fused, 10, 6}, Case{LossKind::unfused, 38, 14}, Case{LossKind::sum, 10, 2},
-        Case{LossKind::mean, 10, 10}, Case{LossKind::mean_square, 26, 38}}) {
+        Case{LossKind::mean, 10, 10}, Case{LossKind::mean_square, 26, 38},
+        Case{LossKind::pytorch, 14, 22}}) {
     CAPTURE(name_of(loss));
     FrameworkOptions framework;
     framework.loss = loss;
@@ -391,7 +393,7 @@ TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forw
     RangeUse use;
     models.costs.head_forward_ops(1000, list, use);
     CHECK(bytes_of(list, OpName::cross_entropy) == 1000 * (128256.0 / 8) * forward_bytes);
-    const bool normalised = loss == LossKind::fused || loss == LossKind::unfused;  // over TP ranks
+    const bool normalised = at(loss) < 2 || loss == LossKind::pytorch;  // over TP ranks
     CHECK(bytes_of(list, OpName::tp_reduce_scatter) == (normalised ? 3 * 1000 * 4.0 : 0.0));
     models.costs.head_backward_ops(1000, list, use);
     CHECK(bytes_of(list, OpName::cross_entropy) == 1000 * (128256.0 / 8) * backward_bytes);

@@ -75,6 +75,7 @@ TEST_CASE("What is repeated takes as long as in the forward, counts as recompute
   CHECK(plain.recomputed[kMoe] == 0);
   for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m) {
     const auto module = static_cast<RecomputeModule>(m);
+    if (module == RecomputeModule::per_op) continue;  // of dense models
     CAPTURE(m);
     const Models models(model, repeating(module_bit(module)));
     const MicroBatchCost cost = cost_of(models);
@@ -92,6 +93,61 @@ TEST_CASE("What is repeated takes as long as in the forward, counts as recompute
   const Models moe(model, repeating(module_bit(RecomputeModule::moe)));
   CHECK(cost_of(moe).backward[kMoe].exchanges.size() == 4);
   CHECK(plain.backward[kMoe].exchanges.size() == 2);
+}
+
+TEST_CASE("By operator, K's, the output's and up's products run again, and all between products") {
+  Layout layout = repeating(module_bit(RecomputeModule::per_op));
+  layout.data = layout.expert = 1;
+  const auto repeats = [&] {
+    const Models models(builtin_model("llama3.1-8b"), layout);
+    const Lists lists = backward(models.costs, LayerKind::dense);
+    return repeated(lists.before) + " | " + repeated(lists.after);
+  };
+  CHECK(repeats() == "rms_norm qkv_gemm rope out_gemm residual rms_norm gate_up_gemm activation | ");
+  // Input, Q, V, attention's output and gate in bf16, and 32 heads' statistics.
+  CHECK(kept_bytes(builtin_model("llama3.1-8b"), layout, {}, false) ==
+        2 * (4096 + 4096 + 1024 + 4096 + 14336) + 4 * 32);
+  layout.tensor = 8;  // what a reduce-scatter gave is kept
+  CHECK(repeats() == "rms_norm tp_all_gather qkv_gemm rope residual rms_norm tp_all_gather gate_up_gemm activation | ");
+}
+
+TEST_CASE("torchao casts operands by kernels of their own, and what it gathers travels in FP8") {
+  Layout layout;
+  layout.precision = Precision::fp8;
+  FrameworkOptions framework;
+  framework.linear_layers = LinearLayers::torch;
+  const auto bytes_of = [&](const OpList& list, OpName name) {
+    double sum = 0;
+    for (const Op& op : list.ops()) sum += op.name == name ? op.bytes : 0;
+    return sum;
+  };
+  const auto both = [&](bool back, OpName name) {
+    const Models models(builtin_model("llama3.1-8b"), layout, framework);
+    OpList before, after;
+    RangeUse use;
+    if (back)
+      models.costs.backward_ops(LayerKind::dense, 1000, before, after, use);
+    else
+      models.costs.forward_ops(LayerKind::dense, 1000, before, after, use);
+    return bytes_of(before, name) + bytes_of(after, name);
+  };
+  // 5 bytes of each element, 7 where no row op has found its largest value: attention's output and weights.
+  const double weights = 4096.0 * (4096 + 2 * 1024 + 4096 + 3 * 14336);
+  const double inputs = 5.0 * (2 * 4096 + 14336) + 7.0 * 4096;
+  CHECK(both(false, OpName::quantize) == 1000 * inputs + 7 * weights);
+  const double gradients = 5.0 * (4096 + 2 * 14336 + 4096 + 6144);
+  CHECK(both(true, OpName::quantize) == 1000 * gradients);
+  layout.recompute = Recompute::modules;  // casts again, with the largest values at hand
+  layout.recompute_modules = module_bit(RecomputeModule::per_op);
+  CHECK(both(true, OpName::quantize) == 1000 * (gradients + inputs) + 5 * weights);
+  layout.recompute = Recompute::none;
+  framework.fp8_param_gather = true;  // the other order alone, for the backward
+  CHECK(both(false, OpName::quantize) == 1000 * inputs);
+  CHECK(both(true, OpName::quantize) == 1000 * gradients + 2 * weights);
+  // Two gathers of 4,096 in one byte; backward those of both row-parallel gradients, and none of an input.
+  layout.tensor = 8;
+  CHECK(both(false, OpName::tp_all_gather) == 1000 * 2 * 4096.0);
+  CHECK(both(true, OpName::tp_all_gather) == 1000 * 2 * 4096.0);
 }
 
 TEST_CASE("A grouped product fills waves with the tiles of all groups, but no tile with rows of two") {

@@ -1,0 +1,131 @@
+// Linear layers as PyTorch and torchao run them, and torchtitan's recomputation by operator.
+//
+// Q, K, V, gate and up are a product each. With tensor parallelism (DTensor) the gathered input of a product is
+// kept. tp_overlap stands for asynchronous TP, which fuses a gather with the products behind it and a
+// reduce-scatter with the one product before it (torch/_inductor/fx_passes/micro_pipeline_tp.py): not that of an
+// input's gradient, which is the sum of two or three. Sequences are cut along their second dimension, so that what is gathered or scattered is copied into order
+// (torch.distributed._functional_collectives), which asynchronous TP does not need. FSDP2 copies what it has
+// gathered out of its buffer (foreach_all_gather_copy_out).
+// In FP8 (torchao's Float8Linear, one scale a tensor from its largest value) every operand is cast by a kernel
+// that reads bf16 and writes both orders, and reads one of them again, as torch.compile has it; the largest value
+// takes a read of its own where no row op has made the tensor. So counts torchao's own roofline model
+// (torchao/float8/roofline_utils.py at eab345c). Q, K and V share a cast, as gate and up do. Weights are cast in
+// every forward. What is gathered over TP is cast before and travels in one byte.
+#include <algorithm>
+#include <numeric>
+
+#include "policies/base/index.h"
+#include "sim/cost/layer_costs.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kCast = 2 + 2 + 1;   // bytes of an element: read in bf16, written twice, read in FP8
+constexpr double kLargest = 2;        // read for its largest value
+constexpr double kTranspose = 1 + 1;  // of FP8 that was gathered in one order
+constexpr double kCopyOut = 2 + 2;    // of a weight that FSDP has gathered
+
+// Elements of bf16 that torchtitan's RMSNorm (torchtitan/models/norms.py) moves kernel by kernel. Forward: to fp32
+// (3), square (4), mean (2), product (4), to bf16 (3), weight (2). Backward, by PyTorch's derivatives: weight (2) and
+// its gradient (4), to fp32 (3), products (4 + 6) and sum (2), mean (2), square (14), sum of both (6), to bf16 (3).
+struct Elements {
+  double forward, backward;
+};
+constexpr Elements kEagerNorm{18, 46};
+
+}  // namespace
+
+Op LayerCosts::norm(double row_bytes, ElementwisePass pass, RangeUse& use) const {
+  const bool forward = pass == ElementwisePass::forward;
+  const double usual = forward ? 2 : row_elements(3, 4);
+  const double width = framework_.linear_layers != LinearLayers::torch_eager ? usual
+                       : forward                                            ? kEagerNorm.forward
+                                                                            : kEagerNorm.backward;
+  return moves(OpName::rms_norm, Elementwise::rms_norm, width * row_bytes, use, pass);
+}
+
+Op LayerCosts::in_order(Op collective, bool fused, RangeUse& use) const {
+  if (torch_layers() && layout_.tensor > 1 && !fused)
+    collective.duration += moves(collective.name, Elementwise::copy, 2 * collective.bytes, use).duration;
+  return collective;
+}
+
+void LayerCosts::push_cast(double elements, bool made_by_row_op, OpList& ops, RangeUse& use) const {
+  ops.push(moves(OpName::quantize, Elementwise::copy, (kCast + (made_by_row_op ? 0 : kLargest)) * elements, use));
+}
+
+// Of a norm's output, before it is gathered.
+void LayerCosts::push_input_cast(std::int64_t n, OpList& ops, RangeUse& use) const {
+  if (casts_by_torchao()) push_cast(as_double(own_rows(n)) * as_double(model_.hidden), true, ops, use);
+}
+
+// Weights of a dense layer. A forward makes both orders, unless FSDP has gathered them in FP8: then a backward
+// makes the other one. Recomputation by operator keeps the largest values, and casts again.
+void LayerCosts::push_weight_copies(bool backward, OpList& ops, RangeUse& use) const {
+  if (!torch_layers() || model_.mla || model_.moe) return;
+  const double attention = as_double(model_.heads) * (model_.head_dim + model_.value_dim()) +
+                           2 * as_double(model_.kv_heads) * model_.head_dim;
+  const double ffn = (model_.gated_ffn ? 3 : 2) * as_double(model_.ffn);
+  const double weights = as_double(model_.hidden) * (attention + ffn) / layout_.tensor;
+  const double of_gathered = framework_.fp8_param_gather && casts_by_torchao() ? kCopyOut / 2 : kCopyOut;
+  if (layout_.zero == 3) ops.push(moves(OpName::dp_all_gather, Elementwise::copy, of_gathered * weights, use));
+  if (!casts_by_torchao()) return;
+  if (framework_.fp8_param_gather) {
+    if (backward) ops.push(moves(OpName::quantize, Elementwise::copy, kTranspose * weights, use));
+  } else if (!backward || layout_.repeats(RecomputeModule::per_op)) {
+    push_cast(weights, backward, ops, use);
+  }
+}
+
+Op LayerCosts::products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths, std::int64_t k,
+                        RangeUse& use) const {
+  const auto of_width = [&](std::int64_t width) {
+    if (name == OpName::input_gradient) return gemm(name, m, k, width, use);
+    return name == OpName::weight_gradient ? gemm(name, k, width, m, use) : gemm(name, m, width, k, use);
+  };
+  const bool apart = framework_.own_kernels || torch_layers();
+  if (!apart) return of_width(std::accumulate(widths.begin(), widths.end(), std::int64_t{0}));
+  Op sum = of_width(*widths.begin());
+  for (const auto* width = widths.begin() + 1; width != widths.end(); ++width) {
+    const Op one = of_width(*width);
+    sum.duration += one.duration;
+    sum.flops += one.flops;
+    sum.bytes += one.bytes;
+  }
+  return sum;
+}
+
+Op LayerCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast, RangeUse& use) const {
+  Op op{OpName::tp_all_gather, Stream::tp};
+  op.bytes = (is_cast && casts_by_torchao() ? 1 : element_bytes_) * as_double(tokens) * as_double(width);
+  op.duration = to_picoseconds(collectives_.seconds(Collective::all_gather, op.bytes, tp_group_, use));
+  return in_order(op, framework_.tp_overlap_forward, use);
+}
+
+// torchtitan's policy (torchtitan/parallelisms/parallelize_llama.py at 9dec370) keeps the outputs of attention, of
+// reduce-scatters and of the 1st, 3rd, 5th and 7th product of a layer: Q, V, gate, down. So K, the output
+// projection and up run again, the second not where a reduce-scatter's output stands for it, and everything
+// between products.
+void LayerCosts::push_per_op(std::int64_t n, std::int64_t documents, OpList& ops, RangeUse& use) const {
+  if (!layout_.repeats(RecomputeModule::per_op)) return;
+  const std::size_t first = ops.size();
+  const std::int64_t t = layout_.tensor, h = model_.hidden, f = model_.ffn / t;
+  const std::int64_t kv = std::max<std::int64_t>(1, model_.kv_heads / t) * model_.head_dim;
+  const double row_bytes = as_double(own_rows(n)) * as_double(h) * element_bytes_;
+  ops.push(norm(row_bytes, ElementwisePass::forward, use));
+  push_input_cast(n, ops, use);
+  push_column(OpName::qkv_gemm, n, kv, h, ops, use);
+  ops.push(rotary(n, documents, ElementwisePass::forward, use));
+  const std::int64_t attended = std::int64_t{model_.heads} * model_.value_dim() / t;
+  push_quantize(WeightKind::proj, n, attended, ops, use, false);
+  if (t == 1) push_row(OpName::out_gemm, n, h, attended, ops, use);
+  ops.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  ops.push(norm(row_bytes, ElementwisePass::forward, use));
+  push_input_cast(n, ops, use);
+  if (model_.gated_ffn) push_column(OpName::gate_up_gemm, n, f, h, ops, use);
+  ops.push(activation(n, f, ElementwisePass::forward, use));
+  push_quantize(WeightKind::fc2, n, f, ops, use);
+  ops.mark_again(first);
+}
+
+}  // namespace equipoise
