@@ -460,8 +460,7 @@ LossBytes loss_bytes(LossKind loss, double element) {
       return {cast + kFp32Bytes, element};
     case LossKind::mean:  // one read; one write
       return {cast + kFp32Bytes, kFp32Bytes + cast};
-    case LossKind::mean_square:  // difference (2), square (2), mean (1); gradient (1), power (2), its double
-                                 // (2), product (3)
+    case LossKind::mean_square:  // difference 2, square 2, mean 1; gradient 1, power 2, its double 2, product 3
       return {cast + 5 * kFp32Bytes, 8 * kFp32Bytes + cast};
   }
   return {};
@@ -477,10 +476,7 @@ bool is_cross_entropy(LossKind loss) {
 // with a norm of its own, side by side in one product that is cut by its columns and gathered.
 void LayerCosts::push_prediction_input(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const {
   const std::int64_t t = layout_.tensor, h = model_.hidden, out = (h + t - 1) / t;
-  const double row_bytes = as_double((tokens + t - 1) / t) * as_double(h) * element_bytes_;
-  const auto norm = [&](double own, double usual, ElementwisePass pass) {
-    return moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_elements(own, usual) * row_bytes, use, pass);
-  };
+  const double row_bytes = as_double(own_rows(tokens)) * as_double(h) * element_bytes_;
   const auto gather_output = [&] {
     if (t > 1) ops.push(tp_collective(OpName::tp_all_gather, tokens, h, use));
   };
@@ -488,14 +484,14 @@ void LayerCosts::push_prediction_input(std::int64_t tokens, bool backward, OpLis
     gather_output();
     push_quantize(WeightKind::head, tokens, out, ops, use);
     push_gradients(WeightKind::head, tokens, out, 2 * h, true, ops, use);
-    ops.push(norm(3, 4, ElementwisePass::backward));
+    ops.push(norm(2 * row_bytes, ElementwisePass::backward, use));
     push_embedding(tokens, true, ops, use);
     return;
   }
   push_embedding(tokens, false, ops, use);
-  ops.push(norm(2, 2, ElementwisePass::forward));
+  ops.push(norm(2 * row_bytes, ElementwisePass::forward, use));
   ops.push(moves(OpName::residual, Elementwise::copy, 4 * row_bytes, use));  // two rows read, one of both written
-  push_quantize(WeightKind::head, (tokens + t - 1) / t, 2 * h, ops, use);
+  push_quantize(WeightKind::head, own_rows(tokens), 2 * h, ops, use);
   push_column(OpName::mtp_projection, tokens, out, 2 * h, ops, use);
   gather_output();
 }
