@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicts published A100 steps with `a100-sxm`, a profile derived from the H100's by rule.
+"""Predicts published A100 steps with `a100-sxm`, a profile derived from the H100's by rule but for collectives of a node.
 
   tests/published_a100.py --rows a100_single_node.csv --rows a100_multi_node.csv [--program EQUIPOISE]
 
