@@ -124,6 +124,21 @@ class Plans(unittest.TestCase):
         sampler = equipoise.BatchSampler(drawn(), "wlb", lanes=2, lane=1, **SHAPE)
         self.assertEqual(len(sampler), len(list(sampler)))
 
+    def test_a_step_of_so_many_tokens_has_as_many_documents_on_the_mean(self):
+        lengths = drawn()
+        tokens = round(48 * lengths.mean())
+        counted = equipoise.BatchSampler(lengths, "lpt", **SHAPE)
+        shape = {key: value for key, value in SHAPE.items() if key != "documents_per_step"}
+        self.assertEqual(list(equipoise.BatchSampler(lengths, "lpt", tokens_per_step=tokens, **shape)), list(counted))
+        for wrong in (dict(SHAPE, tokens_per_step=tokens), dict(shape, tokens_per_step=0)):
+            with self.assertRaisesRegex(ValueError, "tokens_per_step: expected"):
+                equipoise.BatchSampler(lengths, "lpt", **wrong)
+
+    def test_a_policy_with_lanes_of_its_own_is_refused(self):
+        sampler = equipoise.BatchSampler(drawn(), "flexsp", lanes=1, context=8, context_window=8192, documents_per_step=48)
+        with self.assertRaisesRegex(ValueError, "flexsp gives step .* lanes"):
+            len(sampler)
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "lane: expected 0 to 1, found 2"):
             equipoise.BatchSampler([1, 2], "wlb", lanes=2, lane=2)

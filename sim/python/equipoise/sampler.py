@@ -43,7 +43,8 @@ class BatchSampler:
 
     Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
-    lock, while the one before it trains. `options` are those of `pack`, whose plan this is.
+    lock, while the one before it trains. `options` are those of `pack`, whose plan this is. `tokens_per_step`
+    stands for `documents_per_step`: as many whole documents as have so many tokens on the mean.
 
     With `reshuffle`, each epoch has the documents in another order, drawn from `seed` and the epoch.
     """
@@ -58,6 +59,7 @@ class BatchSampler:
         slices: bool = False,
         reshuffle: bool = False,
         seed: int = 0,
+        tokens_per_step: Optional[int] = None,
         **options: Any,
     ):
         if not 0 <= lane < lanes:
@@ -66,6 +68,13 @@ class BatchSampler:
         self.policy, self.lanes, self.lane = policy, lanes, lane
         self.slices, self.reshuffle, self.seed = slices, reshuffle, seed
         given = {name: value for name, value in options.items() if value is not None}
+        if tokens_per_step is not None:
+            if "documents_per_step" in given:
+                raise ValueError("tokens_per_step: expected it or documents_per_step, found both")
+            if not tokens_per_step >= 1:
+                raise ValueError(f"tokens_per_step: expected 1 or more, found {tokens_per_step}")
+            mean = float(self.lengths.mean()) if self.lengths.size else 1.0
+            given["documents_per_step"] = max(1, round(tokens_per_step / mean))
         self._options = json_text({**given, "lanes": lanes, "seed": seed})
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
         self._start()
