@@ -148,7 +148,7 @@ class RankTrace {
   Picoseconds busy_ = 0;
 };
 
-// Walks the cells of one GPU.
+// Goes through the scheduled ops of one GPU.
 class RankNodes {
  public:
   RankNodes(const OpProgram& program, const RankGrid& grid, const std::vector<std::vector<int>>& gpus,
@@ -175,9 +175,10 @@ class RankNodes {
     groups_of_.clear();
     receivers_.assign(lane.stages[at(stage_)].size(), {});
     for (int s = 0; s < program_.stages; ++s)
-      for (const ScheduledOp& cell : lane.stages[at(s)])
-        if (s != stage_ && cell.input_stage == stage_) receivers_[at(cell.input_op)] = {s, &cell};
-    for (std::size_t i = 0; i < lane.stages[at(stage_)].size(); ++i) cell(i);
+      for (const ScheduledOp& scheduled : lane.stages[at(s)])
+        if (s != stage_ && scheduled.input_stage == stage_)
+          receivers_[at(scheduled.input_op)] = {s, &scheduled};
+    for (std::size_t i = 0; i < lane.stages[at(stage_)].size(); ++i) write(i);
   }
   // Gradient buckets are reduced in the order in which they were filled; what follows waits for all.
   void finish() {
@@ -205,10 +206,10 @@ class RankNodes {
     std::vector<int> gpus;
     std::size_t number = 0;
   };
-  // Who needs a cell's result: one cell of one other stage, or nobody there.
+  // Who needs the result of a scheduled op: one of one other stage, or nobody there.
   struct Receiver {
     int stage = 0;
-    const ScheduledOp* cell = nullptr;
+    const ScheduledOp* scheduled = nullptr;
   };
   [[nodiscard]] Group numbered(std::vector<int> list) {
     const std::size_t number = list.size() > 1 ? groups_.number(list) : 0;
@@ -250,28 +251,28 @@ class RankNodes {
     return trace_.collective(name_of(name), type, bytes, group.number, after);
   }
 
-  void cell(std::size_t index) {
-    const ScheduledOp& cell = lane_->stages[at(stage_)][index];
+  void write(std::size_t index) {
+    const ScheduledOp& scheduled = lane_->stages[at(stage_)][index];
     if (!ends_pair(lane_->stages[at(stage_)], index))
-      receive(cell);  // a pair begins when both have their input
-    if (cell.op.with_next) receive(lane_->stages[at(stage_)][index + 1]);
-    for (std::uint32_t k = 0; k < cell.run_count; ++k) {
-      const BlockRun& run = lane_->runs[cell.first_run + k];
+      receive(scheduled);  // a pair begins when both have their input
+    if (scheduled.op.with_next) receive(lane_->stages[at(stage_)][index + 1]);
+    for (std::uint32_t k = 0; k < scheduled.run_count; ++k) {
+      const BlockRun& run = lane_->runs[scheduled.first_run + k];
       const OpBlock& block = lane_->blocks[run.block];
       for (std::uint32_t i = 0; i < run.repeat; ++i) {
         steps(block);
         if (run.bucket != kNoBucket) bucket(at(run.bucket) + i);
       }
     }
-    if (const Receiver& to = receivers_[index]; to.cell != nullptr)
-      trace_.transfer(true, gpu(stage_, replica_, t_), gpu(to.stage, replica_, t_), bytes_of(*to.cell),
+    if (const Receiver& to = receivers_[index]; to.scheduled != nullptr)
+      trace_.transfer(true, gpu(stage_, replica_, t_), gpu(to.stage, replica_, t_), bytes_of(*to.scheduled),
                       tag(stage_, static_cast<int>(index)), tail_);
   }
 
-  void receive(const ScheduledOp& cell) {
-    if (cell.input_stage == kNoInput || cell.input_stage == stage_) return;
-    tail_ = {trace_.transfer(false, gpu(cell.input_stage, replica_, t_), gpu(stage_, replica_, t_),
-                             bytes_of(cell), tag(cell.input_stage, cell.input_op), tail_)};
+  void receive(const ScheduledOp& scheduled) {
+    if (scheduled.input_stage == kNoInput || scheduled.input_stage == stage_) return;
+    tail_ = {trace_.transfer(false, gpu(scheduled.input_stage, replica_, t_), gpu(stage_, replica_, t_),
+                             bytes_of(scheduled), tag(scheduled.input_stage, scheduled.input_op), tail_)};
   }
 
   void steps(const OpBlock& block) {
@@ -337,12 +338,12 @@ class RankNodes {
         collective(OpName::dp_reduce, end.bucket_bytes.empty() ? 0 : end.bucket_bytes[k], everyone_, after);
   }
 
-  [[nodiscard]] double bytes_of(const ScheduledOp& cell) const {
-    return lane_->transfer_bytes.empty() ? 0 : lane_->transfer_bytes[at(cell.transfer) + at(c_)];
+  [[nodiscard]] double bytes_of(const ScheduledOp& scheduled) const {
+    return lane_->transfer_bytes.empty() ? 0 : lane_->transfer_bytes[at(scheduled.transfer) + at(c_)];
   }
-  // A cell's result goes to one other stage, so its place names the transfer.
-  [[nodiscard]] std::int64_t tag(int stage, int cell) const {
-    return tag_base_ + (static_cast<std::int64_t>(stage) << 12) + cell;
+  // The result of a scheduled op goes to one other stage, so its place names the transfer.
+  [[nodiscard]] std::int64_t tag(int stage, int scheduled) const {
+    return tag_base_ + (static_cast<std::int64_t>(stage) << 12) + scheduled;
   }
 
   const OpProgram& program_;
@@ -354,7 +355,7 @@ class RankNodes {
   int stage_, replica_, t_;
   Group everyone_;
   std::map<std::pair<SyncGroup, bool>, Group> groups_of_;  // of the current lane
-  std::vector<Receiver> receivers_;                        // of its cells on this stage
+  std::vector<Receiver> receivers_;                        // of the scheduled ops on this stage
   const OpLane* lane_ = nullptr;
   int c_ = 0;
   std::int64_t tag_base_ = 0;

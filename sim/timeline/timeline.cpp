@@ -44,8 +44,8 @@ std::string documents_text(const MicroBatch& micro_batch) {
   return micro_batch.slices.size() > kDocumentsNamed ? text + ", ..." : text;
 }
 
-// When each layer of a cell begins on each rank. A repetition of a block is a layer if it has attention (the
-// embedding and the head have none).
+// When each layer of a scheduled op begins on each rank. A repetition of a block is a layer if it has
+// attention (the embedding and the head have none).
 class LayerStarts {
  public:
   explicit LayerStarts(std::size_t ranks) : ranks_(ranks) {}
@@ -81,23 +81,23 @@ class LayerStarts {
   std::vector<Rank> ranks_;
 };
 
-// What the ops of a cell work on.
-struct CellLoad {
+// What the ops of a scheduled op work on.
+struct OpLoad {
   std::string documents;
   std::span<const std::int64_t> rank_tokens;  // by CP rank; empty: unknown
 };
 
-// Writes the ops of one cell, of the ranks selected. A cell that begins a pair has the ops of both. Kernels
-// and collectives that work on tokens name them.
-class CellSlices final : public OpSink {
+// Writes the ops of one scheduled op, of the ranks selected. One that begins a pair has the ops of both.
+// Kernels and collectives that work on tokens name them.
+class ScheduledOpSlices final : public OpSink {
  public:
-  CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const ScheduledOp& cell,
-             CellLoad own, CellLoad second, LayerStarts& layers)
+  ScheduledOpSlices(Timeline& timeline, const OpProgram& program, int lane, int stage,
+                    const ScheduledOp& scheduled, OpLoad own, OpLoad second, LayerStarts& layers)
       : timeline_(timeline),
         program_(program),
         lane_(lane),
         stage_(stage),
-        cell_(cell),
+        scheduled_(scheduled),
         own_(std::move(own)),
         second_(std::move(second)),
         layers_(layers),
@@ -124,7 +124,7 @@ class CellSlices final : public OpSink {
     const TrackId track = timeline_.stream_track(lane_, stage_, c, t, stream);
     arguments_.clear();
     if (start > op.arrived) arguments_.push_back({waited_, (start - op.arrived) / 1000});
-    const CellLoad& load = what.of_second || block_of_second(cell_, block_of(op.run)) ? second_ : own_;
+    const OpLoad& load = what.of_second || block_of_second(scheduled_, block_of(op.run)) ? second_ : own_;
     const bool of_tokens = what.flops > 0 || (what.stream != Stream::compute && what.stream != Stream::dp);
     if (of_tokens && !load.rank_tokens.empty()) arguments_.push_back({tokens_, load.rank_tokens[at(c)]});
     if ((what.name == OpName::attention || what.stream == Stream::cp) && !load.documents.empty())
@@ -140,7 +140,7 @@ class CellSlices final : public OpSink {
  private:
   [[nodiscard]] const OpBlock& block_of(std::uint32_t run) const {
     const OpLane& lane = program_.lanes[at(lane_)];
-    return lane.blocks[lane.runs[cell_.first_run + run].block];
+    return lane.blocks[lane.runs[scheduled_.first_run + run].block];
   }
   [[nodiscard]] const OpStep& step_of(std::uint32_t run, std::uint32_t step) const {
     return block_of(run).steps[step];
@@ -149,8 +149,8 @@ class CellSlices final : public OpSink {
   Timeline& timeline_;
   const OpProgram& program_;
   int lane_, stage_;
-  const ScheduledOp& cell_;
-  CellLoad own_, second_;
+  const ScheduledOp& scheduled_;
+  OpLoad own_, second_;
   LayerStarts& layers_;
   NameId documents_, tokens_;
   NameId waited_, bytes_, flops_;
@@ -194,11 +194,11 @@ void Timeline::end_slice(TrackId track, Picoseconds when) {
 
 // Distinct for up to 4,096 steps of 131,072 lanes, 512 stages, 32,768 ops a stage and 2,048 ranks a lane; 0
 // is no flow.
-std::uint64_t Timeline::flow_of(int lane, int stage, int cell, int rank) const {
+std::uint64_t Timeline::flow_of(int lane, int stage, int scheduled, int rank) const {
   std::uint64_t flow = step_number_;
   flow = flow << 17 | static_cast<std::uint64_t>(lane);
   flow = flow << 9 | static_cast<std::uint64_t>(stage);
-  flow = flow << 15 | static_cast<std::uint64_t>(cell);
+  flow = flow << 15 | static_cast<std::uint64_t>(scheduled);
   return (flow << 11 | static_cast<std::uint64_t>(rank)) + 1;
 }
 
@@ -218,11 +218,11 @@ void Timeline::begin_op(TrackId track, Picoseconds when, const Step& step, int l
   writer_.begin(track, offset_ + when, writer_.slice_name(op_text(op)), arguments, flows, arriving);
 }
 
-void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
-                          const OpResult& result, const StepLoads& loads, int lane, int stage, int cell,
-                          LayerStarts& layers) {
+void Timeline::write_scheduled_op(const Step& step, const OpProgram& program, const OpOptions& options,
+                                  const OpResult& result, const StepLoads& loads, int lane, int stage,
+                                  int scheduled, LayerStarts& layers) {
   const OpLane& l = program.lanes[at(lane)];
-  const ScheduledOp& what = l.stages[at(stage)][at(cell)];
+  const ScheduledOp& what = l.stages[at(stage)][at(scheduled)];
   const std::size_t ranks = at(l.context) * at(program.tensor);
   const auto each_rank = [&](auto&& act) {
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -233,35 +233,36 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
     }
   };
   each_rank([&](std::size_t r, TrackId track) {
-    const std::array<std::uint64_t, 1> leaving = {flow_of(lane, stage, cell, static_cast<int>(r))};
+    const std::array<std::uint64_t, 1> leaving = {flow_of(lane, stage, scheduled, static_cast<int>(r))};
     std::vector<std::uint64_t> arriving;
     if (what.input_stage != kNoInput && what.input_stage != stage &&
         selects(selection_.stages, what.input_stage))
       arriving.push_back(flow_of(lane, what.input_stage, what.input_op, static_cast<int>(r)));
-    begin_op(track, result.lanes[at(lane)].start[at(stage)][at(cell) * ranks + r], step, lane, what.op,
+    begin_op(track, result.lanes[at(lane)].start[at(stage)][at(scheduled) * ranks + r], step, lane, what.op,
              leaving, arriving);
   });
   const auto load_of = [&](const ScheduleOp& op) {
-    CellLoad load{documents_text(micro_batch_of(step, lane, op.micro_batch)), {}};
+    OpLoad load{documents_text(micro_batch_of(step, lane, op.micro_batch)), {}};
     const auto first = at(op.micro_batch) * at(l.context);
     if (loads.lanes != nullptr && at(lane) < loads.lanes->size() &&
         first + at(l.context) <= (*loads.lanes)[at(lane)].rank_tokens.size())
       load.rank_tokens = std::span((*loads.lanes)[at(lane)].rank_tokens).subspan(first, at(l.context));
     return load;
   };
-  CellSlices slices(*this, program, lane, stage, what, load_of(what.op),
-                    what.op.with_next ? load_of(l.stages[at(stage)][at(cell + 1)].op) : CellLoad{}, layers);
-  replay_scheduled_op(program, options, result, lane, stage, cell, slices);
+  ScheduledOpSlices slices(*this, program, lane, stage, what, load_of(what.op),
+                           what.op.with_next ? load_of(l.stages[at(stage)][at(scheduled + 1)].op) : OpLoad{},
+                           layers);
+  replay_scheduled_op(program, options, result, lane, stage, scheduled, slices);
   each_rank([&](std::size_t r, TrackId track) {
-    end_slice(track, result.lanes[at(lane)].end[at(stage)][at(cell) * ranks + r]);
+    end_slice(track, result.lanes[at(lane)].end[at(stage)][at(scheduled) * ranks + r]);
   });
 }
 
-// Transfers to this cell, on the receiver; those that overlap lie on rows of their own.
+// Transfers to this scheduled op, on the receiver; those that overlap lie on rows of their own.
 void Timeline::write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage,
-                               int cell) {
+                               int scheduled) {
   const OpLane& l = program.lanes[at(lane)];
-  const ScheduledOp& what = l.stages[at(stage)][at(cell)];
+  const ScheduledOp& what = l.stages[at(stage)][at(scheduled)];
   if (what.input_stage == kNoInput || what.input_stage == stage) return;
   const std::size_t ranks = at(l.context) * at(program.tensor);
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -271,7 +272,7 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
     const Picoseconds start = result.lanes[at(lane)].end[at(what.input_stage)][at(what.input_op) * ranks + r];
     const Picoseconds duration =
         result.recorded != nullptr
-            ? result.recorded->lanes[at(lane)][at(stage)].input_end[at(cell) * ranks + r] - start
+            ? result.recorded->lanes[at(lane)][at(stage)].input_end[at(scheduled) * ranks + r] - start
             : l.transfers[at(what.transfer) + at(c)];
     if (duration == 0) continue;
     write_transfer(rank_track(lane, stage, c, t), what.op, {start, start + duration});
@@ -367,23 +368,24 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
     const std::size_t ranks = at(program.lanes[at(lane)].context) * at(program.tensor);
     for (int stage = 0; stage < program.stages; ++stage) {
       if (!selects(selection_.stages, stage)) continue;
-      const auto& cells = program.lanes[at(lane)].stages[at(stage)];
-      const bool splits = std::any_of(cells.begin(), cells.end(),
-                                      [](const ScheduledOp& cell) { return cell.op.kind == OpKind::W; });
+      const auto& ops = program.lanes[at(lane)].stages[at(stage)];
+      const bool splits = std::any_of(ops.begin(), ops.end(), [](const ScheduledOp& scheduled) {
+        return scheduled.op.kind == OpKind::W;
+      });
       std::vector<RankCounters*> counters;  // by CP rank
       for (int c = 0; c < program.lanes[at(lane)].context; ++c)
         counters.push_back(selects(selection_.ranks, c) ? begin_counters(step, loads, lane, stage, c, splits)
                                                         : nullptr);
       LayerStarts layers(ranks);
-      for (int cell = 0; cell < static_cast<int>(cells.size()); ++cell) {
-        write_transfers(program, result, lane, stage, cell);
+      for (int scheduled = 0; scheduled < static_cast<int>(ops.size()); ++scheduled) {
+        write_transfers(program, result, lane, stage, scheduled);
         layers.clear();
-        write_cell(step, program, options, result, loads, lane, stage, cell, layers);
+        write_scheduled_op(step, program, options, result, loads, lane, stage, scheduled, layers);
         for (std::size_t c = 0; c < counters.size(); ++c) {
           if (counters[c] == nullptr) continue;
           const std::size_t r = c * at(program.tensor);
-          const std::size_t slot = at(cell) * ranks + r;
-          counters[c]->op(cells[at(cell)].op, offset_ + result.lanes[at(lane)].start[at(stage)][slot],
+          const std::size_t slot = at(scheduled) * ranks + r;
+          counters[c]->op(ops[at(scheduled)].op, offset_ + result.lanes[at(lane)].start[at(stage)][slot],
                           offset_ + result.lanes[at(lane)].end[at(stage)][slot], layers.of(r));
         }
       }

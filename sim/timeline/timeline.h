@@ -121,7 +121,7 @@ class Timeline {
   [[nodiscard]] std::int64_t slices() const { return slices_; }
 
  private:
-  friend class CellSlices;
+  friend class ScheduledOpSlices;
   using TrackKey = std::tuple<int, int, int, int>;  // lane, stage, rank, stream or another kind
   static constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103;  // kinds besides the streams
   static constexpr int kNone = -1;
@@ -131,9 +131,9 @@ class Timeline {
   TrackId rank_track(int lane, int stage, int rank, int tensor);
   TrackId stream_track(int lane, int stage, int rank, int tensor, Stream stream);
 
-  void write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
-                  const OpResult& result, const StepLoads& loads, int lane, int stage, int cell,
-                  LayerStarts& layers);
+  void write_scheduled_op(const Step& step, const OpProgram& program, const OpOptions& options,
+                          const OpResult& result, const StepLoads& loads, int lane, int stage, int scheduled,
+                          LayerStarts& layers);
   struct LaneRows;
   void write_rank_op(const Step& step, const LaneRows& rows, const StageOp& op, int place, int rank,
                      Picoseconds& free);
@@ -141,7 +141,7 @@ class Timeline {
   void write_stage_row(const Step& step, const StepLoads& loads, const LaneRows& rows,
                        const std::vector<const StageOp*>& row);
   void write_transfer(TrackId parent, const ScheduleOp& op, const TimeSpan& span);
-  void write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage, int cell);
+  void write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage, int scheduled);
   void write_end(const OpProgram& program, const OpResult& result, int stage);
   void begin_op(TrackId track, Picoseconds at, const Step& step, int lane, const ScheduleOp& op,
                 std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving);
@@ -150,8 +150,8 @@ class Timeline {
   // The rank's counters, at the begin of a step; null where none are selected.
   RankCounters* begin_counters(const Step& step, const StepLoads& loads, int lane, int stage, int rank,
                                bool splits_backward);
-  // The arrow that leaves a cell on a rank, to whoever it feeds.
-  [[nodiscard]] std::uint64_t flow_of(int lane, int stage, int cell, int rank) const;
+  // The arrow that leaves a scheduled op on a rank, to whoever it feeds.
+  [[nodiscard]] std::uint64_t flow_of(int lane, int stage, int scheduled, int rank) const;
 
   PerfettoWriter writer_;
   TimelineSelection selection_;
