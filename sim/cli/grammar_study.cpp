@@ -110,8 +110,7 @@ Command grammar_of_study() {
               "Times of policies that do not fit into memory, too; their rows stay marked oom");
   command.add("--verify", options->verify,
               "Look at the result again: plans by the validator, times by the other fidelity's engine, the "
-              "table by its "
-              "sums; exit 1 where something differs");
+              "table by its sums; exit 1 where something differs");
   command.add("--max-cases", options->max_cases, "Most cases of a sweep")
       .range(1, static_cast<double>(std::int64_t{1} << 40))
       .shows_default()
