@@ -13,9 +13,9 @@ INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the registry instead
 
 LIMITS = {
-    "files": 413,
-    "lines": 82_900,
-    "headers with one user": 20,
+    "files": 400,
+    "lines": 82_300,
+    "headers with one user": 7,
     "files above 550 lines": 0,
     "files that include the tests": 0,
     "files of sim that include single policies": 0,
