@@ -337,8 +337,7 @@ void add_collectives(json& recipe, const SampleSet& samples, const std::string& 
   if (!(nic > 0))
     throw UserError(
         "--nic-GBps: needed, the rate of one GPU's NIC in one direction: there are samples between nodes, "
-        "and "
-        "a network is fitted as a share of it");
+        "and a network is fitted as a share of it");
   if (kinds.size() < kCollectiveNames.size())
     throw UserError("samples: expected all of " + joined(kCollectiveNames) +
                     " inside a node beside those between nodes, found " +

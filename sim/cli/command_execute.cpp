@@ -374,8 +374,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
       for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
       validation.notes.emplace_back(
           "replay: ranks ran one after the other, a measured step is composed of their kernels by the "
-          "schedule; "
-          "collectives and transfers are the profile's");
+          "schedule; collectives and transfers are the profile's");
     }
     if (const std::string note = profile_note(inputs.profile, rank.backend); !note.empty())
       validation.notes.push_back(note);

@@ -113,8 +113,8 @@ void add_samples_file(const std::string& path, const DocumentHistogram& histogra
   throw UserError(
       path +
       ": expected samples of `profile` (.json), a table (.csv), what nccl-tests printed (a table under # "
-      "size "
-      "... time algbw busbw), its -J file, or a torch.profiler trace (.json, .json.gz); found none of them");
+      "size ... time algbw busbw), its -J file, or a torch.profiler trace (.json, .json.gz); found none of "
+      "them");
 }
 
 ReadFiles read_files(const FitCommandOptions& options, std::ostream& notes) {
@@ -283,8 +283,7 @@ struct Asked {
 [[noreturn]] void refuse_slowdowns(const std::string& text) {
   throw UserError(
       "--slowdowns: expected preset, or three numbers in 0.1..100 such as 1.2,1,1.4, or five, with one more "
-      "of "
-      "these and microseconds from 0, or six, with microseconds once more, found " +
+      "of these and microseconds from 0, or six, with microseconds once more, found " +
       text);
 }
 

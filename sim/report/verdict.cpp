@@ -86,8 +86,7 @@ std::string sure_sentence(const PolicyResult& winner, const PolicyResult& baseli
   if (&winner == &baseline || !m.speedup) return "";
   if (!has_interval(m))
     return "Fewer than four global batches give no interval: how much of this is the luck of these documents "
-           "is "
-           "not known.";
+           "is not known.";
   const std::string range = "Resampling these documents puts the speed-up between " + times(*m.speedup_low) +
                             " and " + times(*m.speedup_high) + " in 95 % of draws: ";
   return range +

@@ -444,8 +444,7 @@ std::string tune_csv(const TuneReport& report) {
   std::ostringstream out;
   out.precision(12);
   out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,speedup,speedup_low,speedup_"
-         "high,"
-         "mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_bytes\n";
+         "high,mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_bytes\n";
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     out << i + 1 << ',' << csv_cell(row.run.label) << ',' << csv_cell(layout_text(row.layout)) << ','
