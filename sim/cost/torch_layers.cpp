@@ -68,7 +68,7 @@ void LayerCosts::push_weight_copies(bool backward, OpList& ops, RangeUse& use) c
   const double ffn = (model_.gated_ffn ? 3 : 2) * as_double(model_.ffn);
   const double weights = as_double(model_.hidden) * (attention + ffn) / layout_.tensor;
   const double of_gathered = framework_.fp8_param_gather && casts_by_torchao() ? kCopyOut / 2 : kCopyOut;
-  if (layout_.zero == 3) ops.push(moves(OpName::dp_all_gather, Elementwise::copy, of_gathered * weights, use));
+  if (layout_.zero == 3) ops.push(moves(OpName::permute, Elementwise::copy, of_gathered * weights, use));
   if (!casts_by_torchao()) return;
   if (framework_.fp8_param_gather) {
     if (backward) ops.push(moves(OpName::quantize, Elementwise::copy, kTranspose * weights, use));
