@@ -109,7 +109,8 @@ void LayerCosts::push_gradients(WeightKind weights, const Op& input, const Op& w
   const bool trains = model_.training.trains(weights), adapts = model_.training.adapts(weights);
   if (adapts) push_adapter_gradients(dense_adapter(m, n, k, column), ops, use);
   if (layout_.tensor > 1 && column) {
-    const bool kept = torch_layers();  // what was gathered for the forward
+    // What was gathered for the forward, unless a norm that is run again brings back a rank's part of it.
+    const bool kept = torch_layers() && !layout_.repeats(RecomputeModule::layernorm);
     Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
     Op scatter = in_order(tp_collective(OpName::tp_reduce_scatter, m, k, tp_group_, use), false, use);
     gather.with_next = true;

@@ -85,6 +85,11 @@ class LayerCosts {
   void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
     backward_ops(kind, tokens, sent_to_experts(tokens), before, after, use);
   }
+  // Whether ZeRO-3 gathers the weights of layers in FP8: where torchao casts them, and no experts or MLA, whose
+  // linear layers are not priced as PyTorch's.
+  [[nodiscard]] bool gathers_fp8_parameters() const {
+    return framework_.fp8_param_gather && casts_by_torchao() && !model_.moe && !model_.mla;
+  }
   // The time that compute under an exchange of this length loses to the SMs that the exchange holds.
   [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
   // What a rank that holds so many tokens sends, as what would arrive if all of its group sent as many.

@@ -90,15 +90,25 @@ LeastCosts LayerCosts::least() const {
       // and the busiest rank has more than its part.
       const double share =
           is_moe(kind) ? (1 - most_rounding(tokens)) / std::max(1.0, framework_.expert_imbalance) : 1;
-      forward_ops(kind, tokens, before, after, unused);
-      const auto of_token = [&] { return rates.of_token(before, tokens) + rates.of_token(after, tokens); };
-      forward = std::min(forward, share * of_token());
-      if (shared) forward_ops(kind, tokens, {}, before, after, unused);
-      own_forward = std::min(own_forward, share * of_token());
-      backward_ops(kind, tokens, before, after, unused);
-      backward = std::min(backward, share * of_token());
-      if (shared) backward_ops(kind, tokens, {}, before, after, unused);
-      own_backward = std::min(own_backward, share * of_token());
+      const auto of_token = [&](auto&& make_ops) {
+        const auto seconds = [&](std::int64_t n) {
+          make_ops(n);
+          return rates.of_token(before, tokens) + rates.of_token(after, tokens);
+        };
+        const double once = seconds(tokens);
+        // Copies of weights cost the same with any number of tokens.
+        return share * (torch_layers() && !model_.moe ? seconds(2 * tokens) - once : once);
+      };
+      const auto forward_of = [&](auto... arrived) {
+        return of_token([&](std::int64_t n) { forward_ops(kind, n, arrived..., before, after, unused); });
+      };
+      const auto backward_of = [&](auto... arrived) {
+        return of_token([&](std::int64_t n) { backward_ops(kind, n, arrived..., before, after, unused); });
+      };
+      forward = std::min(forward, forward_of());
+      own_forward = std::min(own_forward, shared ? forward_of(ExpertArrivals{}) : forward_of());
+      backward = std::min(backward, backward_of());
+      own_backward = std::min(own_backward, shared ? backward_of(ExpertArrivals{}) : backward_of());
     }
     head_backward_ops(tokens, before, unused);
     least.head_token = rates.of_token(before, tokens);

@@ -67,10 +67,10 @@ void LayerCosts::push_weight_copies(bool backward, OpList& ops, RangeUse& use) c
                            2 * as_double(model_.kv_heads) * model_.head_dim;
   const double ffn = (model_.gated_ffn ? 3 : 2) * as_double(model_.ffn);
   const double weights = as_double(model_.hidden) * (attention + ffn) / layout_.tensor;
-  const double of_gathered = framework_.fp8_param_gather && casts_by_torchao() ? kCopyOut / 2 : kCopyOut;
+  const double of_gathered = gathers_fp8_parameters() ? kCopyOut / 2 : kCopyOut;
   if (layout_.zero == 3) ops.push(moves(OpName::permute, Elementwise::copy, of_gathered * weights, use));
   if (!casts_by_torchao()) return;
-  if (framework_.fp8_param_gather) {
+  if (gathers_fp8_parameters()) {
     if (backward) ops.push(moves(OpName::quantize, Elementwise::copy, kTranspose * weights, use));
   } else if (!backward || layout_.repeats(RecomputeModule::per_op)) {
     push_cast(weights, backward, ops, use);

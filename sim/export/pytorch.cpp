@@ -107,6 +107,10 @@ Value every_layer(Row r) {
 constexpr Setting kTorchtitan[] = {
     {"model.converters",
      [](Row r) { return where(r.layout().precision == Precision::fp8, Value::array({"quantize.linear.float8"})); }},
+    {"quantize.linear.float8.enable_fsdp_float8_all_gather",
+     [](Row r) {
+       return where(r.framework().fp8_param_gather && r.layout().zero == 3 && r.layout().precision == Precision::fp8, true);
+     }},
     {"training.seq_len", [](Row r) -> Value { return r.study.batch.context_window; }},
     {"training.local_batch_size",
      [](Row r) -> Value {

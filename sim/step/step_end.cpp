@@ -138,8 +138,7 @@ void GradientSync::price_parts(const PartSizes& sizes, const PartSizes& trained)
   for (std::size_t p = 0; p < kModelParts; ++p) {
     if (sizes[p].dense == 0) continue;  // a kind of layers that the model does not have
     reduce_[p] = reduce(held_by_rank(trained[p], costs_.layout()));
-    const bool in_fp8 = costs_.framework().fp8_param_gather && costs_.layout().precision == Precision::fp8 &&
-                        is_layer(static_cast<ModelPart>(p));
+    const bool in_fp8 = costs_.gathers_fp8_parameters() && is_layer(static_cast<ModelPart>(p));
     if (shards_parameters()) gather_[p] = gather(held_by_rank(sizes[p], costs_.layout()), in_fp8);
   }
 }

@@ -131,8 +131,10 @@ const FamilyError* Framework::expected_error(const StepFamily& steps, const Prof
 
 std::string Framework::routing_text_on(const Profile& profile) const {
   const FrameworkOptions options = on(profile);
-  if (options.expert_router != ExpertRouter::stated)
-    return "router as trained: " + std::string(kExpertRouterNames[at(options.expert_router)]);
+  if (options.expert_router != ExpertRouter::stated && options.expert_capacity_factor == 0)
+    return "router as trained: " + std::string(kExpertRouterNames[at(options.expert_router)]) +
+           (options.expert_skew > 0 ? ", times loads of skew " + fixed(options.expert_skew, 2) : "") +
+           (options.expert_imbalance > 1 ? ", times " + fixed(options.expert_imbalance, 2) : "");
   if (options.expert_skew > 0)
     return "experts' loads drawn with skew " + fixed(options.expert_skew, 2) +
            (options.expert_imbalance > 1 ? ", times " + fixed(options.expert_imbalance, 2) : "");

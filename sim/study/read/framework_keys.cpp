@@ -94,7 +94,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::fp8_param_gather>(
         "fp8_param_gather",
         "ZeRO-3 gathers the layers' weights in FP8 (torchao's enable_fsdp_float8_all_gather); false by default")
-        .acting("with precision fp8 and zero 3", acts::gathers_fp8),
+        .acting("with precision fp8, zero 3, linear_layers torch and a dense model without MLA", acts::gathers_fp8),
     integer<&FrameworkOptions::logit_bytes>(
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
@@ -154,7 +154,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "How the router was trained to balance loads, which decides how uneven they are drawn, stated by "
         "default; stated: as expert_skew says; loss-free: by biases (DeepSeek-V3); auxiliary-loss: by a loss "
         "term; unbalanced: not at all")
-        .acting("with a model that has experts", acts::has_experts),
+        .acting("with expert parallelism and no expert_capacity_factor", acts::routes_unevenly),
     number<&FrameworkOptions::expert_gemm_slowdown>("expert_gemm_slowdown", 0.1, 100,
                                                     "How much slower the experts' grouped GEMMs run in "
                                                     "training, over gemm_slowdown; the preset's by default")

@@ -91,6 +91,9 @@ bool has_experts(const Study& s) {
 bool exchanges_experts(const Study& s) {
   return s.model.moe && s.layout.expert > 1;
 }
+bool routes_unevenly(const Study& s) {
+  return exchanges_experts(s) && s.framework.in_training.expert_capacity_factor == 0;
+}
 bool draws_experts(const Study& s) {
   return s.model.moe && (s.framework.in_training.expert_skew > 0 ||
                          s.framework.in_training.expert_router != ExpertRouter::stated);
@@ -122,7 +125,8 @@ bool gathers_parameters(const Study& s) {
   return s.layout.zero == 1 || s.layout.zero == 2;
 }
 bool gathers_fp8(const Study& s) {
-  return s.layout.zero == 3 && s.layout.precision == Precision::fp8;
+  return s.layout.zero == 3 && s.layout.precision == Precision::fp8 && !s.model.moe && !s.model.mla &&
+         s.framework.in_training.linear_layers != LinearLayers::fused;
 }
 bool reduces_gradients_alone(const Study& s) {
   return s.layout.zero == 2;

@@ -29,6 +29,7 @@ bool uses_host_link(const Study& study);
 bool has_no_pipeline(const Study& study);
 bool has_experts(const Study& study);
 bool exchanges_experts(const Study& study);
+bool routes_unevenly(const Study&);
 bool draws_experts(const Study& study);
 bool gathers_keys(const Study& study);
 bool gathers_parameters(const Study& study);

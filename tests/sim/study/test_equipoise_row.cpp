@@ -80,6 +80,34 @@ TEST_CASE("Equipoise is the fastest of the rows it starts from, and no row is be
   CHECK(faster >= 6);
 }
 
+TEST_CASE("No row is below the bound where copies of weights cost every micro-batch the same") {
+  json file = small_study();
+  file["model"] = "llama3.1-8b";
+  file["cluster"] = {{"profile", "h100-sxm"}};
+  file["framework"] = "torchtitan";
+  file["batch"] = {{"context_window", "8K"}, {"sequences_per_step", 16}, {"steps", 3}};
+  file["policies"] = {"plain", "lpt"};
+  file["baseline"] = "plain";
+  for (const char* precision : {"bf16", "fp8"})
+    for (const int zero : {1, 3}) {
+      CAPTURE(precision);
+      CAPTURE(zero);
+      file["precision"] = precision;
+      file["parallel"] = {{"data", 8}, {"zero", zero}, {"recompute", "full"}};
+      const Study study = parse(file);
+      const StudyInputs inputs = load_inputs(study);
+      RunStudyOptions options;
+      options.ignore_memory = true;
+      for (const PolicyResult& row : run_study(study, inputs, options).policies) {
+        REQUIRE(row.simulated());
+        const StudyRow made(study, inputs, row.run);
+        const double bound = StepBound(*made.models, made.run, false).run_seconds(inputs.documents);
+        CHECK(bound <= seconds_of(row));
+        CHECK(bound > 0.3 * seconds_of(row));
+      }
+    }
+}
+
 TEST_CASE("the policy's clock knows what steps with experts take") {
   json file = small_study();
   file["model"] = "mixtral-8x7b";
