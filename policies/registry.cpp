@@ -22,7 +22,6 @@ namespace {
 using Name = std::string_view;
 constexpr Name kBatch[] = {"context_window", "sequences_per_step"};
 constexpr Name kBatchCost[] = {"context_window", "sequences_per_step", "cost"};
-constexpr Name kSequencesCost[] = {"sequences_per_step", "cost"};
 constexpr Name kWindow[] = {"context_window"};
 constexpr Name kWindowCost[] = {"context_window", "cost"};
 constexpr Name kCost[] = {"cost"};
@@ -264,13 +263,13 @@ constexpr Policy kPolicies[] = {
      .summary = "Largest cost first to the least loaded micro-batch",
      .plan = plan_lpt,
      .parameters = kBudgetKeys,
-     .study_keys = kSequencesCost},
+     .study_keys = kBatchCost},
     {.name = "karmarkar-karp",
      .paper = "Karmarkar and Karp; verl",
      .summary = "k-way largest differencing over the micro-batches",
      .plan = plan_karmarkar_karp,
      .parameters = kKarmarkarKarpKeys,
-     .study_keys = kSequencesCost},
+     .study_keys = kBatchCost},
     packer("multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane",
            plan_in_order<pack_multipack>, kLength),
     packer("dp-balanced", "Megatron-Core", "Next-fit, packs raised to a multiple of the lanes",

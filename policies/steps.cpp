@@ -72,8 +72,10 @@ std::int64_t micro_batches_of_step(const PackOptions& options) {
   require_positive(options.micro_batch_size, "micro_batch_size");
   if (options.documents_per_step > 0 && options.global_tokens > 0) {
     const std::int64_t lanes = std::max(1, options.lanes);
-    return std::max(lanes * (options.global_tokens / (window_tokens(options) * lanes) + 1),
-                    options.sequences_per_step / options.micro_batch_size);
+    const std::int64_t of_lane =
+        options.global_tokens / (window_tokens(options) * options.micro_batch_size * lanes) + 1;
+    const std::int64_t sequences = options.sequences_per_step / options.micro_batch_size;
+    return lanes * std::max(of_lane, (sequences + lanes - 1) / lanes);
   }
   if (options.sequences_per_step % options.micro_batch_size != 0) {
     throw UserError("micro_batch_size: " + std::to_string(options.micro_batch_size) +

@@ -33,8 +33,8 @@ inline constexpr PackParameter kPackOrder = parameter::choice<&PackLengthOptions
     "of finished packs before iterations are cut; shuffled: drawn once; created: as they were made");
 
 // N: micro-batches of a step over all lanes. As given, else sequences_per_step / micro_batch_size; with
-// documents_per_step, where batches are of any size, as many on every lane as windows hold a mean batch and
-// room is left.
+// documents_per_step, where batches are of any size, as many on every lane as hold a mean batch (in windows,
+// micro_batch_size each) and leave room, and no fewer than those.
 std::int64_t micro_batches_of_step(const PackOptions& options);
 
 // Tokens of a window.

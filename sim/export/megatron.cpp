@@ -254,6 +254,13 @@ constexpr Gap kGaps[] = {
                               : "");
      },
      "one CP degree holds for all micro-batches", "--hybrid-context-parallel without a pipeline"},
+    {"framework.overlap_param_gather",
+     [](Row r) {
+       return std::string(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1
+                              ? "without overlap_grad_reduce"
+                              : "");
+     },
+     "a gather under the forward needs a reduction under the backward", "neither"},
     {"batch.documents_per_step",
      [](Row r) { return r.has_windows() ? std::string() : std::to_string(r.study.batch.documents_per_step); },
      "a global batch is a number of windows", "--global-batch-size of as many windows as a step has tokens for"},

@@ -189,8 +189,10 @@ std::string tails_of(const StudyResult& result) {
             std::to_string(m.steps) + (m.steps == 1 ? " step, " : " steps, ") +
             fixed(100 * tail_share(row), 1) + " % of its time" +
             (m.tail_steps == m.steps ? ", so that its means are of these"
-             : falls_behind(row)     ? ", as its queues grow: it is not called fastest"
-                                     : "");
+             : falls_behind(row)
+                 ? std::string(", as its queues grow") +
+                       (winner_of(result) == &row ? ", and no row that runs keeps up" : ": it is not called fastest")
+                 : "");
   }
   return text.empty()
              ? text

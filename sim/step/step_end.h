@@ -228,7 +228,8 @@ class GradientSync {
   };
   [[nodiscard]] static Held held_by_rank(const PartParameters& size, const Layout& layout);
   [[nodiscard]] bool reduces_at_end() const {
-    return costs_.layout().zero < 2 && (!costs_.framework().overlap_grad_reduce || !scatters());
+    const bool whole = costs_.layout().zero == 1 && !scatters();
+    return costs_.layout().zero < 2 && (whole || !costs_.framework().overlap_grad_reduce);
   }
   // Whether a rank gets its shard of the sums only.
   [[nodiscard]] bool scatters() const {

@@ -126,7 +126,8 @@ struct ModelShape {
 
   [[nodiscard]] bool is_moe_layer(int layer) const {
     if (!moe) return false;
-    return moe->sparse.empty() ? layer >= moe->dense_layers : moe->sparse[at(std::min(layer, layers - 1))];
+    const int like = std::min(layer, layers - 1);  // of modules of multi-token prediction: the last
+    return moe->sparse.empty() ? like >= moe->dense_layers : moe->sparse[at(like)];
   }
   [[nodiscard]] bool is_sliding_layer(int layer) const {
     return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(std::min(layer, layers - 1))]);

@@ -73,6 +73,10 @@ class Verify(Case):
             self.assertEqual(result.stderr.count(what), 2, result.stderr)
         self.assertNotIn("DIFFERS", result.stderr)
         self.assertEqual(result.stdout, self.ok("study", study, "--format", "csv"))
+        chunks = dict(STUDY, parallel={"zero": 2, "data": 4}, batch={"documents_per_step": 64, "steps": 2}, policies=["chunkflow"], baseline="chunkflow")
+        lockstep = run("study", self.write("chunks.json", chunks), "--verify", "--ignore-memory")
+        self.assertEqual(lockstep.returncode, 0, lockstep.stderr)  # lanes wait for each other: some have ops of no documents
+        self.assertIn("schedule, op by op", lockstep.stderr)
         jittered = run("study", study, "--verify", "--fidelity", "op", "--jitter", "0.1")
         self.assertEqual(jittered.returncode, 0, jittered.stderr)
         self.assertNotIn("the other fidelity", jittered.stderr)

@@ -59,7 +59,8 @@ void check_times(const StepToCheck& step, std::vector<Check>& checks) {
   checks.push_back({what, fault.empty(), fault});
 }
 
-// Whether each micro-batch's ops are all there, once, and none runs before what it needs.
+// Whether each micro-batch's ops are all there, once, and none runs before what it needs. Lanes in lockstep have ops
+// without a partner beside others' work, each of a micro-batch without documents, numbered behind the lane's own.
 std::string wrong_order(const StepToCheck& step) {
   for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
     const OpLane& lane = step.program.lanes[l];
@@ -74,11 +75,12 @@ std::string wrong_order(const StepToCheck& step) {
         const ScheduleOp& op = scheduled.op;
         if (!done.insert({op.virtual_stage, op.micro_batch, op.kind}).second)
           return place(l, s, op) + " runs twice";
-        if (op.kind == OpKind::R && !have(op, OpKind::D))
+        const bool own = at(op.micro_batch) < step.step.lanes[l].micro_batches.size();
+        if (own && op.kind == OpKind::R && !have(op, OpKind::D))
           return place(l, s, op) + " has nothing to run again";
-        if (op.kind == OpKind::B && !have(op, OpKind::F) && !have(op, OpKind::R))
+        if (own && op.kind == OpKind::B && !have(op, OpKind::F) && !have(op, OpKind::R))
           return place(l, s, op) + " runs before its forward";
-        if (op.kind == OpKind::W && !have(op, OpKind::B)) return place(l, s, op) + " runs before its B";
+        if (own && op.kind == OpKind::W && !have(op, OpKind::B)) return place(l, s, op) + " runs before its B";
         if (scheduled.input_stage == kNoInput) continue;
         const auto from = at(scheduled.input_stage), input = at(scheduled.input_op);
         for (std::size_t r = 0; r < ranks; ++r)
@@ -88,7 +90,8 @@ std::string wrong_order(const StepToCheck& step) {
                    " ends";
       }
       for (const auto& [virtual_stage, micro_batch, kind] : done)
-        if (kind != OpKind::B && !done.contains({virtual_stage, micro_batch, OpKind::B}))
+        if (at(micro_batch) < step.step.lanes[l].micro_batches.size() && kind != OpKind::B &&
+            !done.contains({virtual_stage, micro_batch, OpKind::B}))
           return place(l, s, {kind, micro_batch, virtual_stage}) + " has no backward";
     }
   }

@@ -301,7 +301,10 @@ TEST_CASE("Batches of documents have as many micro-batches on each lane as windo
   CHECK(micro_batches_of_step(options) == 4);
   options.global_tokens = 400;  // 200 a lane would fill two to the brim
   CHECK(micro_batches_of_step(options) == 6);
-  options.sequences_per_step = 12;
+  options.micro_batch_size = 2;
+  CHECK(micro_batches_of_step(options) == 4);
+  options.micro_batch_size = 1;
+  options.sequences_per_step = 11;
   CHECK(micro_batches_of_step(options) == 12);
   options.micro_batches = 3;
   CHECK(micro_batches_of_step(options) == 3);

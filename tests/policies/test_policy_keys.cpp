@@ -39,7 +39,7 @@ struct Change {
 const std::vector<Change>& changes() {
   static const std::vector<Change> all = {
       {"context_window", [](Case& c) { c.options.context_window = 96; }},
-      {"sequences_per_step", [](Case& c) { c.options.sequences_per_step = 6; }},
+      {"sequences_per_step", [](Case& c) { c.options.sequences_per_step = 16; }},
       {"pack_length", [](Case& c) { c.options.of<PackLengthOptions>().pack_length = 80; }},
       {"micro_batches", [](Case& c) { c.options.micro_batches = 3; }},
       {"oversize", [](Case& c) { c.options.oversize = Oversize::drop; }},

@@ -136,7 +136,7 @@ class Plans(unittest.TestCase):
 
     def test_a_policy_with_lanes_of_its_own_is_refused(self):
         sampler = equipoise.BatchSampler(drawn(), "flexsp", lanes=1, context=8, context_window=8192, documents_per_step=48)
-        with self.assertRaisesRegex(ValueError, "flexsp gives step .* lanes"):
+        with self.assertRaisesRegex(ValueError, "flexsp gives step .* lanes of CP degree"):
             len(sampler)
 
     def test_errors(self):

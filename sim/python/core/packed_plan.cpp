@@ -87,6 +87,12 @@ class PackedPlan {
   [[nodiscard]] std::size_t lanes(std::size_t step) const { return step_at(step).lanes.size(); }
   [[nodiscard]] bool tail(std::size_t step) const { return step_at(step).tail; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return packed_.notes; }
+  // CP degrees of a step's lanes.
+  [[nodiscard]] std::vector<int> degrees(std::size_t step) const {
+    std::vector<int> of_lanes;
+    for (const Lane& lane : step_at(step).lanes) of_lanes.push_back(lane.context);
+    return of_lanes;
+  }
 
   [[nodiscard]] std::vector<std::vector<SliceTuple>> micro_batches(std::size_t step, std::size_t lane) const {
     std::vector<std::vector<SliceTuple>> all;
@@ -179,6 +185,7 @@ void bind_plans(nb::module_& m) {
       .def_prop_ro("notes", &PackedPlan::notes)
       .def_prop_ro("pack_ms", &PackedPlan::pack_ms, "Measured, mean per global batch.")
       .def("lanes", &PackedPlan::lanes, nb::arg("step"))
+      .def("degrees", &PackedPlan::degrees, nb::arg("step"), "CP degrees of its lanes.")
       .def("tail", &PackedPlan::tail, nb::arg("step"))
       .def("micro_batches", &PackedPlan::micro_batches, nb::arg("step"), nb::arg("lane"))
       .def("counts", &PackedPlan::counts, nb::arg("lane"))

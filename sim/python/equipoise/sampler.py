@@ -75,6 +75,7 @@ class BatchSampler:
                 raise ValueError(f"tokens_per_step: expected 1 or more, found {tokens_per_step}")
             mean = float(self.lengths.mean()) if self.lengths.size else 1.0
             given["documents_per_step"] = max(1, round(tokens_per_step / mean))
+        self.context = int(given.get("context", 1))
         self._options = json_text({**given, "lanes": lanes, "seed": seed})
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
         self._start()
@@ -116,10 +117,11 @@ class BatchSampler:
         lengths = self.lengths if order is None else self.lengths[order]
         plan = _core.pack(lengths, self.policy, self._options)
         for step in range(plan.steps):
-            if plan.lanes(step) > self.lanes:
+            degrees = plan.degrees(step)
+            if len(degrees) > self.lanes or set(degrees) - {self.context}:
                 raise ValueError(
-                    f"policy: {self.policy} gives step {step} {plan.lanes(step)} lanes, as it chooses CP degrees: "
-                    f"expected one with the {self.lanes} of this sampler, or equipoise.pack, whose plan has them all"
+                    f"policy: {self.policy} gives step {step} lanes of CP degree {', '.join(map(str, degrees))}: expected "
+                    f"the {self.lanes} of degree {self.context} of this sampler, or equipoise.pack, whose plan has them all"
                 )
         if not self.slices:
             for document, begin, end in plan.first_cut(lengths):

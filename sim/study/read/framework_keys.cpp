@@ -32,7 +32,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "overlap_grad_reduce",
         "ZeRO-0 and 1 reduce a layer's gradients under the backward of the layers before it; false: all of them "
         "behind the last backward, as Megatron-LM without --overlap-grad-reduce; true by default")
-        .acting("with zero 0 or 1", [](const Study& study) { return study.layout.zero < 2; }),
+        .acting("with zero 0 or 1 and several replicas",
+                [](const Study& study) { return study.layout.zero < 2 && acts::has_replicas(study); }),
     flag<&FrameworkOptions::optimizer_step>(
         "optimizer_step",
         "The step ends with the optimizer and the gather of what it updated; true by default, false for "
