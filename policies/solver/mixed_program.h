@@ -59,13 +59,6 @@ bool solver_available(MilpSolver solver = MilpSolver::automatic);
 SearchEnd search_program(const MixedProgram& program, const SolverLimits& limits,
                          const std::vector<double>& start, double objective);
 
-// --- One solver each (highs.cpp, cbc.cpp).
-
-bool highs_available();
-const std::string& highs_fault();  // for the user, where it is not available
-SearchEnd search_with_highs(const MixedProgram& program, const SolverLimits& limits,
-                            std::vector<double> start);
-
 // CBC is a module (policies/base/module.h) of one function, with a C name but C++ arguments: module and
 // program come from one build.
 namespace cbc {
