@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -128,6 +129,13 @@ fs::path fault_file(const std::string& folder) {
 }
 
 // --- Processes
+std::string text_of_signal(int signal) {
+  const char* name = strsignal(signal);
+  const std::string text =
+      "signal " + std::to_string(signal) + " (" + (name != nullptr ? name : "unknown") + ")";
+  return signal == SIGKILL ? text + ": out of memory?" : text;
+}
+
 std::vector<int> children_of(int pid) {
   std::vector<int> children;
   std::error_code error;
@@ -152,21 +160,57 @@ void kill_children() {
   }
 }
 
+// Of a process that mpirun has started; empty: it is none, or not yet.
+std::string rank_of(int pid) {
+  constexpr std::string_view kRank = "OMPI_COMM_WORLD_RANK=";
+  std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+  for (std::string variable; std::getline(environment, variable, '\0');)
+    if (variable.rfind(kRank, 0) == 0) return variable.substr(kRank.size());
+  return "";
+}
+
 // mpirun or a rank that is stopped; empty if none is.
 std::string stopped_process(pid_t launcher) {
   if (process_state(launcher) == ProcessState::stopped)
     return "mpirun (pid " + std::to_string(launcher) + ")";
   for (const int child : children_of(launcher)) {
     if (process_state(child) != ProcessState::stopped) continue;
-    constexpr std::string_view kRank = "OMPI_COMM_WORLD_RANK=";
-    std::ifstream environment("/proc/" + std::to_string(child) + "/environ");
-    std::string rank = "?";
-    for (std::string variable; std::getline(environment, variable, '\0');)
-      if (variable.rfind(kRank, 0) == 0) rank = variable.substr(kRank.size());
-    return "rank " + rank + " (pid " + std::to_string(child) + ")";
+    const std::string rank = rank_of(child);
+    return "rank " + (rank.empty() ? "?" : rank) + " (pid " + std::to_string(child) + ")";
   }
   return "";
 }
+
+// The signal that ended a process which nobody has waited for yet; 0: none, or it is not to be known.
+int signal_of_ended(int pid) {
+  const std::string stat = all_of("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t last = stat.find_last_of(' ');  // field 52, the status that a parent will be told
+  return last == std::string::npos ? 0 : std::atoi(stat.c_str() + last) & 0x7f;
+}
+
+// The ranks under mpirun, as they are seen. mpirun may miss the end of one that dies while it starts, and
+// waits for ever with the others.
+class SeenRanks {
+ public:
+  // The first that has been seen and has ended; empty: none.
+  std::string ended(pid_t launcher) {
+    for (const int child : children_of(launcher))
+      if (process_state(child) != ProcessState::gone && !rank_by_pid_.contains(child))
+        if (std::string rank = rank_of(child); !rank.empty()) rank_by_pid_.emplace(child, std::move(rank));
+    for (const auto& [pid, rank] : rank_by_pid_) {
+      if (process_state(pid) != ProcessState::gone) continue;
+      signal_ = signal_of_ended(pid);
+      return "rank " + rank;
+    }
+    return "";
+  }
+  // Of the one that ended() said last.
+  [[nodiscard]] int signal() const { return signal_; }
+
+ private:
+  std::map<int, std::string> rank_by_pid_;
+  int signal_ = 0;
+};
 
 // --- The supervisor
 struct Supervision {
@@ -216,8 +260,10 @@ int supervise(const Supervision& job) {
   const int errors = open(ranks_stderr(job.folder).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   const pid_t launcher = start_launcher(job);
   std::string fault = errors < 0 || launcher < 0 ? "no process or no pipe for the ranks" : "";
+  SeenRanks seen;
   double stopped_seconds = 0;
   double fault_seconds = 0;
+  double ended_seconds = 0;
   bool interrupted = false;
   bool ranks_spoke = false;
   int status = 0;
@@ -230,6 +276,14 @@ int supervise(const Supervision& job) {
     const double elapsed = std::min(std::chrono::duration<double>(now - last).count(), 1.0);
     last = now;
     if (fs::exists(fault_file(job.folder))) fault_seconds += elapsed;
+    const std::string ended = seen.ended(launcher);
+    ended_seconds = ended.empty() ? 0 : ended_seconds + elapsed;
+    if (ended_seconds > job.limits.silence_seconds + kPatienceSeconds) {
+      fault = ended + " died";
+      if (seen.signal() > 0 && all_of(launcher_stderr(job.folder)).find("process rank ") == std::string::npos)
+        fault += ": " + text_of_signal(seen.signal());
+      continue;
+    }
     const std::string who = stopped_process(launcher);
     stopped_seconds = who.empty() ? 0 : stopped_seconds + elapsed;
     if (stopped_seconds < job.limits.silence_seconds + kPatienceSeconds) continue;
@@ -245,13 +299,6 @@ int supervise(const Supervision& job) {
 }
 
 // --- The end
-std::string text_of_signal(int signal) {
-  const char* name = strsignal(signal);
-  const std::string text =
-      "signal " + std::to_string(signal) + " (" + (name != nullptr ? name : "unknown") + ")";
-  return signal == SIGKILL ? text + ": out of memory?" : text;
-}
-
 // What mpirun says of itself while it shuts down, in any run. It may lose its own message that way.
 bool is_a_log_line(const std::string& line) {
   return line.find("ORTE_ERROR_LOG") != std::string::npos || line.rfind("[warn] Epoll", 0) == 0;
