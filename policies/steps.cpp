@@ -72,8 +72,8 @@ std::int64_t micro_batches_of_step(const PackOptions& options) {
   require_positive(options.micro_batch_size, "micro_batch_size");
   if (options.documents_per_step > 0 && options.global_tokens > 0) {
     const std::int64_t lanes = std::max(1, options.lanes);
-    const std::int64_t of_lane =
-        options.global_tokens / (window_tokens(options) * options.micro_batch_size * lanes) + 1;
+    const std::int64_t of_lane =  // whose product may be above what an integer holds
+        options.global_tokens / window_tokens(options) / options.micro_batch_size / lanes + 1;
     const std::int64_t sequences = options.sequences_per_step / options.micro_batch_size;
     return lanes * std::max(of_lane, (sequences + lanes - 1) / lanes);
   }

@@ -306,6 +306,10 @@ TEST_CASE("Batches of documents have as many micro-batches on each lane as windo
   options.micro_batch_size = 1;
   options.sequences_per_step = 11;
   CHECK(micro_batches_of_step(options) == 12);
+  options.context_window = std::int64_t{1} << 31;
+  options.micro_batch_size = 1 << 20;
+  options.lanes = 1 << 13;
+  CHECK(micro_batches_of_step(options) == options.lanes);
   options.micro_batches = 3;
   CHECK(micro_batches_of_step(options) == 3);
 }

@@ -75,7 +75,7 @@ class BatchSampler:
                 raise ValueError(f"tokens_per_step: expected 1 or more, found {tokens_per_step}")
             mean = float(self.lengths.mean()) if self.lengths.size else 1.0
             given["documents_per_step"] = max(1, round(tokens_per_step / mean))
-        self.context = int(given.get("context", 1))
+        self.context = given.get("context", 1)
         self._options = json_text({**given, "lanes": lanes, "seed": seed})
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
         self._start()
@@ -118,7 +118,7 @@ class BatchSampler:
         plan = _core.pack(lengths, self.policy, self._options)
         for step in range(plan.steps):
             degrees = plan.degrees(step)
-            if len(degrees) > self.lanes or set(degrees) - {self.context}:
+            if len(degrees) > self.lanes or set(degrees) - {int(self.context)}:
                 raise ValueError(
                     f"policy: {self.policy} gives step {step} lanes of CP degree {', '.join(map(str, degrees))}: expected "
                     f"the {self.lanes} of degree {self.context} of this sampler, or equipoise.pack, whose plan has them all"
