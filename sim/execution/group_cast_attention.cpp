@@ -138,7 +138,7 @@ class GroupCastAttention final : public BlockwiseAttention {
         if (from != at(rank))
           for (const RowRun& run : chain_[j]->rows.ranks[from].shared)
             casts.push_back({static_cast<int>(from), j, 0, run.segment, run.row, 0});
-    for (const CastPiece& piece : blocks.received_by(rank)) {
+    for (const CastPiece& piece : blocks.pieces_to(rank)) {
       const auto& held = rows_.rows.ranks[at(piece.from)].shared;
       const auto run = std::find_if(held.begin(), held.end(), [&](const RowRun& r) {
         return r.segment.slice == piece.slice && r.segment.q_begin <= piece.begin &&

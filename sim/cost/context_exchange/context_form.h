@@ -24,7 +24,9 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "policies/base/index.h"
@@ -229,15 +231,20 @@ struct ReceivedTokens {
 };
 ReceivedTokens received_tokens(const ContextCase& of);
 
-// A piece of a slice that one rank receives of another.
+// Tokens next to each other in the packed sequence that a rank receives of others, in one stage.
+struct CastRange {
+  std::int64_t begin = 0, end = 0;
+  int stage = 0;
+  std::int64_t place = 0;  // among all tokens that the receiver gets
+
+  [[nodiscard]] std::int64_t tokens() const { return end - begin; }
+};
+// What of them lies in one segment of one rank.
 struct CastPiece {
   int from = 0;
   std::int32_t slice = 0;
   std::int64_t begin = 0, end = 0;  // in document coordinates
   int stage = 0;
-  std::int64_t place = 0;  // among all tokens that the receiver gets
-
-  [[nodiscard]] std::int64_t tokens() const { return end - begin; }
 };
 
 // Which tokens of a sharded micro-batch a rank receives by group-cast.
@@ -245,13 +252,16 @@ struct CastPiece {
 // The packed sequence of the slices that no rank holds whole is cut into blocks of `block` tokens. A rank
 // needs a block of which some query of it sees a token that another rank holds; it receives all tokens of the
 // block that others hold, an equal part of them in each stage. Blocks of one token are the tokens that are
-// seen, no others. O(ranks x segments).
+// seen, no others. O(segments of the rank) a rank, beside O(n log n) for all n segments.
 class CastBlocks {
  public:
   void prepare(const Sharding& sharding, const std::vector<int>& placement, std::int64_t window,
                std::int64_t block, int stages);
   // In the order of the packed sequence; good until the next call.
-  const std::vector<CastPiece>& received_by(int rank);
+  const std::vector<CastRange>& received_by(int rank);
+  // The same by who sends them.
+  std::vector<CastPiece> pieces_to(int rank);
+  void add_sent(std::vector<std::pair<std::int64_t, int>>& edges, std::span<std::int64_t> sent) const;
   // Of the tokens that the last call found: the places of a stage, and the first place at or behind a token.
   struct Range {
     std::int64_t begin = 0, end = 0;
@@ -272,15 +282,16 @@ class CastBlocks {
     std::int64_t begin = 0, end = 0;  // in document coordinates
     std::int64_t packed = 0;          // where it begins in the packed sequence
   };
-  void find_needed_blocks(int rank);
+  void find_needed_blocks(std::span<const Held> own);
   void cut_into_stages();
 
   std::int64_t block_ = 1;
   int stages_ = 1;
-  std::vector<Held> held_;  // by place in the packed sequence
+  std::int64_t total_ = 0;        // tokens of the packed sequence
+  std::vector<Held> held_, own_;  // by place in the packed sequence; rank by rank
   std::vector<SliceRange> slices_;
   std::vector<Range> seen_, needed_;  // of one rank
-  std::vector<CastPiece> whole_, received_;
+  std::vector<CastRange> whole_, received_;
   std::int64_t all_ = 0, part_ = 0;  // tokens received, and in a stage at most
 };
 // `earlier`: tokens of the chunks before a dependent one.

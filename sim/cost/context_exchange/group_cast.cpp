@@ -52,11 +52,16 @@ void CastBlocks::prepare(const Sharding& sharding, const std::vector<int>& place
     held.end += move;
     held.seen_from = std::max(held.seen_from, slice.begin) + move;
   }
+  total_ = packed;
+  own_ = held_;
+  std::sort(own_.begin(), own_.end(), [](const Held& a, const Held& b) {
+    return std::tie(a.rank, a.begin) < std::tie(b.rank, b.begin);
+  });
   std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) { return a.begin < b.begin; });
 }
 
-// Ranges of `needed_` are whole blocks in order, and do not touch.
-void CastBlocks::find_needed_blocks(int rank) {
+// What lies between a rank's own segments in what they see is held by others.
+void CastBlocks::find_needed_blocks(std::span<const Held> own) {
   const auto add = [](std::vector<Range>& ranges, std::int64_t begin, std::int64_t end) {
     if (!ranges.empty() && begin <= ranges.back().end)
       ranges.back().end = std::max(ranges.back().end, end);
@@ -65,35 +70,36 @@ void CastBlocks::find_needed_blocks(int rank) {
   };
   seen_.clear();
   needed_.clear();
-  for (const Held& held : held_)
-    if (held.rank == rank) add(seen_, held.seen_from, held.end);
-  auto other = held_.begin();
-  for (const Range& seen : seen_) {
-    while (other != held_.end() && other->end <= seen.begin) ++other;
-    for (auto h = other; h != held_.end() && h->begin < seen.end; ++h) {
-      if (h->rank == rank) continue;
-      const std::int64_t first = std::max(h->begin, seen.begin) / block_;
-      const std::int64_t last = (std::min(h->end, seen.end) - 1) / block_;
-      add(needed_, first * block_, (last + 1) * block_);
+  for (const Held& held : own) add(seen_, held.seen_from, held.end);
+  auto next = own.begin();
+  for (const Range& seen : seen_)
+    for (std::int64_t from = seen.begin; next != own.end() && next->begin < seen.end; ++next) {
+      if (next->begin > from) add(needed_, from / block_ * block_, ((next->begin - 1) / block_ + 1) * block_);
+      from = next->end;
     }
-  }
 }
 
-const std::vector<CastPiece>& CastBlocks::received_by(int rank) {
-  find_needed_blocks(rank);
+const std::vector<CastRange>& CastBlocks::received_by(int rank) {
+  const auto of_rank = std::equal_range(own_.begin(), own_.end(), Held{.rank = rank},
+                                        [](const Held& a, const Held& b) { return a.rank < b.rank; });
+  find_needed_blocks({of_rank.first, of_rank.second});
   whole_.clear();
   all_ = 0;
-  auto other = held_.begin();
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    if (begin >= end) return;
+    whole_.push_back({begin, end, 0, all_});
+    all_ += end - begin;
+  };
+  auto own = of_rank.first;
   for (const Range& needed : needed_) {
-    while (other != held_.end() && other->end <= needed.begin) ++other;
-    for (auto h = other; h != held_.end() && h->begin < needed.end; ++h) {
-      if (h->rank == rank) continue;
-      const SliceRange& slice = slices_[at(h->slice)];
-      const std::int64_t move = slice.begin - slice.packed;
-      whole_.push_back({h->rank, h->slice, std::max(h->begin, needed.begin) + move,
-                        std::min(h->end, needed.end) + move, 0, all_});
-      all_ += whole_.back().tokens();
+    std::int64_t from = needed.begin;
+    const std::int64_t end = std::min(needed.end, total_);
+    for (; own != of_rank.second && own->begin < end; ++own) {
+      add(from, own->begin);
+      from = std::max(from, own->end);
+      if (own->end > end) break;
     }
+    add(from, end);
   }
   cut_into_stages();
   return received_;
@@ -102,22 +108,54 @@ const std::vector<CastPiece>& CastBlocks::received_by(int rank) {
 void CastBlocks::cut_into_stages() {
   part_ = std::max<std::int64_t>(1, (all_ + stages_ - 1) / stages_);
   received_.clear();
-  for (CastPiece left : whole_)
+  for (CastRange left : whole_)
     while (left.begin < left.end) {
-      CastPiece piece = left;
-      piece.stage = static_cast<int>(left.place / part_);
-      piece.end = std::min(left.end, left.begin + places_of(piece.stage).end - left.place);
-      received_.push_back(piece);
-      left.place += piece.tokens();
-      left.begin = piece.end;
+      CastRange range = left;
+      range.stage = static_cast<int>(left.place / part_);
+      range.end = std::min(left.end, left.begin + places_of(range.stage).end - left.place);
+      received_.push_back(range);
+      left.place += range.tokens();
+      left.begin = range.end;
     }
 }
 
+std::vector<CastPiece> CastBlocks::pieces_to(int rank) {
+  std::vector<CastPiece> pieces;
+  auto held = held_.begin();
+  for (const CastRange& range : received_by(rank)) {
+    while (held != held_.end() && held->end <= range.begin) ++held;
+    for (auto h = held; h != held_.end() && h->begin < range.end; ++h) {
+      const std::int64_t move = slices_[at(h->slice)].begin - slices_[at(h->slice)].packed;
+      pieces.push_back({h->rank, h->slice, std::max(h->begin, range.begin) + move,
+                        std::min(h->end, range.end) + move, range.stage});
+    }
+  }
+  return pieces;
+}
+
 std::int64_t CastBlocks::place_of(std::int32_t slice, std::int64_t token) const {
-  const auto next = std::lower_bound(
-      received_.begin(), received_.end(), std::tie(slice, token),
-      [](const CastPiece& piece, const auto& wanted) { return std::tie(piece.slice, piece.begin) < wanted; });
-  return next == received_.end() ? all_ : next->place;
+  const SliceRange& of = slices_[at(slice)];
+  const std::int64_t packed = of.packed + std::max(token, of.begin) - of.begin;
+  const auto next = std::partition_point(received_.begin(), received_.end(),
+                                         [&](const CastRange& range) { return range.end <= packed; });
+  if (next == received_.end()) return all_;
+  return next->place + std::max<std::int64_t>(0, packed - next->begin);
+}
+
+// Tokens that each rank sends: of its segments, as many as there are readers of each token. `edges`: where
+// a reader begins (+1) and where one ends (-1).
+void CastBlocks::add_sent(std::vector<std::pair<std::int64_t, int>>& edges,
+                          std::span<std::int64_t> sent) const {
+  std::sort(edges.begin(), edges.end());
+  auto edge = edges.begin();
+  std::int64_t readers = 0;
+  for (const Held& held : held_)
+    for (std::int64_t from = held.begin; from < held.end;) {
+      for (; edge != edges.end() && edge->first <= from; ++edge) readers += edge->second;
+      const std::int64_t end = edge == edges.end() ? held.end : std::min(held.end, edge->first);
+      sent[at(held.rank)] += readers * (end - from);
+      from = end;
+    }
 }
 
 // Every query of a dependent chunk sees all tokens of the chunks before it, of which each rank has its share.
@@ -125,20 +163,23 @@ CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, 
                        const Layout& layout, std::int64_t earlier) {
   thread_local CastBlocks blocks;
   thread_local std::vector<std::int64_t> sent, received;  // stage by stage, by rank
+  thread_local std::array<std::vector<std::pair<std::int64_t, int>>, kMostCastStages> edges;
   const auto ranks = at(sharding.ranks());
   CastTokens tokens;
   tokens.stages = window > 0 ? 1 : layout.cast_stages;
   blocks.prepare(sharding, placement_of(micro_batch, sharding), window, layout.block, tokens.stages);
   sent.assign(ranks * at(tokens.stages), 0);
   received.assign(ranks * at(tokens.stages), 0);
+  for (auto& of_stage : edges) of_stage.clear();
   std::int64_t readers = 0;  // ranks that need the earlier chunks
   const auto own = [&](std::size_t r) { return sharding.rank_tokens[r] - sharding.rank_local_tokens[r]; };
   for (std::size_t r = 0; r < ranks; ++r) {
     std::int64_t of_rank = 0;
-    for (const CastPiece& piece : blocks.received_by(static_cast<int>(r))) {
-      sent[at(piece.stage) * ranks + at(piece.from)] += piece.tokens();
-      received[at(piece.stage) * ranks + r] += piece.tokens();
-      of_rank += piece.tokens();
+    for (const CastRange& range : blocks.received_by(static_cast<int>(r))) {
+      edges[at(range.stage)].emplace_back(range.begin, 1);
+      edges[at(range.stage)].emplace_back(range.end, -1);
+      received[at(range.stage) * ranks + r] += range.tokens();
+      of_rank += range.tokens();
     }
     tokens.received += of_rank;
     tokens.held = std::max(tokens.held, own(r) + of_rank);
@@ -146,6 +187,8 @@ CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, 
     ++readers;
     received[r] += earlier - earlier / sharding.ranks();
   }
+  for (std::size_t s = 0; s < at(tokens.stages); ++s)
+    blocks.add_sent(edges[s], std::span(sent).subspan(s * ranks, ranks));
   const std::int64_t share = (earlier + sharding.ranks() - 1) / sharding.ranks();
   for (std::size_t r = 0; r < ranks; ++r) sent[r] += share * (readers - (own(r) > 0 ? 1 : 0));
   for (std::size_t i = 0; i < sent.size(); ++i) {

@@ -90,7 +90,7 @@ TEST_CASE("Group-cast by hand: 8 tokens in one document on 2 ranks, zig-zag") {
   CastBlocks blocks;
   blocks.prepare(sharding, {}, 0, 1, 1);
   const auto only = [&](int rank) {
-    const std::vector<CastPiece>& pieces = blocks.received_by(rank);
+    const std::vector<CastPiece> pieces = blocks.pieces_to(rank);
     std::vector<std::int64_t> tokens;
     for (const CastPiece& p : pieces) {
       CHECK(p.from == 1 - rank);
@@ -121,16 +121,28 @@ TEST_CASE("Group-cast: what is received is what a search token by token finds, f
           const int ranks = 2 + static_cast<int>(random.next() % 4);
           const Sharding sharding = sharded(micro_batch, ranks, rule, 16);
           const std::vector<std::set<Token>> expected = received_plainly(sharding, window, block);
+          Layout layout = grouped(ranks, ContextComm::group_cast, block);
+          layout.cast_stages = window > 0 ? 1 : 1 + round % 3;
           CastBlocks blocks;
-          blocks.prepare(sharding, {}, window, block, 1 + round % 3);
+          blocks.prepare(sharding, {}, window, block, layout.cast_stages);
+          std::map<std::pair<int, int>, std::int64_t> sent, received;  // by stage and rank
           for (int r = 0; r < ranks; ++r) {
             std::set<Token> got;
-            for (const CastPiece& piece : blocks.received_by(r))
+            for (const CastPiece& piece : blocks.pieces_to(r)) {
+              sent[{piece.stage, piece.from}] += piece.end - piece.begin;
+              received[{piece.stage, r}] += piece.end - piece.begin;
               for (std::int64_t t = piece.begin; t < piece.end; ++t) {
                 const bool is_new = got.insert({piece.slice, t}).second;
                 REQUIRE(is_new);
               }
+            }
             REQUIRE(got == expected[at(r)]);
+          }
+          const CastTokens cast = cast_tokens(micro_batch, sharding, window, layout, 0);
+          for (int stage = 0; stage < layout.cast_stages; ++stage) {
+            std::int64_t most = 0;
+            for (int r = 0; r < ranks; ++r) most = std::max({most, sent[{stage, r}], received[{stage, r}]});
+            REQUIRE(cast.most[at(stage)] == most);
           }
         }
 }
