@@ -13,16 +13,6 @@ namespace {
 
 constexpr std::string_view kSlurm = "slurm";
 
-const Exporter& exporter_of(std::string_view name) {
-  std::vector<std::string_view> known;
-  for (const Exporter& one : exporters()) {
-    if (one.name == name) return one;
-    known.push_back(one.name);
-  }
-  known.push_back(kSlurm);
-  refuse_name("--for", name, known);
-}
-
 // The row of that label; without one the fastest that ran.
 const PolicyResult& chosen_row(const StudyResult& result, const std::string& label) {
   std::vector<std::string> known;
@@ -53,7 +43,7 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
     write_slurm(options, out);
     return 0;
   }
-  const Exporter& to = exporter_of(options.target);
+  const Exporter& to = exporter_of(options.target, kSlurm);
   const Study study = possible_study(options.file, options.set);
   const StudyResult result = run_within(options, study, stop);
   const ExportedRow row{study, chosen_row(result, options.row)};

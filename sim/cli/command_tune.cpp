@@ -5,12 +5,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <thread>
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
+#include "sim/export/export.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/models.h"
 #include "sim/study/planned_memory.h"
@@ -25,10 +27,13 @@ using nlohmann::json;
 namespace {
 
 void check_options(const TuneOptions& options) {
+  if (!options.target.empty()) (void)exporter_of(options.target);
   if (options.budget < 1)
     throw UserError("--budget: expected 1 or more candidates, found " + std::to_string(options.budget));
   if (options.resume && options.out.empty())
     throw UserError("--resume needs --out DIR, where the journal of the earlier run is");
+  if (!(options.minutes >= 0))
+    throw UserError("--minutes: expected a number >= 0, found " + fixed(options.minutes, 3));
   const std::filesystem::path out = options.out;
   if (!options.out.empty() && std::filesystem::exists(out) && !std::filesystem::is_directory(out))
     throw UserError("--out " + options.out + ": expected a folder, found a file");
@@ -44,6 +49,7 @@ struct TuneJob {
   Candidates candidates;
   SearchOptions search;
   json names;  // of the files, as they were typed: for messages
+  std::string target;  // a framework that is to have flags for the layout; empty: none
 };
 
 // All that decides what the search finds: a journal of anything else is refused.
@@ -51,13 +57,15 @@ json asked_of(const TuneJob& job) {
   const auto bound = [](double delay) {
     return delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr);
   };
-  return {{"study", job.file},
-          {"space", space_json(job.space)},
-          {"budget", job.search.budget},
-          {"gpus", job.gpus},
-          {"max_delay", bound(job.search.most_delay)},
-          {"max_longest_delay", bound(job.search.longest_delay)},
-          {"names", job.names}};
+  json asked = {{"study", job.file},
+                {"space", space_json(job.space)},
+                {"budget", job.search.budget},
+                {"gpus", job.gpus},
+                {"max_delay", bound(job.search.most_delay)},
+                {"max_longest_delay", bound(job.search.longest_delay)},
+                {"names", job.names}};
+  if (!job.target.empty()) asked["for"] = job.target;
+  return asked;
 }
 
 // "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, 0:35 left"
@@ -97,8 +105,8 @@ void check_memory(const Study& study, const StudyInputs& inputs, const RunStudyO
 // `search` has what the user typed; the job is filled from the study, and from `space_of` once the documents
 // are read.
 template <class SpaceOf>
-TuneJob job_of(json file, json names, std::int64_t gpus, SearchOptions search, double max_memory_GB,
-               const SpaceOf& space_of) {
+TuneJob job_of(json file, json names, std::int64_t gpus, std::string target, SearchOptions search,
+               double max_memory_GB, const SpaceOf& space_of) {
   const MemoryLimit limit = memory_limit(max_memory_GB);
   const std::string name = names.at("study").get<std::string>();
   Study study = parse_study(file, name);
@@ -109,10 +117,15 @@ TuneJob job_of(json file, json names, std::int64_t gpus, SearchOptions search, d
   check_memory(study, inputs, search.run, limit);
   if (gpus == 0) gpus = study.layout.gpus();
   Space space = space_of(study, file, inputs, gpus);
+  Unwanted unwanted;
+  if (!target.empty())
+    unwanted = {[&to = exporter_of(target)](const Study& one) { return untold(to, one, Untold::layout); },
+                [&to = exporter_of(target)](const Study& one) { return untold(to, one, Untold::row); }};
   Candidates candidates =
-      candidates_of(space, file, gpus, names.at("space").get<std::string>(), search.run.jobs);
+      candidates_of(space, file, gpus, names.at("space").get<std::string>(), search.run.jobs, unwanted);
   return {std::move(file),  std::move(study),      std::move(inputs), gpus,
-          std::move(space), std::move(candidates), std::move(search), std::move(names)};
+          std::move(space), std::move(candidates), std::move(search), std::move(names),
+          std::move(target)};
 }
 
 TuneJob job_of(const TuneOptions& options, std::ostream& log) {
@@ -131,8 +144,8 @@ TuneJob job_of(const TuneOptions& options, std::ostream& log) {
   const json names = {
       {"study", printable(options.file)},
       {"space", options.space.empty() ? std::string("the default space") : printable(options.space)}};
-  return job_of(absolute_study(options.file, options.set), names, options.gpus, std::move(search),
-                options.max_memory_GB,
+  return job_of(absolute_study(options.file, options.set), names, options.gpus, options.target,
+                std::move(search), options.max_memory_GB,
                 [&](const Study& study, const json& file, const StudyInputs& inputs, std::int64_t gpus) {
                   if (!options.space.empty()) return read_space(options.space, file);
                   const json space = space_json(
@@ -150,8 +163,9 @@ TuneJob job_of(const json& asked, const MergeOptions& options) {
   if (!asked.at("max_longest_delay").is_null())
     search.longest_delay = asked["max_longest_delay"].get<double>();
   search.run.jobs = threads_of(options.jobs);
-  return job_of(asked.at("study"), asked.at("names"), asked.at("gpus").get<std::int64_t>(), std::move(search),
-                options.max_memory_GB, [&](const Study&, const json& file, const StudyInputs&, std::int64_t) {
+  return job_of(asked.at("study"), asked.at("names"), asked.at("gpus").get<std::int64_t>(),
+                asked.value("for", ""), std::move(search), options.max_memory_GB,
+                [&](const Study&, const json& file, const StudyInputs&, std::int64_t) {
                   return parse_space(asked.at("space"), asked.at("names").at("space"), file);
                 });
 }
@@ -167,7 +181,9 @@ void write_results(const std::string& folder, const TuneReport& report) {
     std::filesystem::remove(best, ignored);  // of an earlier search
     return;
   }
-  write_file_atomically(best, best_json(report.candidates, report.ranking.front().point).dump(2) + "\n");
+  write_file_atomically(
+      best, best_json(report.candidates, report.ranking.front().point, report.ranking.front().alike).dump(2) +
+                "\n");
 }
 
 void print(const TuneReport& report, Format format, std::ostream& out) {
@@ -178,6 +194,26 @@ void print(const TuneReport& report, Format format, std::ostream& out) {
   else
     out << tune_csv(report);
 }
+
+// Sets a flag once the user interrupts or the minutes are over (0: they never are).
+class TimeLimit {
+ public:
+  TimeLimit(const std::atomic<bool>& interrupted, double minutes)
+      : thread_([this, &interrupted, minutes](const std::stop_token& stop) {
+          const auto begin = std::chrono::steady_clock::now();
+          while (!stop.stop_requested() && !over_) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            const std::chrono::duration<double, std::ratio<60>> since =
+                std::chrono::steady_clock::now() - begin;
+            if (interrupted || (minutes > 0 && since.count() > minutes)) over_ = true;
+          }
+        }) {}
+  [[nodiscard]] const std::atomic<bool>& over() const { return over_; }
+
+ private:
+  std::atomic<bool> over_ = false;
+  std::jthread thread_;
+};
 
 SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ostream& log) {
   SearchProgress progress(log, !quiet, job.gpus);
@@ -226,7 +262,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (!share.is_all()) folder /= share.folder();
   TuneJob job = job_of(options, log);
   job.search.share = share;
-  job.search.run.stop = &stop;
+  const TimeLimit time(stop, options.minutes);
+  job.search.run.stop = &time.over();
   std::unique_ptr<Journal> journal;
   if (!options.out.empty()) {
     json asked = asked_of(job);
@@ -234,9 +271,12 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
     journal = std::make_unique<Journal>((folder / kTuneJournal).string(), asked, options.resume);
   }
   SearchResult found = searched(job, journal.get(), options.quiet, log);
+  job.search.run.stop = &stop;
+  if (journal && !found.interrupted) journal->close();
   if (found.interrupted)
-    log << "interrupted after " << found.tried.size() << " candidates"
+    log << (stop ? "interrupted after " : "the time is over after ") << found.tried.size() << " candidates"
         << (options.out.empty() ? "" : "; --resume goes on from there") << '\n';
+  found.interrupted = found.interrupted && stop;
   if (share.is_all()) return report_search(job, std::move(found), options.out, options.format, out);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)

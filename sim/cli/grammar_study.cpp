@@ -179,11 +179,13 @@ Command grammar_of_tune() {
   command.add("--set", options->set, "Override a key of the study: batch.steps=20");
   command.add("--space", options->space, "Keys of a study with the values to try (JSON)");
   command.add("--budget", options->budget, "Most candidates to try").shows_default();
+  command.add("--minutes", options->minutes, "Ends the search after so many minutes, with the best so far");
   command
       .add("--max-delay", options->max_delay,
            "Most delay of a token in iterations, of the mean and of the largest; or MEAN,LARGEST")
       .split();
   command.add("--gpus", options->gpus, "Exactly so many GPUs; the study's by default").range(1, 1 << 22);
+  command.add("--for", options->target, "Only layouts that `export --for` this framework can express");
   command.add("--out", options->out, "Folder for tune.json, best.json and the journal of the search");
   command.add("--resume", options->resume, "Go on with the search whose journal is in --out");
   command.add("--shard", options->shard, "i/n: only one of n shares of the search, i from 0; see merge");

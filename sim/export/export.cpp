@@ -60,7 +60,19 @@ std::span<const Exporter> exporters() {
   return kAll;
 }
 
+const Exporter& exporter_of(std::string_view name, std::string_view also) {
+  std::vector<std::string_view> known;
+  for (const Exporter& one : exporters()) {
+    if (one.name == name) return one;
+    known.push_back(one.name);
+  }
+  if (!also.empty()) known.push_back(also);
+  refuse_name("--for", name, known);
+}
+
 namespace {
+
+constexpr std::string_view kDegreesOfRow = "parallel.context";
 
 // What no framework is told here.
 constexpr Gap kGapsOfAll[] = {
@@ -77,6 +89,14 @@ constexpr Gap kGapsOfAll[] = {
        return std::string(training.frozen != 0 && training.adapted == 0 ? "parts of the model" : "");
      },
      "what is frozen is said of parameters, in your script", "requires_grad_(False) before the optimizer is made"},
+    {kDegreesOfRow,
+     [](const ExportedRow& r) {
+       const std::string& name = r.row.run.name;
+       const bool own = r.row.run.policy().derives == Derives::groups || name == "flexsp" || name == "dynamic-cp";
+       return std::string(own ? "by micro-batch" : "");
+     },
+     "one CP degree holds for all micro-batches",
+     "a policy without degrees of its own (Megatron-LM has --hybrid-context-parallel without a pipeline)"},
     {"parallel.activation_offload",
      [](const ExportedRow& r) {
        const double share = r.layout().activation_offload;
@@ -90,12 +110,29 @@ constexpr Gap kGapsOfAll[] = {
 
 std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row) {
   std::vector<std::string> lines;
+  const std::string& preset = row.study.framework.preset.name;
+  if (to.presets.find(preset + " ") == std::string_view::npos)
+    lines.push_back("framework " + preset + ": the times are of its kernels and its overlap; nearest: --set framework=" +
+                    std::string(to.presets.substr(0, to.presets.find(' '))) + ", before it is tuned");
   for (const std::span<const Gap> gaps : {to.gaps, std::span<const Gap>(kGapsOfAll)})
     for (const Gap& gap : gaps)
       if (const std::string found = gap.found(row); !found.empty())
         lines.push_back(std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why) + "; nearest: " +
                         std::string(gap.nearest));
   return lines;
+}
+
+std::string untold(const Exporter& to, const Study& study, Untold part) {
+  PolicyResult row;
+  row.run = study.policies.front();
+  row.layout = study.layout;
+  for (const std::span<const Gap> gaps : {to.gaps, std::span<const Gap>(kGapsOfAll)})
+    for (const Gap& gap : gaps) {
+      if (!gap.key.starts_with("parallel.") || (gap.key == kDegreesOfRow) != (part == Untold::row)) continue;
+      if (const std::string found = gap.found({study, row}); !found.empty())
+        return "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why);
+    }
+  return "";
 }
 
 namespace {

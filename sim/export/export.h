@@ -51,15 +51,22 @@ struct Exporter {
   std::string_view name;  // after --for
   std::string_view source;  // whose names these are
   std::string_view use;
+  std::string_view presets;  // framework presets whose times hold for it, each with a space behind it
   ExportForm form;
   std::span<const Setting> settings;
   std::span<const Gap> gaps;
 };
 
 std::span<const Exporter> exporters();
+// Throws UserError with the known names, `also` among them.
+const Exporter& exporter_of(std::string_view name, std::string_view also = {});
 
 // What cannot be expressed, a line each.
 std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row);
+// Why no flag says the study's layout, whatever is packed, or lets its first row have CP degrees of its own;
+// empty where nothing is lost.
+enum class Untold { layout, row };
+std::string untold(const Exporter& to, const Study& study, Untold part);
 // The flags or the config, `lost` in it as comments.
 std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& lost);
 

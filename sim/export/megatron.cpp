@@ -246,14 +246,6 @@ constexpr Gap kGaps[] = {
        return std::string(r.row.run.policy().derives == Derives::groups ? "of each group of pack lengths" : "");
      },
      "all micro-batches recompute alike", "the layout's own recompute"},
-    {"parallel.context",
-     [](Row r) {
-       return std::string(r.row.run.policy().derives == Derives::groups || r.row.run.name == "flexsp" ||
-                                  r.row.run.name == "dynamic-cp"
-                              ? "by micro-batch"
-                              : "");
-     },
-     "one CP degree holds for all micro-batches", "--hybrid-context-parallel without a pipeline"},
     {"framework.overlap_param_gather",
      [](Row r) {
        return std::string(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1
@@ -295,14 +287,14 @@ Exporter megatron_exporter() {
   static const std::vector<Setting> kFlags = settings_of<&BothNames::flag>();
   return {"megatron", "Megatron-LM (main of 2026-08-22, d98e8a64dd)",
           "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer, optimizer and --rotary-base",
-          ExportForm::arguments, kFlags, kGaps};
+          "megatron megatron-2022 ", ExportForm::arguments, kFlags, kGaps};
 }
 
 Exporter nemo_exporter() {
   static const std::vector<Setting> kKeys = settings_of<&BothNames::key>();
   return {"nemo", "NeMo's Megatron-Bridge (main of 2026-08-22, 067f987df)",
           "use: run_recipe.py --recipe YOUR_MODELS_RECIPE \"${OVERRIDES[@]}\"; the recipe has the model's shape",
-          ExportForm::overrides, kKeys, kGaps};
+          "megatron ", ExportForm::overrides, kKeys, kGaps};
 }
 
 }  // namespace equipoise

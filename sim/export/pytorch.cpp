@@ -281,18 +281,18 @@ constexpr Gap kVerlGaps[] = {
 
 Exporter deepspeed_exporter() {
   return {"deepspeed", "DeepSpeed (0.19.6, edaa72212)", "use: deepspeed train.py --deepspeed_config THIS_FILE",
-          ExportForm::json, kDeepspeed, kDeepspeedGaps};
+          "deepspeed ", ExportForm::json, kDeepspeed, kDeepspeedGaps};
 }
 
 Exporter torchtitan_exporter() {
   return {"torchtitan", "torchtitan (v0.2.2, the last that reads TOML; later ones have these names in Python)",
-          "use: CONFIG_FILE=THIS_FILE ./run_train.sh, with your [model], [optimizer] and data", ExportForm::toml,
+          "use: CONFIG_FILE=THIS_FILE ./run_train.sh, with your [model], [optimizer] and data", "torchtitan ", ExportForm::toml,
           kTorchtitan, kTorchtitanGaps};
 }
 
 Exporter verl_exporter() {
   return {"verl", "verl (0.9.1)", "use: python3 -m verl.trainer.main_ppo \"${OVERRIDES[@]}\" with your data and model; actor.megatron.* with "
-          "--config-name=ppo_megatron_trainer",
+          "--config-name=ppo_megatron_trainer", "fsdp megatron ",
           ExportForm::overrides, kVerl, kVerlGaps};
 }
 

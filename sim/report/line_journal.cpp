@@ -24,14 +24,13 @@ json asked_of(const json& node, const JournalKind& kind, const std::string& wher
   return node.at("asked");
 }
 
-// A run that was killed before its first line was whole has left nothing to go on with.
+}  // namespace
+
 bool has_whole_line(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string line;
   return std::getline(in, line) && !in.eof();
 }
-
-}  // namespace
 
 JournalHead read_line_journal(const std::string& path, const JournalKind& kind, const JournalEntry& entry) {
   std::ifstream in(path, std::ios::binary);

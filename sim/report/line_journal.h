@@ -27,6 +27,9 @@ struct JournalHead {
 // where the line is not one of this kind.
 using JournalEntry = std::function<void(const nlohmann::json& node, const std::string& where)>;
 
+// A run that was killed before its first line was whole has left nothing to go on with.
+bool has_whole_line(const std::string& path);
+
 // Throws UserError naming file and line.
 JournalHead read_line_journal(const std::string& path, const JournalKind& kind, const JournalEntry& entry);
 

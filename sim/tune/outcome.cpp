@@ -264,7 +264,8 @@ std::string proof_text(const SearchResult& found) {
   if (found.interrupted) return "Interrupted: the search is not finished.\n";
   return found.complete()
              ? "No candidate of the space is faster than the first: every one was run or proven slower.\n"
-             : "What was not reached is what promised least; a larger --budget would reach more.\n";
+             : "What was not reached is what promised least; a larger --budget, with --resume, reaches "
+               "more.\n";
 }
 
 std::string reasons_text(const SearchResult& found) {
@@ -384,9 +385,8 @@ std::string tune_table(const TuneReport& report) {
   out << ranking_table(report).text();
   out << baseline_text(report.baseline);
   const RankedRow& winner = report.ranking.front();
-  out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline)
-      << ".\n";
-  out << counts_text(found) << proof_text(found);
+  out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline) << ".\n"
+      << memory_line(winner.result) << counts_text(found) << proof_text(found);
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
   return out.str() + source_line(winner.study, winner.result) + '\n';

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -24,8 +27,8 @@ constexpr std::size_t kRun = 32;  // neighbours in the order of the search that 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Of the budget, for probes: the layouts of the lowest estimates.
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
-// Layouts on which rows that pack slowly take their turn among the others.
-constexpr std::size_t kSlowRowLayouts = 16;
+// Layouts on which rows that pack slowly take their turn, and the other candidates between two of these.
+constexpr std::size_t kSlowRowLayouts = 16, kBetweenSlowRows = 256;
 // What a layout is thought to take beside its estimate, where not even one probe ran.
 constexpr double kUnknownOverEstimate = 1.2;
 
@@ -34,14 +37,78 @@ struct LayoutFacts {
   // recomputes][sends the K and V of all documents round all CP ranks].
   double bound[2][2][2] = {};
   double estimate = 0;    // seconds per token, for the order of the search
+  bool has_room = true;   // for every document, with the probe
   std::string too_large;  // why its states do not fit
+};
+
+// What layouts take over their estimates, learned from those that were probed: a factor for each value of
+// each key and one for each set of degrees. They are fitted in turn, as logarithms; a factor of n layouts
+// counts n / (n + 1). So few probes tell of layouts that were not probed, each of a value that some probed
+// one has.
+class OverEstimate {
+ public:
+  explicit OverEstimate(std::span<const LayoutChoice> layouts) {
+    std::set<std::string> keys;
+    for (const LayoutChoice& choice : layouts)
+      for (const auto& [key, value] : choice.keys.items()) keys.insert(key);
+    std::map<std::pair<std::string, std::string>, std::uint32_t> numbers;
+    const auto number = [&](const std::string& key, const std::string& value) {
+      return numbers.try_emplace({key, value}, static_cast<std::uint32_t>(numbers.size())).first->second;
+    };
+    for (const LayoutChoice& choice : layouts) {
+      const Layout& l = choice.layout;
+      std::vector<std::uint32_t>& of = traits_.emplace_back();
+      of.push_back(number("", nlohmann::json{l.tensor, l.context, l.pipeline, l.data, l.expert}.dump()));
+      for (const std::string& key : keys)
+        of.push_back(number(key, choice.keys.contains(key) ? choice.keys[key].dump() : ""));
+    }
+    factor_.assign(numbers.size(), 0);
+  }
+
+  // `over`: seconds over the estimate of those that were tried, by layout.
+  void learn(const std::vector<std::pair<std::uint32_t, double>>& over) {
+    if (over.empty()) return;
+    constexpr int kTurns = 8;
+    std::fill(factor_.begin(), factor_.end(), 0.0);
+    mean_ = 0;
+    for (const auto& [layout, times] : over) mean_ += std::log(times) / static_cast<double>(over.size());
+    std::vector<double> sum(factor_.size()), count(factor_.size());
+    for (int turn = 0; turn < kTurns; ++turn)
+      for (std::size_t c = 0; c < traits_.front().size(); ++c) {
+        std::fill(sum.begin(), sum.end(), 0.0);
+        std::fill(count.begin(), count.end(), 1.0);
+        for (const auto& [layout, times] : over) {
+          const std::uint32_t trait = traits_[layout][c];
+          sum[trait] += std::log(times / of(layout)) + factor_[trait];
+          ++count[trait];
+        }
+        for (const auto& [layout, times] : over)
+          factor_[traits_[layout][c]] = sum[traits_[layout][c]] / count[traits_[layout][c]];
+      }
+  }
+
+  [[nodiscard]] double of(std::uint32_t layout) const {
+    double log = mean_;
+    for (const std::uint32_t trait : traits_[layout]) log += factor_[trait];
+    return std::exp(log);
+  }
+  [[nodiscard]] std::uint32_t degrees(std::uint32_t layout) const { return traits_[layout].front(); }
+
+ private:
+  std::vector<std::vector<std::uint32_t>> traits_;  // by layout: its degrees, then its value of each key
+  std::vector<double> factor_;                      // by trait, as logarithms
+  double mean_ = std::log(kUnknownOverEstimate);
 };
 
 class Search {
  public:
   Search(const Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
          Journal* journal)
-      : candidates_(candidates), inputs_(inputs), options_(options), journal_(journal) {
+      : candidates_(candidates),
+        inputs_(inputs),
+        options_(options),
+        journal_(journal),
+        over_estimate_(candidates.layouts) {
     result_.candidates = candidates.count();
   }
 
@@ -60,8 +127,11 @@ class Search {
 
  private:
   void look_at_layouts();
+  void choose_probe();
   void probe_layouts();
-  [[nodiscard]] std::vector<Point> points_to_probe(std::size_t count);
+  [[nodiscard]] std::vector<Point> one_of_all_degrees() const;
+  [[nodiscard]] std::vector<Point> most_promising_probes() const;
+  void learn_from_probes();
   [[nodiscard]] bool probe_has_room(std::uint32_t layout) const;
   void try_rows();
   void try_others();
@@ -75,7 +145,8 @@ class Search {
   [[nodiscard]] double bound_of(Point point) const;
   [[nodiscard]] double layout_foretold(std::uint32_t layout) const;
   [[nodiscard]] double foretold(Point point) const;
-  void choose_promising();
+  [[nodiscard]] std::vector<std::uint32_t> layouts_foretold_best() const;
+  [[nodiscard]] std::vector<Point> order_of_others() const;
   [[nodiscard]] bool is_decided(Point point) const { return decided_[index_of(point)] != 0; }
   [[nodiscard]] std::size_t index_of(Point point) const {
     return std::size_t{point.layout} * candidates_.rows.size() + point.row;
@@ -88,13 +159,12 @@ class Search {
   std::vector<LayoutFacts> facts_;
   std::vector<std::uint32_t> order_;      // layouts, by estimate
   std::vector<char> decided_;             // by point
-  std::vector<char> no_room_, as_probe_;  // by layout: its probe did not run; by row: it would not
+  std::vector<char> no_room_, as_probe_;  // by layout: its probe does not run; by row: it would not
   // By row: it may drop or split documents; its own recompute; it spreads all documents over the CP ranks.
   std::vector<unsigned char> cuts_, recomputes_, exchanges_, slow_;
-  std::vector<char> promises_;  // by layout: slow rows are worth their time
   double pairs_ = 0;                                  // of all documents
   std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
-  double over_estimate_ = kUnknownOverEstimate;       // median of the probes
+  OverEstimate over_estimate_;
   std::uint32_t probe_ = 0, best_layout_ = 0;
   std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending, each once
   PlanCache plans_;
@@ -189,10 +259,13 @@ void Search::look_at_layouts() {
   }
   pairs_ =
       visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.reach());
+  choose_probe();
   parallel_for(std::max(1, options_.run.jobs), layouts, [&](int, std::size_t i) {
     end_if_stopped(options_.run);
     facts_[i] = facts_of(i);
+    if (facts_[i].too_large.empty()) facts_[i].has_room = probe_has_room(static_cast<std::uint32_t>(i));
   });
+  for (const LayoutFacts& facts : facts_) no_room_.push_back(facts.has_room ? 0 : 1);
   result_.too_large_layouts.resize(layouts);
   for (std::size_t i = 0; i < layouts; ++i) {
     if (facts_[i].too_large.empty()) {
@@ -216,7 +289,7 @@ double Search::limit() const {
 
 std::optional<Trial> Search::known_trial(std::size_t n, Point point) const {
   if (journal_ != nullptr)
-    if (const Trial* known = journal_->find(n, point)) return *known;
+    if (std::optional<Trial> known = journal_->find(n, point, limit())) return known;
   return options_.known != nullptr ? options_.known->find(point, limit()) : std::nullopt;
 }
 
@@ -304,9 +377,9 @@ void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Shar
   if (!batch.empty()) try_batch(batch);
 }
 
-// The probe: WLB-LLM's variable-length packing where it is among the rows, since its micro-batches are as
-// large as memory allows, so that it runs wherever anything does; else the first row.
-void Search::probe_layouts() {
+// WLB-LLM's variable-length packing where it is among the rows, since its micro-batches are as large as
+// memory allows, so that it runs wherever anything does; else the first row.
+void Search::choose_probe() {
   const auto like_probe = [](const RowChoice& row) {
     const nlohmann::json& name = row.entry["name"];
     return (name == "wlb-llm" || name == "wlb") && !row.entry.contains("max_tokens");
@@ -314,49 +387,56 @@ void Search::probe_layouts() {
   for (const RowChoice& row : candidates_.rows) as_probe_.push_back(like_probe(row) ? 1 : 0);
   const auto first = std::find(as_probe_.begin(), as_probe_.end(), 1);
   probe_ = first == as_probe_.end() ? 0 : static_cast<std::uint32_t>(first - as_probe_.begin());
-  no_room_.assign(facts_.size(), 0);
+}
+
+// First one layout of each set of degrees, then those that promise most by all that was probed.
+void Search::probe_layouts() {
   const std::int64_t probes =
       std::min(options_.budget, std::max(kFewestProbes, options_.budget / kProbeShare));
-  try_all(points_to_probe(static_cast<std::size_t>(probes)), probes);
+  for (std::vector<Point> next = one_of_all_degrees(); !next.empty(); next = most_promising_probes()) {
+    const auto before = static_cast<std::int64_t>(result_.tried.size());
+    try_all(next, before == 0 ? (probes + 1) / 2 : probes);
+    learn_from_probes();
+    if (static_cast<std::int64_t>(result_.tried.size()) >= probes) break;
+  }
   double best = kInfinity;
-  std::vector<double> over_estimate;
+  for (const Tried& tried : result_.tried)
+    if (const double seconds = tried.trial.expected; seconds > 0 && seconds < best) {
+      best = seconds;
+      best_layout_ = tried.point.layout;
+    }
+  if (best == kInfinity && !order_.empty()) best_layout_ = order_.front();
+}
+
+void Search::learn_from_probes() {
+  std::vector<std::pair<std::uint32_t, double>> over;
   for (const Tried& tried : result_.tried) {
-    const double seconds = tried.trial.expected;
+    const double seconds = tried.trial.expected, estimate = facts_[tried.point.layout].estimate;
     no_room_[tried.point.layout] = seconds <= 0 ? 1 : 0;
     if (seconds <= 0) continue;
     layout_seconds_[tried.point.layout] = seconds;
-    if (const double estimate = facts_[tried.point.layout].estimate; estimate > 0)
-      over_estimate.push_back(seconds / estimate);
-    if (seconds >= best) continue;
-    best = seconds;
-    best_layout_ = tried.point.layout;
+    if (estimate > 0) over.emplace_back(tried.point.layout, seconds / estimate);
   }
-  if (best == kInfinity && !order_.empty()) best_layout_ = order_.front();
-  if (over_estimate.empty()) return;
-  const auto middle = over_estimate.begin() + static_cast<std::ptrdiff_t>(over_estimate.size() / 2);
-  std::nth_element(over_estimate.begin(), middle, over_estimate.end());
-  over_estimate_ = *middle;
+  over_estimate_.learn(over);
 }
 
-// The layouts of the lowest estimates on which the probe has room for every document; then, as bounds may
-// rule some of these out, the others behind them. A layout without room would be a probe that tells nothing.
-std::vector<Point> Search::points_to_probe(std::size_t count) {
+// The lowest estimate of each that has room for every document, and, where none has, the lowest of all.
+std::vector<Point> Search::one_of_all_degrees() const {
   std::vector<Point> points;
-  std::size_t looked_at = 0;
-  while (points.size() < count && looked_at < order_.size()) {
-    const auto block = std::span(order_).subspan(looked_at, std::min(count, order_.size() - looked_at));
-    std::vector<char> room(block.size());
-    parallel_for(std::max(1, options_.run.jobs), block.size(), [&](int, std::size_t i) {
-      end_if_stopped(options_.run);
-      room[i] = probe_has_room(block[i]) ? 1 : 0;
-    });
-    for (std::size_t i = 0; i < block.size(); ++i) {
-      no_room_[block[i]] = room[i] != 0 ? 0 : 1;
-      if (room[i] != 0) points.push_back({block[i], probe_});
-    }
-    looked_at += block.size();
+  std::set<std::uint32_t> degrees;
+  for (const bool with_room : {true, false})
+    for (const std::uint32_t layout : order_)
+      if (facts_[layout].has_room == with_room && degrees.insert(over_estimate_.degrees(layout)).second)
+        points.push_back({layout, probe_});
+  return points;
+}
+
+std::vector<Point> Search::most_promising_probes() const {
+  std::vector<Point> points;
+  for (const std::uint32_t layout : layouts_foretold_best()) {
+    if (points.size() == kLeastBatch) break;
+    if (!is_decided({layout, probe_})) points.push_back({layout, probe_});
   }
-  for (const std::uint32_t layout : std::span(order_).subspan(looked_at)) points.push_back({layout, probe_});
   return points;
 }
 
@@ -377,53 +457,65 @@ bool Search::probe_has_room(std::uint32_t layout) const {
 void Search::try_rows() {
   if (order_.empty()) return;
   std::vector<Point> points;
-  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) points.push_back({best_layout_, r});
+  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+    if (slow_[r] == 0) points.push_back({best_layout_, r});
   try_all(points, options_.budget);
   for (const Tried& tried : result_.tried)
     if (tried.point.layout == best_layout_) row_seconds_[tried.point.row] = tried.trial.expected;
 }
 
 double Search::layout_foretold(std::uint32_t layout) const {
-  return layout_seconds_[layout] > 0 ? layout_seconds_[layout] : over_estimate_ * facts_[layout].estimate;
+  return layout_seconds_[layout] > 0 ? layout_seconds_[layout]
+                                     : over_estimate_.of(layout) * facts_[layout].estimate;
 }
 
-void Search::choose_promising() {
-  promises_.assign(facts_.size(), 0);
+// Those without room last.
+std::vector<std::uint32_t> Search::layouts_foretold_best() const {
+  std::vector<double> seconds(facts_.size());
+  for (const std::uint32_t layout : order_)
+    seconds[layout] = no_room_[layout] != 0 ? kInfinity : layout_foretold(layout);
   std::vector<std::uint32_t> layouts = order_;
-  std::stable_sort(layouts.begin(), layouts.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return layout_foretold(a) < layout_foretold(b);
-  });
-  for (const std::uint32_t layout : std::span(layouts).first(std::min(kSlowRowLayouts, layouts.size())))
-    promises_[layout] = 1;
+  std::stable_sort(layouts.begin(), layouts.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return seconds[a] < seconds[b]; });
+  return layouts;
 }
 
 // Rows whose micro-batches are as large as memory allows find no more room than the probe did: they come
 // last.
 double Search::foretold(Point point) const {
   if (no_room_[point.layout] != 0 && as_probe_[point.row] != 0) return kInfinity;
-  if (slow_[point.row] != 0 && promises_[point.layout] == 0) return kInfinity;
   const double layout = layout_foretold(point.layout);
   const double probe = row_seconds_[probe_], row = row_seconds_[point.row];
-  return probe > 0 && row > 0 ? layout * row / probe : layout * over_estimate_;
+  return probe > 0 && row > 0 ? layout * row / probe : layout * kUnknownOverEstimate;
+}
+
+// As foretold; rows that pack slowly on one of the best layouts after the other, and on the rest last.
+std::vector<Point> Search::order_of_others() const {
+  std::vector<std::pair<double, Point>> fast;
+  for (const std::uint32_t layout : order_)
+    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+      if (!is_decided({layout, r}) && slow_[r] == 0)
+        fast.emplace_back(foretold({layout, r}), Point{layout, r});
+  std::stable_sort(fast.begin(), fast.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Point> points;
+  std::size_t next = 0;
+  const auto add_fast = [&](std::size_t count) {
+    for (const std::size_t end = std::min(fast.size(), next + count); next < end; ++next)
+      points.push_back(fast[next].second);
+  };
+  std::size_t turns = 0;
+  for (const std::uint32_t layout : layouts_foretold_best()) {
+    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+      if (slow_[r] != 0 && !is_decided({layout, r})) points.push_back({layout, r});
+    add_fast(++turns < kSlowRowLayouts ? kBetweenSlowRows : fast.size());
+  }
+  return points;
 }
 
 void Search::try_others() {
-  choose_promising();
-  std::vector<Point> points;
-  for (const std::uint32_t layout : order_)
-    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
-      if (!is_decided({layout, r})) points.push_back({layout, r});
-  std::vector<double> seconds;
-  for (const Point point : points) seconds.push_back(foretold(point));
-  std::vector<std::size_t> order(points.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return seconds[a] < seconds[b]; });
-  std::vector<Point> sorted;
-  for (const std::size_t i : order) sorted.push_back(points[i]);
   const auto probed = static_cast<std::int64_t>(result_.tried.size());
   const std::int64_t left = options_.budget - probed, count = options_.share.count;
-  try_all(sorted, probed + left / count + (left % count > 0 ? 1 : 0), options_.share);
+  try_all(order_of_others(), probed + left / count + (left % count > 0 ? 1 : 0), options_.share);
 }
 
 void Search::rank() {

@@ -2,13 +2,14 @@
 //
 // 1. Layouts whose states alone do not fit are left out; the others are ordered by what they are
 //    estimated to take (bound.h), fastest first.
-// 2. One row, the probe, on the layouts of the lowest estimates on which it has room for every document (all
-// of
-//    a small space); then every row on the layout on which the probe was fastest. That foretells seconds per
-//    token of any candidate as (its layout's) x (its row's) / (both's).
+// 2. One row, the probe: first on one layout of each set of degrees, then on those that promise most by all
+//    that was probed, a batch at a time. What a layout takes over its estimate is thought to be a product of
+//    what its degrees and its value of each other key take. Then every row on the layout on which the probe
+//    was fastest. That foretells seconds per token of any candidate as (its layout's) x (its row's) / (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up. Rows whose packing
 //    searches on its own (thresholds, groups of HBP, layouts of FlexSP), which takes as long as a hundred
-//    other candidates, come last on all but the layouts that promise most.
+//    other candidates, take their turn on one of the layouts that promise most after the other, 256 of the
+//    others between two of these, and come last elsewhere.
 // A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that is
 // tried ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
 // candidates, the winner is the best of the space.
@@ -39,7 +40,7 @@ class Journal;
 class KnownTrials;
 
 struct SearchOptions {
-  std::int64_t budget = 10'000;  // most candidates tried
+  std::int64_t budget = 2'000;   // most candidates tried
   std::size_t keep = 10;         // different ones of the ranking: exact where all candidates were reached
   // Most mean and most largest delay of a token, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();

@@ -445,10 +445,24 @@ json with_keys(const json& study, const json& keys) {
 }  // namespace
 
 Candidates candidates_of(const Space& space, const json& study, std::int64_t gpus,
-                         const std::string& space_name, int jobs) {
+                         const std::string& space_name, int jobs, const Unwanted& unwanted) {
   Candidates made;
   made.study = study;
   made.rows = rows_of(space, space_name, made.none.alike);
+  std::string why;
+  if (unwanted.row)
+    std::erase_if(made.rows, [&](const RowChoice& row) {
+      json file = study;
+      file["policies"] = {row.entry};
+      file["baseline"] = row.label;
+      try {
+        why = unwanted.row(parse_case(file, space_name));
+      } catch (const UserError&) {  // it goes with another layout only
+        why.clear();
+      }
+      return !why.empty();
+    });
+  if (made.rows.empty()) throw UserError(why);
   const std::int64_t all = combinations(space.shared, kMostLayouts, space_name);
   std::vector<json> keys;
   for (std::int64_t c = 0; c < all; ++c) {
@@ -472,6 +486,7 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
     const Study parsed = parse_case(file, space_name);
     layouts[i] = {keys[i], parsed.layout};
     impossible[i] = parsed.impossible;
+    if (unwanted.layout && impossible[i].empty()) impossible[i] = unwanted.layout(parsed);
   });
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (impossible[i].empty()) {
@@ -511,7 +526,7 @@ json bare_entry(json entry) {
 
 }  // namespace
 
-json best_json(const Candidates& candidates, Point point) {
+json best_json(const Candidates& candidates, Point point, const std::vector<std::string>& alike) {
   json file = candidate_json(candidates, point);
   json winner = file["policies"].front(), baseline;
   const Study own = parse_case(candidates.study, "best.json");
@@ -520,6 +535,7 @@ json best_json(const Candidates& candidates, Point point) {
     json row = bare_entry(candidates.study["policies"][i]);
     const std::string& label = own.policies[i].label;
     if (row.contains("file") || row == bare_entry(winner)) continue;
+    if (std::find(alike.begin(), alike.end(), label) != alike.end()) continue;
     if (label == winner["label"]) winner["label"] = label + " (found)";
     row["label"] = label;
     rows.push_back(std::move(row));

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -91,18 +92,25 @@ struct Candidates {
   }
 };
 
-// All of them on exactly `gpus` GPUs. `study`: an absolute_study. Throws UserError where the space has more
-// layouts than can be looked at, or none that has so many GPUs and goes together; `space_name` names it.
+// Why a study's layout, or its one row, is not wanted; empty: it is.
+struct Unwanted {
+  std::function<std::string(const Study&)> layout, row;
+};
+
+// All of them on exactly `gpus` GPUs that are wanted. `study`: an absolute_study.
+// Throws UserError where the space has more layouts than can be looked at, or none that has so many GPUs and
+// goes together; `space_name` names it.
 Candidates candidates_of(const Space& space, const nlohmann::json& study, std::int64_t gpus,
-                         const std::string& space_name, int jobs);
+                         const std::string& space_name, int jobs, const Unwanted& unwanted = {});
 
 // The study file of a candidate: its one row, which is its own baseline.
 nlohmann::json candidate_json(const Candidates& candidates, Point point);
 Study candidate_study(const Candidates& candidates, Point point, const std::string& name);
 
 // best.json: the candidate on its layout, and before it the study's own rows there with the study's baseline,
-// so that `study best.json` compares them. A row that the candidate is, or that fits no other layout, is not
-// repeated; where the baseline is such a row, the candidate is the baseline.
-nlohmann::json best_json(const Candidates& candidates, Point point);
+// so that `study best.json` compares them. A row that the candidate is, that makes the same steps (`alike`,
+// labels), or that fits no other layout, is not repeated; where the baseline is such a row, the candidate is
+// the baseline.
+nlohmann::json best_json(const Candidates& candidates, Point point, const std::vector<std::string>& alike);
 
 }  // namespace equipoise

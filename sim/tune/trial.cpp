@@ -233,6 +233,25 @@ JournalEntry into(std::vector<Tried>& tried) {
   };
 }
 
+// A journal of the same search with another budget is set aside first.
+KnownTrials tried_with_another_budget(const std::string& path, const json& asked, const char* suffix) {
+  const auto but_budget = [](json of) {
+    if (of.is_object()) of.erase("budget");
+    return of;
+  };
+  KnownTrials known;
+  for (const bool aside : {true, false}) {
+    const std::string name = aside ? path + suffix : path;
+    if (!has_whole_line(name)) continue;
+    std::vector<Tried> tried;
+    const json of = read_line_journal(name, kTuneJournalKind, into(tried)).asked;
+    if (but_budget(of) != but_budget(asked) || (!aside && of == asked)) continue;
+    known.add(std::move(tried));
+    if (!aside) std::filesystem::rename(name, path + suffix);
+  }
+  return known;
+}
+
 }  // namespace
 
 std::optional<Trial> under_limit(const Trial& known, double limit) {
@@ -340,17 +359,23 @@ std::optional<Trial> KnownTrials::find(Point point, double limit) const {
   return std::nullopt;
 }
 
-Journal::Journal(std::string path, const json& asked, bool resume)
-    : lines_(std::move(path), kTuneJournalKind, asked, resume, into(tried_)) {}
+Journal::Journal(const std::string& path, const json& asked, bool resume)
+    : earlier_(resume ? tried_with_another_budget(path, asked, kBefore) : KnownTrials()),
+      lines_(path, kTuneJournalKind, asked, resume, into(tried_)) {}
 
-const Trial* Journal::find(std::size_t n, Point point) const {
-  if (n >= tried_.size()) return nullptr;
+void Journal::close() const {
+  std::error_code ignored;
+  std::filesystem::remove(lines_.path() + kBefore, ignored);
+}
+
+std::optional<Trial> Journal::find(std::size_t n, Point point, double limit) const {
+  if (n >= tried_.size()) return earlier_.find(point, limit);
   if (!(tried_[n].point == point))
     throw UserError(
         "--resume: " + lines_.path() + ": candidate " + std::to_string(n) +
         " is another than this search tries (another version of the program?); expected the same, "
         "or no --resume");
-  return &tried_[n].trial;
+  return tried_[n].trial;
 }
 
 // `points` may be more than there are trials.

@@ -141,17 +141,22 @@ class KnownTrials {
 class Journal {
  public:
   // `asked`: all that decides a result; a journal of another search is refused. Without `resume` an older one
-  // is overwritten. Throws UserError.
-  Journal(std::string path, const nlohmann::json& asked, bool resume);
+  // is overwritten. One that differs in `budget` alone tells what it knows, and stands beside the new one
+  // until that is whole (kBefore). Throws UserError.
+  Journal(const std::string& path, const nlohmann::json& asked, bool resume);
 
-  // The result of the search's candidate number `n`, if an earlier run has it. Throws UserError where it is
-  // that of another candidate.
-  [[nodiscard]] const Trial* find(std::size_t n, Point point) const;
+  // What the search's candidate number `n` comes to under `limit`, if an earlier run tells. Throws UserError
+  // where that number is another candidate's.
+  [[nodiscard]] std::optional<Trial> find(std::size_t n, Point point, double limit) const;
+  // The search has come to its end.
+  void close() const;
   // Appends the results of candidates `first` and on, as lines that survive the process.
   void add(std::size_t first, const std::vector<Point>& points, const std::vector<Trial>& trials);
 
  private:
-  std::vector<Tried> tried_;  // by an earlier run
+  static constexpr const char* kBefore = ".before";
+  KnownTrials earlier_;       // by runs with another budget
+  std::vector<Tried> tried_;  // by an earlier run of this one
   LineJournal lines_;
 };
 

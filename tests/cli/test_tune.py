@@ -129,6 +129,44 @@ class Tune(Case):
             self.assertEqual((cut / name).read_bytes(), (whole / name).read_bytes(), name)
         self.refused("tune", self.folder / "study.json", "--out", cut, "--resume", "--quiet", says=["--resume", "another search"])
 
+    def test_resumed_with_a_larger_budget(self):
+        whole, grown = self.folder / "whole-budget", self.folder / "grown-budget"
+        self.search("--out", whole)
+        self.search("--out", grown, "--budget", 3)
+        few = (grown / "tune.journal").read_bytes().count(b"\n")
+        self.search("--out", grown, "--resume")
+        self.assertEqual(few, 4)
+        self.assertEqual(sorted(p.name for p in grown.iterdir()), sorted(p.name for p in whole.iterdir()))
+        for name in ("tune.json", "best.json", "tune.journal"):
+            self.assertEqual((grown / name).read_bytes(), (whole / name).read_bytes(), name)
+
+    def test_layouts_that_a_framework_has_flags_for(self):
+        space = {"parallel.context": [1, 2], "parallel.context_comm": ["all-gather", "group-cast"], "policies": ["plain", "flexsp"]}
+        every = json.loads(self.search("--format", "json", space=space))
+        told = json.loads(self.search("--for", "megatron", "--format", "json", space=space))
+        self.assertIn("group-cast", json.dumps(every["layouts"]))
+        self.assertNotIn("group-cast", json.dumps(told["layouts"]))
+        self.assertEqual([row["label"] for row in told["rows"]], ["plain"])
+        self.assertEqual(len(every["rows"]), 2)
+        self.refused("tune", self.folder / "study.json", "--for", "nobody", says=["--for", "nobody", "megatron"])
+        self.write("space.json", {"policies": ["flexsp"]})
+        self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])
+
+    def test_the_time_is_over(self):
+        study = {**STUDY, "batch": {**STUDY["batch"], "steps": 400}}
+        out = self.folder / "timed"
+        self.search("--out", out, "--minutes", 0.001, study=study)
+        found = json.loads((out / "tune.json").read_text())
+        self.assertFalse(found["complete"])
+        self.assertFalse(found["interrupted"])
+        self.refused("tune", self.folder / "study.json", "--minutes", "-1", says=["--minutes", "-1"])
+
+    def test_a_row_that_is_the_winner_stands_once_in_its_study(self):
+        rows = ["plain", {"name": "fixed-greedy", "label": "mine"}, {"name": "fixed-greedy", "pack_window": 1, "label": "again"}]
+        out = self.folder / "once"
+        self.search("--out", out, study={**STUDY, "policies": rows, "baseline": "plain"}, space={"policies": rows[1:]})
+        self.assertEqual(len(json.loads((out / "best.json").read_text())["policies"]), 2)
+
     def test_interrupted(self):
         study = {**STUDY, "batch": {**STUDY["batch"], "steps": 200}}
         self.write("study.json", study)
