@@ -167,12 +167,30 @@ class OwnPolicy(unittest.TestCase):
                 equipoise.study(STUDY, policies={"x": lambda lengths, options, made=made: made})
             self.assertIn(text, str(raised.exception))
 
-    def test_its_own_exceptions_pass(self):
+    def test_one_that_raises_is_a_row_that_says_where(self):
         def broken(lengths, options):
-            raise RuntimeError("no idea")
+            raise RuntimeError("no\nidea")
 
-        with self.assertRaisesRegex(RuntimeError, "no idea"):
-            equipoise.study(STUDY, policies={"broken": broken})
+        result = equipoise.study(STUDY, policies={"broken": broken, "mine": as_they_come})
+        self.assertEqual(result["broken"]["status"], "refused")
+        self.assertRegex(result["broken"]["reason"], r"^RuntimeError: no idea, at \S+test_own_policy.py:\d+ \(broken\)$")
+        self.assertEqual(result["mine"]["status"], "ok")
+        self.assertIn("RuntimeError: no idea", str(result))
+
+        def stopped(lengths, options):
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            equipoise.study(STUDY, policies={"stopped": stopped})
+
+    def test_it_is_sharded_as_its_baseline_unless_it_says_how(self):
+        rows = [{"name": "plain", "shard": "per-document"}]
+        result = equipoise.study(
+            {**STUDY, "policies": rows, "baseline": "plain"},
+            policies={"mine": as_they_come, "own": equipoise.policy(as_they_come, shard="per-sequence")},
+        )
+        self.assertEqual([result[row]["shard"] for row in ("plain", "mine", "own")], ["per-document", "per-document", "per-sequence"])
+        self.assertEqual(result["mine"]["metrics"], result["plain"]["metrics"])
 
     def test_a_plan_of_pack_as_a_policy(self):
         def packed(lengths, options):

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,9 +16,9 @@
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
-#include "sim/study/read/plan_file.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"
 
@@ -52,8 +53,17 @@ class OpenStudy {
     for (const std::string& assignment : assignments) set_study_key(file, assignment);
     text_ = file.dump();
     study_ = case_.empty() ? parse_study(file, path) : naming(case_, [&] { return parse_case(file, path); });
-    for (PolicyRun& row : study_.policies)
-      if (row.plan_file == kPlanOfCaller) row.plan = std::make_shared<const Plan>();
+    const auto baseline = std::find_if(study_.policies.begin(), study_.policies.end(),
+                                       [&](const PolicyRun& row) { return row.label == study_.baseline; });
+    for (PolicyRun& row : study_.policies) {
+      if (row.plan_file != kPlanOfCaller) continue;
+      row.plan = std::make_shared<const Plan>();
+      // So that the two differ in what they pack. Rules that place documents need a plan made for them.
+      if (row.says("shard") || baseline == study_.policies.end() || baseline->rule().places_documents)
+        continue;
+      row.shard = baseline->shard;
+      row.sharding = baseline->sharding;
+    }
   }
 
   [[nodiscard]] std::vector<std::string> labels() const {
@@ -115,6 +125,9 @@ class OpenStudy {
     return array_of(std::move(rows), 4);
   }
 
+  // The row was to have a plan, and its function failed: what it was, in one line.
+  void refuse(const std::string& label, const std::string& reason) { failed_[label] = reason; }
+
   void set_plan(const std::string& label, const std::string& text) {
     const nb::gil_scoped_release released;
     const auto row = std::find_if(study_.policies.begin(), study_.policies.end(),
@@ -148,7 +161,10 @@ class OpenStudy {
       if (case_.empty()) throw;
       return refused_study(study_, e.what());
     }
-    return run_study(study_, *inputs_, options);
+    StudyResult result = run_study(study_, *inputs_, options);
+    for (PolicyResult& row : result.policies)  // its plan is empty, which the validator has refused
+      if (const auto why = failed_.find(row.run.label); why != failed_.end()) row.reason = why->second;
+    return result;
   }
 
   Texts run_until(const RunArguments& arguments, const std::atomic<bool>& stop) {
@@ -190,6 +206,7 @@ class OpenStudy {
   std::string text_;
   Study study_;
   std::optional<StudyInputs> inputs_;
+  std::map<std::string, std::string> failed_;  // by label: what a function raised
 };
 
 }  // namespace
@@ -216,6 +233,7 @@ void bind_studies(nb::module_& m) {
       .def("carry_slowdowns", &OpenStudy::carry_slowdowns, nb::arg("note"))
       .def("documents", &OpenStudy::documents, nb::arg("max_memory_GB") = 0.0,
            "Rows of batch, document, begin, end.")
+      .def("refuse", &OpenStudy::refuse, nb::arg("label"), nb::arg("reason"))
       .def("set_plan", &OpenStudy::set_plan, nb::arg("label"), nb::arg("plan"))
       .def(
           "run",

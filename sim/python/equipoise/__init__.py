@@ -14,6 +14,7 @@ whose one line says where, what was found and what is allowed.
 
 from ._core import __version__, policy_names
 from . import packed, plot
+from .own_policy import policy
 from .plan import Plan, pack
 from .program import Checked, Tuned, check, fit, predict, tune, validate, verify
 from .record import record
@@ -36,6 +37,7 @@ __all__ = [
     "pack",
     "packed",
     "plot",
+    "policy",
     "policy_names",
     "predict",
     "read_trace",

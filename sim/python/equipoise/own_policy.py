@@ -1,6 +1,7 @@
 """A policy of one's own as a row of a study: f(lengths, options) -> steps."""
 
 import json
+import traceback
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -11,6 +12,19 @@ from ._values import json_text
 
 Policy = Callable[[np.ndarray, Dict[str, Any]], Any]
 _LEVELS = ("steps", "lanes", "micro-batches", "(document, begin, end)")
+
+
+def policy(function: Policy, **keys: Any) -> Dict[str, Any]:
+    """A function as an entry of a study's policies, with that entry's keys: label, shard, schedule, order, recompute,
+    options (which the function is given), ..."""
+    return {"policy": function, **keys}
+
+
+def failure_text(error: BaseException) -> str:
+    """What was raised, and where, the innermost call first, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    calls = ", called at ".join(f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in reversed(frames))
+    return " ".join(f"{type(error).__name__}: {error}{', at ' if calls else ''}{calls}".split())
 
 
 def document_lengths(documents: np.ndarray) -> np.ndarray:

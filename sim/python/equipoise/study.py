@@ -175,9 +175,9 @@ def study(
     `set` overrides keys: {"parallel.context": 4, "policies.2.queues": 3}. `policies` adds rows of one's own,
     by label: functions f(lengths, options) that return a list of steps, each a list of lanes, each a list of
     micro-batches, each a list of (document, begin, end). They are checked by the validator of all plans and
-    compared like any other; one that drops or repeats a token is a row with status "refused" and the reason.
-    Such a function may also stand in the `policies` of a dict, alone or as {"policy": f, "label": ...,
-    "shard": ..., "options": {...}}.
+    compared like any other; one that drops or repeats a token, or raises, is a row with status "refused" and the
+    reason. Such a row is sharded as the baseline is; equipoise.policy(f, shard=..., schedule=...) says otherwise.
+    In a dict it stands among the `policies`, alone or as {"policy": f, "label": ..., "shard": ..., "options": {...}}.
 
     `fidelity`: "stage" or "op" (every kernel and collective of every rank). `jobs`: threads, all cores by
     default. `ignore_memory`: times of rows that do not fit, too. `out`: a folder for summary.json, steps.csv,
@@ -206,5 +206,9 @@ def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float
     context = json.loads(opened.shape)["context"]
     for place, (f, options) in own.items():
         label = opened.labels[place]
-        made = f(lengths.copy(), own_policy.options_of(documents, opened.shape, options))
+        try:
+            made = f(lengths.copy(), own_policy.options_of(documents, opened.shape, options))
+        except Exception as error:
+            opened.refuse(label, own_policy.failure_text(error))
+            continue
         opened.set_plan(label, own_policy.plan_text(made, label, documents, context))
