@@ -276,7 +276,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (found.interrupted)
     log << (stop ? "interrupted after " : "the time is over after ") << found.tried.size() << " candidates"
         << (options.out.empty() ? "" : "; --resume goes on from there") << '\n';
-  found.interrupted = found.interrupted && stop;
+  found.timed_out = found.interrupted && !stop;
+  if (found.timed_out) found.interrupted = false;
   if (share.is_all()) return report_search(job, std::move(found), options.out, options.format, out);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)

@@ -126,12 +126,23 @@ std::string untold(const Exporter& to, const Study& study, Untold part) {
   PolicyResult row;
   row.run = study.policies.front();
   row.layout = study.layout;
+  std::vector<std::string_view> asked = {"parallel.context_comm"};
+  if (part == Untold::layout) {  // as if its row had nothing of its own
+    row.run.schedule.clear();
+    row.run.recompute_by_stage = false;
+    for (const Gap& gap : to.gaps)
+      if (gap.key.starts_with("parallel.") || gap.key == "schedule" || gap.key == "recompute") asked.push_back(gap.key);
+  } else {
+    asked.push_back(kDegreesOfRow);
+    if (!row.run.schedule.empty()) asked.push_back("schedule");
+    row.layout.context_comm = row.run.context_comm.value_or(ContextComm::ring);
+    row.layout.context = row.run.context_comm ? std::max(2, row.layout.context) : 1;
+  }
   for (const std::span<const Gap> gaps : {to.gaps, std::span<const Gap>(kGapsOfAll)})
-    for (const Gap& gap : gaps) {
-      if (!gap.key.starts_with("parallel.") || (gap.key == kDegreesOfRow) != (part == Untold::row)) continue;
-      if (const std::string found = gap.found({study, row}); !found.empty())
-        return "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why);
-    }
+    for (const Gap& gap : gaps)
+      if (std::find(asked.begin(), asked.end(), gap.key) != asked.end())
+        if (const std::string found = gap.found({study, row}); !found.empty())
+          return "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why);
   return "";
 }
 

@@ -257,11 +257,14 @@ std::string counts_text(const SearchResult& found) {
     text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
   text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
           " whose states alone do not fit";
-  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached within the budget.\n" : ".\n");
+  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached within the " +
+                                      (found.timed_out ? "time" : "budget") + ".\n"
+                                : ".\n");
 }
 
 std::string proof_text(const SearchResult& found) {
   if (found.interrupted) return "Interrupted: the search is not finished.\n";
+  if (found.timed_out) return "The time was over before the search was: --resume goes on with it.\n";
   return found.complete()
              ? "No candidate of the space is faster than the first: every one was run or proven slower.\n"
              : "What was not reached is what promised least; a larger --budget, with --resume, reaches "
@@ -431,6 +434,7 @@ json tune_json(const TuneReport& report) {
           {"space", space_json(report.space)},
           {"complete", report.found.complete()},
           {"interrupted", report.found.interrupted},
+          {"timed_out", report.found.timed_out},
           {"counts", counts_json(report)},
           {"baseline", std::move(base)},
           {"ranking", std::move(ranking)},

@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kLeastBatch = 32, kMostBatch = 512, kBatchShare = 16;
 constexpr std::size_t kRun = 32;  // neighbours in the order of the search that go to one share
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Of the budget, for probes: the layouts of the lowest estimates.
+// Of the budget, for probes, and the fewest of them.
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
 // Layouts on which rows that pack slowly take their turn, and the other candidates between two of these.
 constexpr std::size_t kSlowRowLayouts = 16, kBetweenSlowRows = 256;
@@ -378,11 +378,14 @@ void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Shar
 }
 
 // WLB-LLM's variable-length packing where it is among the rows, since its micro-batches are as large as
-// memory allows, so that it runs wherever anything does; else the first row.
+// memory allows, so that it runs wherever anything does; where tokens may not wait as it lets them, windows
+// as they arrive; else the first row.
 void Search::choose_probe() {
-  const auto like_probe = [](const RowChoice& row) {
+  const bool may_wait = options_.most_delay == kInfinity && options_.longest_delay == kInfinity;
+  const auto like_probe = [&](const RowChoice& row) {
     const nlohmann::json& name = row.entry["name"];
-    return (name == "wlb-llm" || name == "wlb") && !row.entry.contains("max_tokens");
+    return may_wait ? (name == "wlb-llm" || name == "wlb") && !row.entry.contains("max_tokens")
+                    : name == "plain" || name == "plain-4d";
   };
   for (const RowChoice& row : candidates_.rows) as_probe_.push_back(like_probe(row) ? 1 : 0);
   const auto first = std::find(as_probe_.begin(), as_probe_.end(), 1);
@@ -412,7 +415,7 @@ void Search::learn_from_probes() {
   std::vector<std::pair<std::uint32_t, double>> over;
   for (const Tried& tried : result_.tried) {
     const double seconds = tried.trial.expected, estimate = facts_[tried.point.layout].estimate;
-    no_room_[tried.point.layout] = seconds <= 0 ? 1 : 0;
+    no_room_[tried.point.layout] = seconds <= 0 && tried.trial.outcome != Outcome::late ? 1 : 0;
     if (seconds <= 0) continue;
     layout_seconds_[tried.point.layout] = seconds;
     if (estimate > 0) over.emplace_back(tried.point.layout, seconds / estimate);
@@ -509,6 +512,7 @@ std::vector<Point> Search::order_of_others() const {
       if (slow_[r] != 0 && !is_decided({layout, r})) points.push_back({layout, r});
     add_fast(++turns < kSlowRowLayouts ? kBetweenSlowRows : fast.size());
   }
+  add_fast(fast.size());
   return points;
 }
 
@@ -519,6 +523,7 @@ void Search::try_others() {
 }
 
 void Search::rank() {
+  if (order_.empty() && result_.interrupted) result_.left = result_.candidates;  // no layout was looked at
   // What the budget did not reach may still be proven slower by the best that were found.
   for (const std::uint32_t layout : order_)
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {

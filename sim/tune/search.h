@@ -64,8 +64,9 @@ struct SearchResult {
   std::int64_t ran = 0;              // of `tried`: simulated here, found in no journal
   std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty where they do
   bool interrupted = false;
+  bool timed_out = false;  // ended by the user's bound on time, which is no interruption
 
-  [[nodiscard]] bool complete() const { return left == 0 && !interrupted; }
+  [[nodiscard]] bool complete() const { return left == 0 && !interrupted && !timed_out; }
 };
 
 // `journal` may be null. Ends early, with what it has, where options.run.stop is set.

@@ -535,7 +535,10 @@ json best_json(const Candidates& candidates, Point point, const std::vector<std:
     json row = bare_entry(candidates.study["policies"][i]);
     const std::string& label = own.policies[i].label;
     if (row.contains("file") || row == bare_entry(winner)) continue;
-    if (std::find(alike.begin(), alike.end(), label) != alike.end()) continue;
+    const auto is_winner = [&](const RowChoice& of) {
+      return std::find(alike.begin(), alike.end(), of.label) != alike.end() && bare_entry(of.entry) == row;
+    };
+    if (std::any_of(candidates.rows.begin(), candidates.rows.end(), is_winner)) continue;
     if (label == winner["label"]) winner["label"] = label + " (found)";
     row["label"] = label;
     rows.push_back(std::move(row));

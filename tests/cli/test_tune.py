@@ -141,13 +141,13 @@ class Tune(Case):
             self.assertEqual((grown / name).read_bytes(), (whole / name).read_bytes(), name)
 
     def test_layouts_that_a_framework_has_flags_for(self):
-        space = {"parallel.context": [1, 2], "parallel.context_comm": ["all-gather", "group-cast"], "policies": ["plain", "flexsp"]}
+        space = {"parallel.context": [1, 2], "parallel.context_comm": ["all-gather", "group-cast"], "policies": ["plain", "flexsp", {"name": "lpt", "context_comm": "group-cast"}]}
         every = json.loads(self.search("--format", "json", space=space))
         told = json.loads(self.search("--for", "megatron", "--format", "json", space=space))
         self.assertIn("group-cast", json.dumps(every["layouts"]))
         self.assertNotIn("group-cast", json.dumps(told["layouts"]))
         self.assertEqual([row["label"] for row in told["rows"]], ["plain"])
-        self.assertEqual(len(every["rows"]), 2)
+        self.assertEqual(len(every["rows"]), 3)
         self.refused("tune", self.folder / "study.json", "--for", "nobody", says=["--for", "nobody", "megatron"])
         self.write("space.json", {"policies": ["flexsp"]})
         self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])
@@ -155,10 +155,13 @@ class Tune(Case):
     def test_the_time_is_over(self):
         study = {**STUDY, "batch": {**STUDY["batch"], "steps": 400}}
         out = self.folder / "timed"
-        self.search("--out", out, "--minutes", 0.001, study=study)
-        found = json.loads((out / "tune.json").read_text())
-        self.assertFalse(found["complete"])
-        self.assertFalse(found["interrupted"])
+        for minutes in (0.001, 1e-9):  # in the search, and before layouts were looked at
+            self.search("--out", out, "--minutes", minutes, study=study)
+            found = json.loads((out / "tune.json").read_text())
+            self.assertTrue(found["timed_out"])
+            self.assertFalse(found["complete"])
+            self.assertFalse(found["interrupted"])
+            self.assertGreater(found["counts"]["not_reached"], 0)
         self.refused("tune", self.folder / "study.json", "--minutes", "-1", says=["--minutes", "-1"])
 
     def test_a_row_that_is_the_winner_stands_once_in_its_study(self):
@@ -166,6 +169,20 @@ class Tune(Case):
         out = self.folder / "once"
         self.search("--out", out, study={**STUDY, "policies": rows, "baseline": "plain"}, space={"policies": rows[1:]})
         self.assertEqual(len(json.loads((out / "best.json").read_text())["policies"]), 2)
+
+    def test_few_layouts_and_many_rows_are_all_tried(self):
+        rows = {"policies": [{"name": "fixed-greedy", "pack_window": list(range(1, 700))}]}
+        study = {**STUDY, "batch": {**STUDY["batch"], "steps": 2}}
+        self.assertTrue(json.loads(self.search("--format", "json", study=study, space=rows))["complete"])
+
+    def test_another_row_of_the_name_that_is_alike_stays_the_baseline(self):
+        rows = [{"name": "fixed-greedy", "pack_window": 4}]
+        space = {"policies": [{"name": "fixed-greedy", "pack_window": 1, "label": "g1"}, "fixed-greedy"]}
+        out = self.folder / "kept"
+        self.search("--out", out, study={**STUDY, "policies": rows, "baseline": "fixed-greedy"}, space=space)
+        best = json.loads((out / "best.json").read_text())
+        self.assertEqual(best["baseline"], "fixed-greedy")
+        self.assertEqual(best["policies"][0]["pack_window"], 4)
 
     def test_interrupted(self):
         study = {**STUDY, "batch": {**STUDY["batch"], "steps": 200}}

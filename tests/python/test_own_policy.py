@@ -177,6 +177,12 @@ class OwnPolicy(unittest.TestCase):
         self.assertEqual(result["mine"]["status"], "ok")
         self.assertIn("RuntimeError: no idea", str(result))
 
+        def late(lengths, options):
+            yield from as_they_come(lengths, options)[:1]
+            raise RuntimeError("late")
+
+        self.assertIn("RuntimeError: late", equipoise.study(STUDY, policies={"late": late})["late"]["reason"])
+
         def stopped(lengths, options):
             raise KeyboardInterrupt
 

@@ -259,8 +259,9 @@ class CastBlocks {
                std::int64_t block, int stages);
   // In the order of the packed sequence; good until the next call.
   const std::vector<CastRange>& received_by(int rank);
-  // The same by who sends them.
+  // The same ranges, cut where another rank's tokens begin.
   std::vector<CastPiece> pieces_to(int rank);
+  // Adds what each rank sends, given where readers of tokens begin (+1) and end (-1), which this sorts.
   void add_sent(std::vector<std::pair<std::int64_t, int>>& edges, std::span<std::int64_t> sent) const;
   // Of the tokens that the last call found: the places of a stage, and the first place at or behind a token.
   struct Range {

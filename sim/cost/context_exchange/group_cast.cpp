@@ -142,8 +142,6 @@ std::int64_t CastBlocks::place_of(std::int32_t slice, std::int64_t token) const 
   return next->place + std::max<std::int64_t>(0, packed - next->begin);
 }
 
-// Tokens that each rank sends: of its segments, as many as there are readers of each token. `edges`: where
-// a reader begins (+1) and where one ends (-1).
 void CastBlocks::add_sent(std::vector<std::pair<std::int64_t, int>>& edges,
                           std::span<std::int64_t> sent) const {
   std::sort(edges.begin(), edges.end());

@@ -22,9 +22,13 @@ def policy(function: Policy, **keys: Any) -> Dict[str, Any]:
 
 def failure_text(error: BaseException) -> str:
     """What was raised, and where, the innermost call first, in one line."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
+    frames = traceback.extract_tb(error.__traceback__)[1:][-5:]
     calls = ", called at ".join(f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in reversed(frames))
     return " ".join(f"{type(error).__name__}: {error}{', at ' if calls else ''}{calls}".split())
+
+
+class NoPlan(ValueError):
+    """What a function returned is not lists of lists of pieces."""
 
 
 def document_lengths(documents: np.ndarray) -> np.ndarray:
@@ -55,7 +59,7 @@ def _nested(value: Any, where: str, label: str, level: int = 0) -> List[Any]:
             return [int(document), int(begin), int(end)]
         except (TypeError, ValueError):
             expected = _LEVELS[-1]
-    raise ValueError(f"policy {label}: {where}: expected {expected}, found {value!r}"[:400])
+    raise NoPlan(f"policy {label}: {where}: expected {expected}, found {value!r}"[:400])
 
 
 class _Loader:

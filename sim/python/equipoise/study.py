@@ -208,7 +208,10 @@ def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float
         label = opened.labels[place]
         try:
             made = f(lengths.copy(), own_policy.options_of(documents, opened.shape, options))
+            text = own_policy.plan_text(made, label, documents, context)  # runs what is left of a generator
+        except own_policy.NoPlan:
+            raise
         except Exception as error:
             opened.refuse(label, own_policy.failure_text(error))
             continue
-        opened.set_plan(label, own_policy.plan_text(made, label, documents, context))
+        opened.set_plan(label, text)
