@@ -5,14 +5,10 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
-#include "traces/trace.h"
 
 namespace equipoise {
 namespace {

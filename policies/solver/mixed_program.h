@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <string_view>
 #include <vector>
 

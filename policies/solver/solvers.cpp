@@ -1,15 +1,12 @@
 #include "policies/solver/solvers.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "policies/least_loaded.h"
 #include "policies/loader.h"

@@ -5,13 +5,11 @@
 
 #include "policies/base/error.h"
 #include "profiler/fit/recipe.h"
-#include "profiler/fit/samples.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/attention.h"
 #include "profiler/profile/collective.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/dense_kernels.h"
-#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {

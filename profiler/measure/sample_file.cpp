@@ -153,8 +153,7 @@ json middle_visit(Visits visits, const UsualGroup& usual) {
   };
   visits.erase(std::remove_if(visits.begin(), visits.end(), unusual), visits.end());
   if (visits.empty()) return nullptr;
-  std::sort(visits.begin(), visits.end(),
-            [](const json& a, const json& b) { return seconds_of(a) < seconds_of(b); });
+  std::ranges::sort(visits, {}, [](const json& j) { return seconds_of(j); });
   return visits[usual.ever_undisturbed ? (visits.size() - 1) / 2 : 0];
 }
 

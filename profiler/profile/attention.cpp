@@ -1,12 +1,10 @@
 #include "profiler/profile/attention.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"

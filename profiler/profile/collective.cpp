@@ -8,7 +8,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"

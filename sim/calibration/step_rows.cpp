@@ -7,11 +7,8 @@
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
 #include <string_view>
 
-#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/parallel.h"
 

@@ -29,7 +29,6 @@
 #include "sim/cli/study_commands.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/figures.h"

@@ -14,7 +14,7 @@
 #include "policies/base/text.h"
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
-#include "policies/solver/assignment.h"
+#include "policies/solver/mixed_program.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
 #include "sim/cli/plan_commands.h"

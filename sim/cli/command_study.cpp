@@ -14,7 +14,6 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/cli/commands.h"
 #include "sim/cli/study_commands.h"
 #include "sim/cli/sweep.h"
@@ -268,8 +267,7 @@ CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run
 
 // Prints them to stderr, which is where notes are, and says whether all hold.
 bool print_verified(const std::vector<Check>& checks, const StudyOptions& options, std::ostream& log) {
-  const auto failed =
-      std::count_if(checks.begin(), checks.end(), [](const Check& k) { return !k.holds.value_or(true); });
+  const auto failed = std::ranges::count_if(checks, [](const Check& k) { return !k.holds.value_or(true); });
   if (failed > 0 || !options.quiet) print_checks(checks, Format::table, log);
   return failed == 0;
 }

@@ -21,7 +21,6 @@
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/study/planned_memory.h"
-#include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
 

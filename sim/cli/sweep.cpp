@@ -10,7 +10,6 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
 #include "sim/report/result_files.h"
-#include "sim/report/study_table.h"
 
 namespace equipoise {
 

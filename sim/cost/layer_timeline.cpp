@@ -1,8 +1,6 @@
 #include "sim/cost/layer_timeline.h"
 
-#include <algorithm>
 
-#include "policies/base/index.h"
 
 namespace equipoise {
 

@@ -4,7 +4,6 @@
 #include <limits>
 #include <tuple>
 
-#include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise::execution {

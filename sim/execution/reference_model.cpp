@@ -229,8 +229,7 @@ std::vector<std::vector<std::size_t>> shares_of(const ModelShape& model,
   };
   std::vector<std::size_t> order(sequences.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return work(a) > work(b); });
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return work(i); });
   std::vector<std::vector<std::size_t>> shares(position(std::max(threads, 1)));
   std::vector<double> load(shares.size(), 0.0);
   for (const std::size_t i : order) {

@@ -13,7 +13,6 @@
 // executed, they are 1. What a framework overlaps and shards is its own choice on any GPU and stays.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -134,8 +134,7 @@ class Checkpoints {
     }
     std::vector<std::size_t> order(layers_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return tokens_of(a) < tokens_of(b); });
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tokens_of(i); });
     if (fits())
       for (const std::size_t c : order) lower(c);
     else

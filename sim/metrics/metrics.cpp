@@ -60,8 +60,7 @@ Metrics metrics_of(const MetricInputs& in) {
   Metrics m;
   static_cast<PlanMetrics&>(m) = plan_metrics(in.batches, in.plan, in.threads);
 
-  const bool any_full =
-      std::any_of(in.plan.steps.begin(), in.plan.steps.end(), [](const Step& s) { return !s.tail; });
+  const bool any_full = std::ranges::any_of(in.plan.steps, [](const Step& s) { return !s.tail; });
   Mean step_seconds, bubble, imbalance, cp, kv, recompute, padding, cr;
   Spread compute, attention;
   Mean waiting, lanes_wait, recompute_alone;
@@ -153,8 +152,7 @@ double joules_of(const StepTimes& times, const PowerDraw& watts, double gemm_sha
 }  // namespace
 
 void add_energy(const MetricInputs& in, const PowerDraw& watts, double gemm_share, Metrics& m) {
-  const bool any_full =
-      std::any_of(in.plan.steps.begin(), in.plan.steps.end(), [](const Step& s) { return !s.tail; });
+  const bool any_full = std::ranges::any_of(in.plan.steps, [](const Step& s) { return !s.tail; });
   Mean of_step;
   double joules = 0;
   for (std::size_t i = 0; i < in.steps.size(); ++i) {

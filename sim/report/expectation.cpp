@@ -163,8 +163,7 @@ std::vector<std::string> other_changes(const Expectation& expected, const Expect
 }
 
 std::string junit_xml(const std::string& suite, const std::vector<JunitCase>& cases) {
-  const auto failures =
-      std::count_if(cases.begin(), cases.end(), [](const JunitCase& c) { return !c.failure.empty(); });
+  const auto failures = std::ranges::count_if(cases, [](const JunitCase& c) { return !c.failure.empty(); });
   std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" + xml_text(suite) +
                     "\" tests=\"" + std::to_string(cases.size()) + "\" failures=\"" +
                     std::to_string(failures) + "\">\n";

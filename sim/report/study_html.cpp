@@ -292,8 +292,7 @@ std::string SweepPage::gpus_note() const {
 
 std::string SweepPage::html() const {
   auto wins = wins_;
-  std::stable_sort(wins.begin(), wins.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::ranges::stable_sort(wins, std::ranges::greater{}, [](const auto& x) { return x.second; });
   const std::string all = std::to_string(count_) + (count_ == 1 ? " case" : " cases");
   std::string verdict =
       (run_ == 0 ? "No policy runs in any of " : "No policy is told apart from the next in any of ") + all;

@@ -303,8 +303,7 @@ std::vector<Loss> losses_of(const Metrics& m, int stages) {
   add(exposed(Stream::pp), "transfers between stages");
   add(exposed(Stream::dp), "gradient and parameter exchange");
   add(m.losses.recompute, "recompute");
-  std::stable_sort(losses.begin(), losses.end(),
-                   [](const Loss& a, const Loss& b) { return a.share > b.share; });
+  std::ranges::stable_sort(losses, std::ranges::greater{}, &Loss::share);
   return losses;
 }
 

@@ -1,12 +1,10 @@
 #include "sim/step/expansion.h"
 
 #include <algorithm>
-#include <cassert>
 #include <initializer_list>
 
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
-#include "sim/step/lockstep.h"
 
 namespace equipoise {
 

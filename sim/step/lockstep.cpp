@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <numeric>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/index.h"
 
 namespace equipoise {
 

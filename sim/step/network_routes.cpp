@@ -3,7 +3,6 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <unordered_map>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -294,10 +293,9 @@ class NetworkRoutes::Builder {
     std::vector<std::uint32_t> others;
     for (Color& color : colors_) {
       if (color.own) continue;
-      const auto fewest =
-          std::min_element(color.users.begin(), color.users.end(), [&](const Use& a, const Use& b) {
-            return flows_[a.flow].members.front().size() < flows_[b.flow].members.front().size();
-          });
+      const auto fewest = std::ranges::min_element(color.users, {}, [&](const Use& u) {
+        return flows_[u.flow].members.front().size();
+      });
       others = colors_of(flows_[fewest->flow].members.front());
       color.slack = reduce_ && std::any_of(others.begin(), others.end(), [&](std::uint32_t other) {
                       return &colors_[other] != &color && stops_before(colors_[other], color);

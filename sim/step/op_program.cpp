@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "policies/base/index.h"
 #include "sim/step/expansion.h"
 
 namespace equipoise {
@@ -129,8 +128,7 @@ void check_lockstep_groups(const OpProgram& program) {
 }
 
 std::int64_t kernels_of(const OpBlock& block) {
-  return std::count_if(block.steps.begin(), block.steps.end(),
-                       [](const OpStep& step) { return !step.waits; });
+  return std::ranges::count_if(block.steps, [](const OpStep& step) { return !step.waits; });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "sim/step/part_order.h"
 
-#include <algorithm>
 
 namespace equipoise {
 namespace {

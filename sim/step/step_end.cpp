@@ -1,8 +1,6 @@
 #include "sim/step/step_end.h"
 
-#include <algorithm>
 
-#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {

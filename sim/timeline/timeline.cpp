@@ -1,6 +1,5 @@
 #include "sim/timeline/timeline.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -301,8 +300,7 @@ void Timeline::write_end(const OpProgram& program, const OpResult& result, int s
   const TrackId row = track({kNone, stage, kNone, kEnd},
                             "stage " + std::to_string(stage) + ": gradients, optimizer", parent, stage);
   std::vector<OpResult::Bucket> buckets = result.buckets[at(stage) * at(program.tensor)];
-  std::stable_sort(buckets.begin(), buckets.end(),
-                   [](const auto& a, const auto& b) { return a.start < b.start; });
+  std::ranges::stable_sort(buckets, {}, [](const auto& x) { return x.start; });
   for (const OpResult::Bucket& bucket : buckets) {
     if (bucket.start == bucket.end) continue;
     writer_.begin(row, offset_ + bucket.start, writer_.slice_name(name_of(OpName::dp_reduce)));

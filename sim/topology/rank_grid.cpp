@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 #include "policies/base/error.h"
-#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {

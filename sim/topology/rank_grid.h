@@ -19,7 +19,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "sim/tune/space.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -10,7 +9,6 @@
 #include "policies/base/index.h"
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
-#include "sim/study/read/study.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

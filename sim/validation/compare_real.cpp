@@ -7,7 +7,6 @@
 #include "policies/base/index.h"
 #include "sim/step/op_run.h"
 #include "sim/topology/rank_grid.h"
-#include "sim/validation/step_ops.h"
 
 namespace equipoise {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <map>
 #include <tuple>
 
@@ -101,8 +100,7 @@ bool knows_tokens(const PolicyPairs& pairs) {
 }
 
 std::vector<std::string> labels_by(std::vector<PolicyFigures> policies, double PolicyFigures::*rate) {
-  std::stable_sort(policies.begin(), policies.end(),
-                   [&](const PolicyFigures& a, const PolicyFigures& b) { return a.*rate < b.*rate; });
+  std::ranges::stable_sort(policies, {}, [&](const PolicyFigures& p) { return p.*rate; });
   std::vector<std::string> labels;
   for (const PolicyFigures& p : policies) labels.push_back(p.label);
   return labels;

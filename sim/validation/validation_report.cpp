@@ -9,7 +9,6 @@
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
 #include "sim/report/study_table.h"
-#include "sim/validation/figures.h"
 
 namespace equipoise {
 

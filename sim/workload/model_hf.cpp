@@ -13,7 +13,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/policy.h"
 #include "sim/workload/model.h"
 #include "traces/json_text.h"
 
@@ -103,8 +102,7 @@ bool shapes_nothing(std::string_view key) {
   return holds(kHarmless, key) ||
          std::any_of(std::begin(kHarmlessStarts), std::end(kHarmlessStarts),
                      [key](std::string_view start) { return key.starts_with(start); }) ||
-         std::any_of(std::begin(kHarmlessEnds), std::end(kHarmlessEnds),
-                     [key](std::string_view end) { return key.ends_with(end); });
+         std::ranges::any_of(kHarmlessEnds, [key](std::string_view end) { return key.ends_with(end); });
 }
 
 // Why a key that does shape the model is refused; empty for a key that is not known at all.
@@ -327,8 +325,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
     for (int i = 0; i < m.layers; ++i)
       m.sliding_layers.push_back(i >= full_first && (every == 0 || (i + 1) % every != 0));
   }
-  const bool any =
-      std::find(m.sliding_layers.begin(), m.sliding_layers.end(), true) != m.sliding_layers.end();
+  const bool any = std::ranges::find(m.sliding_layers, true) != m.sliding_layers.end();
   if (on && types != nullptr && any && window == 0)
     config.fail("sliding_window", "the window of layer_types' sliding layers");
   if (!on || window == 0 || !any) {

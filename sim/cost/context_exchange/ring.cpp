@@ -73,9 +73,7 @@ class RingPieces {
       for (std::size_t i = 0; i < segments.size(); ++i)
         of_rank[i] = {segments[i].slice, static_cast<std::uint32_t>(i), segments[i].q_begin,
                       segments[i].q_end};
-      std::sort(of_rank.begin(), of_rank.end(), [](const RingSegment& a, const RingSegment& b) {
-        return std::tie(a.slice, a.begin) < std::tie(b.slice, b.begin);
-      });
+      std::ranges::sort(of_rank, {}, [](const RingSegment& r) { return std::tie(r.slice, r.begin); });
     }
   }
 

@@ -28,8 +28,7 @@ std::vector<int> steps_by_time(const PolicyResult& row) {
   std::vector<int> steps;
   for (int i = 0; i < static_cast<int>(row.steps.size()); ++i)
     if (!any_full || row.tail[at(i)] == 0) steps.push_back(i);
-  std::stable_sort(steps.begin(), steps.end(),
-                   [&](int a, int b) { return seconds_of(row, a) < seconds_of(row, b); });
+  std::ranges::stable_sort(steps, {}, [&](int i) { return seconds_of(row, i); });
   return steps;
 }
 
@@ -97,8 +96,7 @@ DrawnStep draw_step(const Step& step, const Choice& choice, const StepTimes& tim
   }
   std::vector<std::pair<Picoseconds, int>> ends;
   for (const auto& [lane, own] : ops)
-    ends.emplace_back(std::max_element(own.begin(), own.end(),
-                                       [](const StageOp& a, const StageOp& b) { return a.end < b.end; })
+    ends.emplace_back(std::ranges::max_element(own, {}, &StageOp::end)
                           ->end,
                       lane);
   drawn.lanes_of_step = static_cast<int>(ends.size());
@@ -181,8 +179,7 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   for (std::size_t l = 0; l < shares.by_micro_batch.size(); ++l)
     for (std::size_t m = 0; m < shares.by_micro_batch[l].size(); ++m)
       if (shares.by_micro_batch[l][m] > 0) entries.push_back({shares.by_micro_batch[l][m], l, m});
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.time > b.time; });
+  std::ranges::stable_sort(entries, std::ranges::greater{}, &Entry::time);
   out["micro_batches"] = ordered_json::array();
   for (std::size_t i = 0; i < std::min(kListed, entries.size()); ++i)
     out["micro_batches"].push_back({{"lane", entries[i].lane},
