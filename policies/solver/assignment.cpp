@@ -1,5 +1,3 @@
-#include "policies/solver/assignment.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <numeric>
 
 #include "policies/base/index.h"
+#include "policies/solver/mixed_program.h"
 
 namespace equipoise {
 

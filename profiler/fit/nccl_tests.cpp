@@ -399,10 +399,7 @@ class TextReader {
   }
 
   static std::string trimmed(std::string_view text) {
-    const Words words = words_of(text);
-    std::string all;
-    for (const std::string_view word : words) all.append(all.empty() ? "" : " ").append(word);
-    return all;
+    return all_joined(words_of(text), " ");
   }
 
   [[nodiscard]] double count(std::string_view word, const std::string& of) const {

@@ -1,10 +1,10 @@
-#include "profiler/fit/predict.h"
-
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include <nlohmann/json.hpp>
 #include "policies/base/error.h"
+
 #include "profiler/fit/recipe.h"
+#include "profiler/fit/samples.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/attention.h"
 #include "profiler/profile/collective.h"

@@ -8,6 +8,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "policies/base/text.h"
 
 namespace equipoise::measure {
 
@@ -421,11 +422,9 @@ std::vector<Point> gemm_points(const ListOptions& options) {
   const std::span<const LayerShape> known = options.scale.gpu ? gpu_layers() : cpu_layers();
   std::vector<Point> points;
   for (const std::string& name : options.models) {
-    if (std::ranges::none_of(known, [&](const LayerShape& layer) { return layer.model == name; })) {
-      std::string names;
-      for (const LayerShape& layer : known) names += (names.empty() ? "" : ", ") + std::string(layer.model);
-      throw UserError("--models: unknown model '" + name + "'; known here: " + names);
-    }
+    if (std::ranges::none_of(known, [&](const LayerShape& layer) { return layer.model == name; }))
+      throw UserError("--models: unknown model '" + name +
+                      "'; known here: " + all_joined(known, ", ", &LayerShape::model));
   }
   for (const LayerShape& layer : known) {
     if (!options.models.empty() &&

@@ -131,9 +131,8 @@ json fastest_visit(const Visits& visits, double usual_pace) {
     const double pace = pace_of(line);
     return disturbed(line) || (pace > 0 && pace < (1 - kMostThrottled) * usual_pace);
   };
-  return *std::min_element(visits.begin(), visits.end(), [&](const json& a, const json& b) {
-    return std::pair(set_back(a), seconds_of(a)) < std::pair(set_back(b), seconds_of(b));
-  });
+  return *std::ranges::min_element(
+      visits, {}, [&](const json& visit) { return std::pair(set_back(visit), seconds_of(visit)); });
 }
 
 // How the ranks of a group mostly were, over all visits of its collectives.

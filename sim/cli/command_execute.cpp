@@ -25,7 +25,7 @@
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
-#include "sim/cli/profile_commands.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/cli/study_commands.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
@@ -34,7 +34,6 @@
 #include "sim/validation/figures.h"
 #include "sim/validation/measured_log.h"
 #include "sim/validation/real_run.h"
-#include "sim/validation/validation_report.h"
 
 namespace equipoise {
 namespace {

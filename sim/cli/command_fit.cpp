@@ -23,7 +23,7 @@
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/calibration/step_rows.h"
-#include "sim/cli/profile_commands.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
 #include "sim/validation/measured_log.h"
@@ -426,7 +426,8 @@ void print_fit(const SlowdownFit& fit, std::ostream& out) {
   if (fit.numbers == 1) out << " (one number: too few benchmarks to tell three apart)";
   out << "; cost " << fixed(fit.cost, 4) << '\n';
   const bool at_bound = std::ranges::any_of(fit.slowdowns, [](double s) { return s >= kMostSlowdown; });
-  const bool too_slow = std::ranges::all_of(fit.errors, [](double e) { return e > 0; }) &&
+  const bool too_slow =
+      std::ranges::all_of(fit.errors, [](double e) { return e > 0; }) &&
       std::all_of(fit.slowdowns.begin(), fit.slowdowns.end(), [](double s) { return s <= kLeastSlowdown; });
   if (at_bound || too_slow)
     out << "note: a slowdown lies at its bound (" << kLeastSlowdown << " to " << kMostSlowdown

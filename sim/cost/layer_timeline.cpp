@@ -1,7 +1,5 @@
 #include "sim/cost/layer_timeline.h"
 
-
-
 namespace equipoise {
 
 void LayerTimeline::reset(int rank_count) {

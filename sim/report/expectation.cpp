@@ -45,8 +45,7 @@ ExpectedPolicy read_policy(const json& node, const std::string& where) {
 }
 
 const ExpectedPolicy* policy_of(const Expectation& expectation, const std::string& label) {
-  const auto found = std::find_if(expectation.policies.begin(), expectation.policies.end(),
-                                  [&](const ExpectedPolicy& p) { return p.label == label; });
+  const auto found = std::ranges::find(expectation.policies, label, &ExpectedPolicy::label);
   return found == expectation.policies.end() ? nullptr : &*found;
 }
 

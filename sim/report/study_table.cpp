@@ -7,7 +7,7 @@
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "sim/metrics/columns.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/verdict.h"
 
 namespace equipoise {

@@ -128,7 +128,7 @@ void check_lockstep_groups(const OpProgram& program) {
 }
 
 std::int64_t kernels_of(const OpBlock& block) {
-  return std::ranges::count_if(block.steps, [](const OpStep& step) { return !step.waits; });
+  return std::ranges::count(block.steps, false, &OpStep::waits);
 }
 
 }  // namespace
@@ -348,8 +348,7 @@ class PairedBlock {
 }  // namespace
 
 OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward) {
-  const auto exchanges = std::count_if(forward.steps.begin(), forward.steps.end(),
-                                       [](const OpStep& s) { return s.sync == SyncGroup::expert; });
+  const auto exchanges = std::ranges::count(forward.steps, SyncGroup::expert, &OpStep::sync);
   PairedBlock pair(forward, backward);
   walk_layer_pair(at(exchanges), pair);
   return std::move(pair.block());

@@ -1,7 +1,5 @@
 #include "sim/step/step_end.h"
 
-
-
 namespace equipoise {
 namespace {
 

@@ -281,8 +281,7 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
 // On a row of the receiver that is free.
 void Timeline::write_transfer(TrackId parent, const ScheduleOp& op, const TimeSpan& span) {
   auto& rows = transfer_rows_[{parent, op.kind == OpKind::B ? 1 : 0}];
-  auto row = std::find_if(rows.begin(), rows.end(),
-                          [&](const auto& candidate) { return candidate.second <= offset_ + span.start; });
+  auto row = std::ranges::find_if(rows, [&](const auto& one) { return one.second <= offset_ + span.start; });
   if (row == rows.end()) {
     const std::string name = std::string("pp ") + (op.kind == OpKind::B ? "gradients in" : "activations in");
     rows.emplace_back(writer_.add_track(name, parent, 50), 0);

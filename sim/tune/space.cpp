@@ -99,8 +99,8 @@ void check_values(const Space& space, const json& study, const std::string& path
       }
 }
 
-}  // namespace
-
+// The study's own rows, one value a key; those that cannot move to another layout (a plan from a file) are
+// left out.
 std::vector<std::vector<TriedKey>> rows_of_study(const json& study) {
   std::vector<std::vector<TriedKey>> rows;
   for (const json& entry : study.at("policies")) {
@@ -116,6 +116,8 @@ std::vector<std::vector<TriedKey>> rows_of_study(const json& study) {
   }
   return rows;
 }
+
+}  // namespace
 
 Space parse_space(const json& file, const std::string& path, const json& study) {
   if (!file.is_object())

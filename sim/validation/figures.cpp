@@ -143,9 +143,8 @@ std::vector<OpFigures> op_figures(const std::vector<OpPair>& ops, double limit, 
     kind.worst.measured_seconds = {median(kind.worst.measured_seconds)};
     kind.within_limit = std::abs(kind.errors.error()) <= limit;
   }
-  std::stable_sort(figures.begin(), figures.end(), [](const OpFigures& a, const OpFigures& b) {
-    return a.errors.measured_seconds > b.errors.measured_seconds;
-  });
+  const auto seconds = [](const OpFigures& op) { return op.errors.measured_seconds; };
+  std::ranges::stable_sort(figures, std::ranges::greater{}, seconds);
   return figures;
 }
 
@@ -173,9 +172,8 @@ void add_micro_batches(const std::vector<OpPair>& ops, ValidationFigures& figure
   for (std::size_t i = 0; i < all.size(); ++i)
     errors.add(all[i].predicted_seconds, all[i].measured_seconds, i);
   figures.micro_batches = errors.result();
-  std::stable_sort(all.begin(), all.end(), [](const MicroBatchFigures& a, const MicroBatchFigures& b) {
-    return std::abs(a.error()) > std::abs(b.error());
-  });
+  const auto error = [](const MicroBatchFigures& m) { return std::abs(m.error()); };
+  std::ranges::stable_sort(all, std::ranges::greater{}, error);
   if (all.size() > kWorstShown) all.resize(kWorstShown);
   figures.worst_micro_batches = std::move(all);
 }

@@ -3,7 +3,6 @@
 #include <cassert>
 #include <tuple>
 
-
 namespace equipoise {
 namespace {
 

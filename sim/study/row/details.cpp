@@ -68,9 +68,7 @@ DrawnLane draw_lane(const Lane& lane, int number, std::span<const Picoseconds> f
     for (const Slice& slice : micro_batch.slices) own.longest = std::max(own.longest, slice.tokens());
     drawn.micro_batches.push_back(std::move(own));
   }
-  std::stable_sort(ops.begin(), ops.end(), [](const StageOp& a, const StageOp& b) {
-    return a.stage != b.stage ? a.stage < b.stage : a.start < b.start;
-  });
+  std::ranges::stable_sort(ops, {}, [](const StageOp& op) { return std::pair(op.stage, op.start); });
   for (StageOp& op : ops) op.ranks = {};  // the page draws whole stages
   drawn.ops = std::move(ops);
   return drawn;
@@ -96,9 +94,7 @@ DrawnStep draw_step(const Step& step, const Choice& choice, const StepTimes& tim
   }
   std::vector<std::pair<Picoseconds, int>> ends;
   for (const auto& [lane, own] : ops)
-    ends.emplace_back(std::ranges::max_element(own, {}, &StageOp::end)
-                          ->end,
-                      lane);
+    ends.emplace_back(std::ranges::max_element(own, {}, &StageOp::end)->end, lane);
   drawn.lanes_of_step = static_cast<int>(ends.size());
   constexpr std::size_t kMostLanes = 8;
   for (const int lane : from_both_ends(std::move(ends))) {
@@ -290,9 +286,8 @@ void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptio
 
 void show_slowest_step(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                        const PolicyResult& result) {
-  const auto slowest = std::max_element(
-      result.steps.begin(), result.steps.end(),
-      [](const StepResult& a, const StepResult& b) { return a.times.makespan < b.times.makespan; });
+  const auto makespan = [](const StepResult& step) { return step.times.makespan; };
+  const auto slowest = std::ranges::max_element(result.steps, {}, makespan);
   if (slowest == result.steps.end()) return;
   const auto number = static_cast<std::size_t>(slowest - result.steps.begin());
   StepOptions of_step = row.step_options();

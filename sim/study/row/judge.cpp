@@ -115,8 +115,8 @@ std::string idle_note(const Plan& plan, const Layout& layout) {
     std::size_t filled = 0;
     double ranks = 0, without = 0;
     for (const Lane& lane : step.lanes) {
-      const auto own = std::count_if(lane.micro_batches.begin(), lane.micro_batches.end(),
-                                     [](const MicroBatch& m) { return !m.slices.empty(); });
+      const auto is_filled = [](const MicroBatch& m) { return !m.slices.empty(); };
+      const auto own = std::ranges::count_if(lane.micro_batches, is_filled);
       filled += static_cast<std::size_t>(own);
       ranks += lane.context;
       if (own == 0) without += lane.context;
