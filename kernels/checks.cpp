@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/checker.h"
 #include "kernels/ops.h"
 #include "kernels/random_inputs.h"
 

@@ -111,7 +111,6 @@ std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf1
 class Turn {
  public:
   void take();
-  void give();  // by the thread that holds it
   // False, and nothing happens, where the calling thread does not hold it.
   bool give_if_mine();
 

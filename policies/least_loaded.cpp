@@ -1,10 +1,7 @@
 #include "policies/least_loaded.h"
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cassert>
-#include <cstddef>
 #include <numeric>
 #include <utility>
 
@@ -71,8 +68,7 @@ std::vector<std::uint32_t> shortest_first(std::span<const std::int64_t> lengths)
 std::vector<std::uint32_t> heaviest_first(std::span<const double> weights) {
   std::vector<std::uint32_t> order(weights.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return weights[a] > weights[b]; });
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint32_t i) { return weights[i]; });
   return order;
 }
 

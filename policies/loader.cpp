@@ -1,9 +1,7 @@
 #include "policies/loader.h"
 
 #include <algorithm>
-#include <string>
 
-#include "policies/base/error.h"
 #include "policies/base/text.h"
 
 namespace equipoise {

@@ -5,14 +5,10 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
-#include "traces/trace.h"
 
 namespace equipoise {
 namespace {
@@ -240,9 +236,7 @@ double quantile_of(const TableShape& table, double share) {
   if (share >= points.back().share)
     return std::exp(
         on_line(share, points.back().share, std::log(points.back().tokens), 1, std::log(table.most)));
-  const auto above =
-      std::upper_bound(points.begin(), points.end(), share,
-                       [](double value, const BelowPoint& point) { return value < point.share; });
+  const auto above = std::ranges::upper_bound(points, share, {}, &BelowPoint::share);
   if (table.between == Between::log_uniform) {
     const BelowPoint low = above == points.begin() ? BelowPoint{table.least, 0} : *(above - 1);
     return std::exp(on_line(share, low.share, std::log(low.tokens), above->share, std::log(above->tokens)));

@@ -10,7 +10,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "traces/formats/formats.h"
 

@@ -27,11 +27,6 @@ void Turn::take() {
   holder_ = std::this_thread::get_id();
 }
 
-void Turn::give() {
-  [[maybe_unused]] const bool mine = give_if_mine();
-  assert(mine && "a turn is given by who holds it");
-}
-
 bool Turn::give_if_mine() {
   const std::lock_guard lock(mutex_);
   if (holder_ != std::this_thread::get_id()) return false;

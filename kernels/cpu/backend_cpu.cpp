@@ -1,7 +1,6 @@
 // The CPU backend: one rank is one thread, f32 throughout.
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <new>

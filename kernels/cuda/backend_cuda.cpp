@@ -11,7 +11,6 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/modules.h"
 #include "kernels/ops.h"
 
 namespace equipoise::kernels {

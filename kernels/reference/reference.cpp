@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/checker.h"
+#include "kernels/checks.h"
 
 namespace equipoise::kernels::reference {
 

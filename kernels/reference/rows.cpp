@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/checker.h"
+#include "kernels/checks.h"
 #include "kernels/row_ops.h"
 
 namespace equipoise::kernels {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <span>
 
-#include "kernels/checker.h"
+#include "kernels/checks.h"
 
 namespace equipoise::kernels {
 

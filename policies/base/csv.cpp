@@ -30,8 +30,7 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
 std::string CsvRecords::field() {
   std::string value;
   if (!rest_.empty() && rest_.front() == '"') value = quoted();
-  const auto end =
-      std::find_if(rest_.begin(), rest_.end(), [&](char c) { return c == separator_ || c == '\n'; });
+  const auto end = std::ranges::find_if(rest_, [&](char c) { return c == separator_ || c == '\n'; });
   std::string_view plain = rest_.substr(0, static_cast<std::size_t>(end - rest_.begin()));
   rest_.remove_prefix(plain.size());
   more_ = !rest_.empty() && rest_.front() == separator_;

@@ -11,10 +11,8 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <numeric>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>

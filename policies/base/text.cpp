@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <numeric>
-#include <string>
 #include <system_error>
 
 #include "policies/base/error.h"

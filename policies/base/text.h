@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,17 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
 // `, did you mean "wlb"?`, or nothing. A container of strings or views.
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> known);
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
+
+// What `text_of` says of each item, whole, `between` them: "a, b, c". Items of which it says nothing are left out.
+template <class Items, class TextOf = std::identity>
+std::string all_joined(const Items& items, std::string_view between = ", ", const TextOf& text_of = {}) {
+  std::string text;
+  for (const auto& item : items) {
+    const auto& said = std::invoke(text_of, item);
+    if (!said.empty()) text.append(text.empty() ? "" : between).append(said);
+  }
+  return text;
+}
 
 // "a, b, c"; of a long list its beginning and "and 7 more", so that a message stays one line.
 std::string joined(std::span<const std::string_view> names);

@@ -56,8 +56,7 @@ std::size_t CpGrid::place_of(std::int64_t degree) const {
 
 void widen_groups(const CpGrid& grid, std::vector<CpGroup>& groups, int used) {
   while (grid.gpus > used && !groups.empty()) {
-    const auto smallest = std::min_element(
-        groups.begin(), groups.end(), [](const CpGroup& a, const CpGroup& b) { return a.degree < b.degree; });
+    const auto smallest = std::ranges::min_element(groups, {}, &CpGroup::degree);
     const std::size_t next = grid.place_of(smallest->degree) + 1;
     if (next == grid.degrees.size() || grid.degrees[next] - smallest->degree > grid.gpus - used) return;
     used += grid.degrees[next] - smallest->degree;

@@ -9,17 +9,11 @@
 // the step and memory only limits what runs at once. Its MILP buckets lengths.
 #include "policies/cp_degree/flexsp.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "policies/cp_degree/cp_grid.h"
 #include "policies/least_loaded.h"
 
 namespace equipoise {
@@ -119,8 +113,7 @@ class ExactSearch {
     for (const GroupLayout& layout : layouts) bound.push_back(bounds.of(layout));
     std::vector<std::size_t> order(layouts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return bound[a] < bound[b]; });
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return bound[i]; });
     for (const std::size_t i : order) {
       if (bound[i] >= best_.slowest * kFaster) break;
       search_layout(layouts[i]);
@@ -236,8 +229,7 @@ std::vector<GroupLayout> group_layouts(const CpGrid& grid) {
   std::vector<GroupLayout> all;
   GroupLayout layout;
   fill(grid.gpus, grid.max_degree, unit, layout, all);
-  std::stable_sort(all.begin(), all.end(),
-                   [](const GroupLayout& a, const GroupLayout& b) { return a.size() > b.size(); });
+  std::ranges::stable_sort(all, std::ranges::greater{}, [](const GroupLayout& g) { return g.size(); });
   return all;
 }
 

@@ -47,9 +47,7 @@ Candidates promising_layouts(const FlexspProblem& problem) {
   const double close = candidates.least_bound * kCloseEnough;
   std::vector<std::size_t> order(layouts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::max(bound[a], close) < std::max(bound[b], close);
-  });
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return std::max(bound[i], close); });
   std::size_t promising = 0;  // within 1%, or the next best if those are few
   while (promising < order.size() && bound[order[promising]] < kNever &&
          (promising < kLayoutsTried || bound[order[promising]] <= close)) {
@@ -201,8 +199,7 @@ class Shortlist {
     const double give_up = best_.size() < kLayoutsRefined ? kNever : best_.back().slowest;
     const double slowest = assign(problem_, layout, give_up, group_of_);
     if (slowest >= give_up) return;
-    const auto at = std::find_if(best_.begin(), best_.end(),
-                                 [&](const FlexspSolution& s) { return slowest < s.slowest; });
+    const auto at = std::ranges::find_if(best_, [&](const FlexspSolution& s) { return slowest < s.slowest; });
     best_.insert(at, {layout, group_of_, slowest, false});
     if (best_.size() > kLayoutsRefined) best_.pop_back();
   }
@@ -241,8 +238,7 @@ FlexspSolution flexsp_heuristic(const FlexspProblem& problem) {
   assert(!best.empty());  // the hard limit lets every document fit the largest group
   shortlist.climb(good_enough);
   for (FlexspSolution& solution : best) Refinement(problem, solution).run();
-  std::stable_sort(best.begin(), best.end(),
-                   [](const FlexspSolution& a, const FlexspSolution& b) { return a.slowest < b.slowest; });
+  std::ranges::stable_sort(best, {}, &FlexspSolution::slowest);
   best.front().proven = best.front().slowest <= candidates.least_bound * (1 + 1e-12);
   return best.front();
 }

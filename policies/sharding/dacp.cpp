@@ -12,7 +12,6 @@
 #include "policies/base/error.h"
 #include "policies/packing/skrull.h"
 #include "policies/sharding/rules.h"
-#include "policies/workload.h"
 
 namespace equipoise {
 namespace {
@@ -23,8 +22,7 @@ std::vector<int> decide_placement(const sharding::View& view, const ShardOptions
     throw UserError("dacp: no document cost given; allowed: --cost or --model");
   std::vector<std::size_t> order(view.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return view.tokens(a) < view.tokens(b); });
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return view.tokens(i); });
   std::vector<std::int64_t> tokens;
   for (const std::size_t i : order) tokens.push_back(view.tokens(i));
   std::vector<double> cost(tokens.size());

@@ -140,9 +140,7 @@ void count_traffic(AttentionTasks& out) {
       out.traffic[at(task.owner)].queries_sent += task.queries.queries();
       out.traffic[at(rank)].queries_received += task.queries.queries();
     }
-    const auto first =
-        std::lower_bound(out.held.begin(), out.held.end(), slice,
-                         [](const Segment& s, std::int32_t wanted) { return s.slice < wanted; });
+    const auto first = std::ranges::lower_bound(out.held, slice, {}, &Segment::slice);
     for (auto s = first; s != out.held.end() && s->slice == slice && s->q_begin < last; ++s) {
       const int owner = out.held_by[at(s - out.held.begin())];
       if (owner == rank) continue;

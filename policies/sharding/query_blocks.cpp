@@ -63,11 +63,8 @@ QueryBlocks cut_query_blocks(const View& view, std::int64_t block, Sharding& out
   const QueryBlocks blocks{work.first(count), work.subspan(count, count), work.last(count)};
   for_each_piece(view, block, [&](std::size_t b, const Segment& s) { blocks.pairs[b] += s.pairs(); });
   std::iota(blocks.order.begin(), blocks.order.end(), 0);
-  std::sort(blocks.order.begin(), blocks.order.end(), [&](std::int64_t a, std::int64_t b) {
-    const std::int64_t area_a = blocks.pairs[at(a)];
-    const std::int64_t area_b = blocks.pairs[at(b)];
-    return area_a != area_b ? area_a > area_b : a < b;
-  });
+  const auto heaviest_first = [&](std::int64_t b) { return std::pair(-blocks.pairs[at(b)], b); };
+  std::ranges::sort(blocks.order, {}, heaviest_first);
   return blocks;
 }
 

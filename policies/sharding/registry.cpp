@@ -1,5 +1,4 @@
 // The one table of sharding rules, in help order.
-#include <string>
 
 #include "policies/base/text.h"
 #include "policies/sharding/rules.h"

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "policies/base/index.h"
 #include "policies/sharding/sharding.h"

@@ -1,13 +1,11 @@
-#include "policies/solver/assignment.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
 
 #include "policies/base/index.h"
+#include "policies/solver/mixed_program.h"
 
 namespace equipoise {
 
@@ -102,8 +100,7 @@ class StepSums {
   StepSums(const AssignmentProblem& problem, const std::vector<double>& weights)
       : step_bins_(problem.step_bins()), order_(weights.size()), sorted_(weights.size()) {
     std::iota(order_.begin(), order_.end(), std::uint32_t{0});
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return weights[a] > weights[b]; });
+    std::ranges::stable_sort(order_, std::ranges::greater{}, [&](std::uint32_t i) { return weights[i]; });
     place_.resize(weights.size());
     for (std::size_t p = 0; p < order_.size(); ++p) {
       place_[order_[p]] = p;
@@ -215,8 +212,7 @@ AssignmentProgram::AssignmentProgram(const AssignmentProblem& problem)
   scale = kMeanBin * static_cast<double>(problem.bins) /
           std::accumulate(problem.weight.begin(), problem.weight.end(), 0.0);
   std::iota(order_.begin(), order_.end(), std::size_t{0});
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](std::size_t a, std::size_t b) { return problem.weight[a] > problem.weight[b]; });
+  std::ranges::stable_sort(order_, std::ranges::greater{}, [&](std::size_t i) { return problem.weight[i]; });
   add_columns();
   add_rows();
 }
@@ -279,8 +275,7 @@ std::vector<double> AssignmentProgram::columns_of(const BinOf& bin_of) const {
   const std::vector<double> weights = bin_weights(problem_, bin_of);
   std::vector<std::size_t> heaviest_first(problem_.bins);
   std::iota(heaviest_first.begin(), heaviest_first.end(), std::size_t{0});
-  std::stable_sort(heaviest_first.begin(), heaviest_first.end(),
-                   [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  std::ranges::stable_sort(heaviest_first, std::ranges::greater{}, [&](std::size_t i) { return weights[i]; });
   std::vector<std::size_t> step_of(problem_.bins);
   for (std::size_t p = 0; p < heaviest_first.size(); ++p) step_of[heaviest_first[p]] = p / n;
 

@@ -9,9 +9,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
-#include <string>
 #include <utility>
 
 #include "policies/base/error.h"

@@ -37,7 +37,6 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/least_loaded.h"
-#include "policies/loader.h"
 #include "policies/packing/skrull.h"
 #include "policies/solver/mixed_program.h"
 #include "policies/solver/solvers.h"

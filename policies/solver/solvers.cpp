@@ -1,15 +1,12 @@
 #include "policies/solver/solvers.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
@@ -60,21 +57,14 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
   return std::move(result.bin_of);
 }
 
-}  // namespace
-
-void note_programs(Plan& plan) {
-  std::size_t optimal = 0;
-  double gap = 0;
-  for (const SolverReport& report : plan.solver) {
-    optimal += report.optimal ? 1 : 0;
-    gap = std::max(gap, report.gap());
-  }
-  char percent[32];
-  std::snprintf(percent, sizeof percent, "%.2f%%", 100 * gap);
-  plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
-                       std::to_string(plan.solver.size()) + ", largest gap " + percent);
-}
-
+// Solves twice, within the limits of `options` together: first the lightest heaviest bin; then, where the
+// bins belong to several steps (problem.bins_a_step), the least sum over steps of each step's heaviest bin
+// among the assignments with that maximum. Both start from the best of `starts` (maximum first, then the
+// sum), improved by swaps, and never return anything worse. One full-window document fixes the maximum and
+// makes every assignment optimal for the first; the second tells them apart.
+//
+// Bins come back heaviest first, stable in the order of their first document, so bin j belongs to step
+// j div bins_a_step; documents in a bin in the order given. Reports into `plan` as `step`.
 Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
                 std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan) {
   Bins bins(problem.bins);
@@ -93,6 +83,21 @@ Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& probl
   for (std::size_t p = 0; p < order.size(); ++p) place[order[p]] = p;
   for (std::size_t i = 0; i < documents.size(); ++i) bins[place[bin_of[i]]].push_back(documents[i]);
   return bins;
+}
+
+}  // namespace
+
+void note_programs(Plan& plan) {
+  std::size_t optimal = 0;
+  double gap = 0;
+  for (const SolverReport& report : plan.solver) {
+    optimal += report.optimal ? 1 : 0;
+    gap = std::max(gap, report.gap());
+  }
+  char percent[32];
+  std::snprintf(percent, sizeof percent, "%.2f%%", 100 * gap);
+  plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
+                       std::to_string(plan.solver.size()) + ", largest gap " + percent);
 }
 
 // Fixed-length packing by an integer program (WLB-LLM section 4.1, Eq. 1-2; Table 2 "fixed solver").

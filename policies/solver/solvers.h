@@ -9,7 +9,7 @@
 #include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
-#include "policies/solver/assignment.h"
+#include "policies/solver/mixed_program.h"
 
 namespace equipoise {
 
@@ -38,17 +38,6 @@ inline constexpr PackParameter kSolver[] = {
     node_limit_parameter()};
 
 using Bins = std::vector<std::vector<Slice>>;
-
-// Solves twice, within the limits of `options` together: first the lightest heaviest bin; then, where the
-// bins belong to several steps (problem.bins_a_step), the least sum over steps of each step's heaviest bin
-// among the assignments with that maximum. Both start from the best of `starts` (maximum first, then the
-// sum), improved by swaps, and never return anything worse. One full-window document fixes the maximum and
-// makes every assignment optimal for the first; the second tells them apart.
-//
-// Bins come back heaviest first, stable in the order of their first document, so bin j belongs to step
-// j div bins_a_step; documents in a bin in the order given. Reports into `plan` as `step`.
-Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
-                std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan);
 
 // Notes how many of the programs were proven optimal, and the largest gap left.
 void note_programs(Plan& plan);

@@ -194,8 +194,7 @@ void add_run(const NcclRun& run, const std::string& name, const std::string& net
   if (run.rows.empty()) return;
   if (!run.program.empty() && program_named(run.program) == nullptr)
     return file.leave_out("rows of " + run.program + " (used: " + allowed_programs() + ")", run.rows.size());
-  if (std::any_of(run.ranks.begin(), run.ranks.end(),
-                  [&](const NcclRank& rank) { return rank.group != run.ranks[0].group; }))
+  if (std::ranges::any_of(run.ranks, [&](const NcclRank& rank) { return rank.group != run.ranks[0].group; }))
     return file.leave_out("rows of several groups at a time, which share their links", run.rows.size());
   const GroupShape all = group_of(run);
   const std::string& gpu = run.ranks.front().gpu;
@@ -400,10 +399,7 @@ class TextReader {
   }
 
   static std::string trimmed(std::string_view text) {
-    const Words words = words_of(text);
-    std::string all;
-    for (const std::string_view word : words) all.append(all.empty() ? "" : " ").append(word);
-    return all;
+    return all_joined(words_of(text), " ");
   }
 
   [[nodiscard]] double count(std::string_view word, const std::string& of) const {

@@ -1,9 +1,8 @@
-#include "profiler/fit/predict.h"
-
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include <nlohmann/json.hpp>
 #include "policies/base/error.h"
+
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/fit/table_fits.h"
@@ -11,7 +10,6 @@
 #include "profiler/profile/collective.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/dense_kernels.h"
-#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {

@@ -9,9 +9,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/fit/table_fits.h"
-#include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/json_fields.h"
-#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {
@@ -20,8 +18,7 @@ using nlohmann::json;
 
 bool text_matches(const json& wanted, const std::string& found, bool part) {
   if (wanted.is_array())
-    return std::any_of(wanted.begin(), wanted.end(),
-                       [&](const json& one) { return text_matches(one, found, part); });
+    return std::ranges::any_of(wanted, [&](const json& one) { return text_matches(one, found, part); });
   const auto text = wanted.get<std::string>();
   return part ? found.find(text) != std::string::npos : found == text;
 }

@@ -9,7 +9,6 @@
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "policies/base/files.h"
-#include "profiler/profile/collective.h"
 
 namespace equipoise {
 

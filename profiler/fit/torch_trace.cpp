@@ -7,8 +7,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "profiler/fit/foreign_files.h"
-#include "profiler/profile/attention.h"
-#include "profiler/profile/json_fields.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 namespace {

@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "policies/base/text.h"
 
 namespace equipoise::measure {
 
@@ -360,8 +360,7 @@ std::vector<Point> every_op_first(std::vector<Point> points) {
     const std::size_t turn = seen[std::get<RowPoint>(point.what).op]++;
     turns.emplace_back(std::min(turn, kLeastOfTable), std::move(point));
   }
-  std::stable_sort(turns.begin(), turns.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(turns, {}, [](const auto& x) { return x.first; });
   for (std::size_t i = 0; i < points.size(); ++i) points[i] = std::move(turns[i].second);
   return points;
 }
@@ -423,12 +422,9 @@ std::vector<Point> gemm_points(const ListOptions& options) {
   const std::span<const LayerShape> known = options.scale.gpu ? gpu_layers() : cpu_layers();
   std::vector<Point> points;
   for (const std::string& name : options.models) {
-    if (std::none_of(known.begin(), known.end(),
-                     [&](const LayerShape& layer) { return layer.model == name; })) {
-      std::string names;
-      for (const LayerShape& layer : known) names += (names.empty() ? "" : ", ") + std::string(layer.model);
-      throw UserError("--models: unknown model '" + name + "'; known here: " + names);
-    }
+    if (std::ranges::none_of(known, [&](const LayerShape& layer) { return layer.model == name; }))
+      throw UserError("--models: unknown model '" + name +
+                      "'; known here: " + all_joined(known, ", ", &LayerShape::model));
   }
   for (const LayerShape& layer : known) {
     if (!options.models.empty() &&

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <thread>
-#include <vector>
 
-#include "kernels/backend.h"
 #include "policies/base/index.h"
-#include "profiler/measure/points.h"
 
 namespace equipoise::measure {
 
@@ -303,8 +299,7 @@ bool stolen(const Stay& stay, double most_stolen) {
 }
 
 bool clean(std::span<const Stay> call, const RulerOptions& options) {
-  return std::none_of(call.begin(), call.end(),
-                      [&](const Stay& stay) { return stolen(stay, options.most_stolen); });
+  return std::ranges::none_of(call, [&](const Stay& stay) { return stolen(stay, options.most_stolen); });
 }
 
 // From the last arrival on, averaged over ranks.

@@ -131,9 +131,8 @@ json fastest_visit(const Visits& visits, double usual_pace) {
     const double pace = pace_of(line);
     return disturbed(line) || (pace > 0 && pace < (1 - kMostThrottled) * usual_pace);
   };
-  return *std::min_element(visits.begin(), visits.end(), [&](const json& a, const json& b) {
-    return std::pair(set_back(a), seconds_of(a)) < std::pair(set_back(b), seconds_of(b));
-  });
+  return *std::ranges::min_element(
+      visits, {}, [&](const json& visit) { return std::pair(set_back(visit), seconds_of(visit)); });
 }
 
 // How the ranks of a group mostly were, over all visits of its collectives.
@@ -153,8 +152,7 @@ json middle_visit(Visits visits, const UsualGroup& usual) {
   };
   visits.erase(std::remove_if(visits.begin(), visits.end(), unusual), visits.end());
   if (visits.empty()) return nullptr;
-  std::sort(visits.begin(), visits.end(),
-            [](const json& a, const json& b) { return seconds_of(a) < seconds_of(b); });
+  std::ranges::sort(visits, {}, [](const json& j) { return seconds_of(j); });
   return visits[usual.ever_undisturbed ? (visits.size() - 1) / 2 : 0];
 }
 

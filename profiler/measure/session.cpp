@@ -105,8 +105,7 @@ std::vector<Family> families_of(const SessionOptions& options, const ListOptions
   if (options.families.empty()) return families;
   std::vector<Family> chosen;
   for (const std::string& name : options.families) {
-    const auto it =
-        std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.name == name; });
+    const auto it = std::ranges::find(families, name, &Family::name);
     if (it == families.end()) {
       throw UserError(
           "--only: expected attention, gemm, elementwise, copy, launch, or under mpirun collective; found '" +

@@ -1,12 +1,10 @@
 #include "profiler/profile/attention.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
@@ -158,6 +156,16 @@ void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) 
   }
 }
 
+LeastAttention least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
+                                       double sms) {
+  const double dims = heads.head_dim / 128.0;
+  const double tile = fit.tile_us + fit.tile_us_per_128 * dims;
+  const double block =
+      fit.block_us + fit.block_us_per_128 * dims + fit.block_us_per_128_above * std::max(0.0, dims - 1);
+  const double of_sms = 1e-6 * heads.query_heads / sms / kAttentionTile;
+  return {of_sms * (tile + fit.diagonal_blocks * block), of_sms * block / kAttentionTile};
+}
+
 }  // namespace
 
 void AttentionWork::add_full(std::int64_t queries, std::int64_t keys, AttentionPass pass) {
@@ -254,16 +262,6 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
                                          (sums ? keys * (query_heads + heads.kv_heads) : 0));
   return 1e-6 * (fit.launch_us + passes_us +
                  std::sqrt(compute_us * compute_us + memory_us * memory_us));
-}
-
-LeastAttention least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
-                                       double sms) {
-  const double dims = heads.head_dim / 128.0;
-  const double tile = fit.tile_us + fit.tile_us_per_128 * dims;
-  const double block =
-      fit.block_us + fit.block_us_per_128 * dims + fit.block_us_per_128_above * std::max(0.0, dims - 1);
-  const double of_sms = 1e-6 * heads.query_heads / sms / kAttentionTile;
-  return {of_sms * (tile + fit.diagonal_blocks * block), of_sms * block / kAttentionTile};
 }
 
 double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,

@@ -209,8 +209,6 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
 struct LeastAttention {
   double per_query = 0, per_pair = 0;
 };
-LeastAttention least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
-                                       double sms);
 double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                                   const AttentionWork& work);
 

@@ -8,7 +8,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
@@ -81,6 +80,42 @@ double seconds_at(double bytes, double GBps) {
   return bytes > 0 ? bytes * 1e-9 / GBps : 0;
 }
 
+// Bytes that one NIC carries.
+double nic_bytes(Collective kind, double bytes, GroupShape group) {
+  const double ranks = group.ranks;
+  const double in_node = group.ranks_per_node;
+  const double nodes = std::ceil(ranks / in_node);
+  switch (kind) {
+    case Collective::all_reduce:
+      return bytes * 2 * (nodes - 1) / nodes / in_node;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      return bytes * (ranks - 1) / ranks / in_node;
+    case Collective::all_to_all:
+      return bytes * (ranks - in_node) / ranks;
+    case Collective::send_recv:
+      break;
+  }
+  return bytes;
+}
+
+double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
+                             double nic_GBps) {
+  const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
+  const double nic = nic_GBps * (in_pairs ? network.pair_efficiency : network.efficiency);
+  return nic_bytes(kind, 1, group) * 1e-9 / nic;
+}
+
+// Seconds of a byte, without latency and ramp.
+double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks) {
+  return bus_factor(kind, ranks) * 1e-9 / bus_GBps(fit, kind, ranks);
+}
+
+// The time of two streams of which one waits for the other only at its start and end.
+double pipelined_seconds(double one, double other) {
+  return std::pow(std::pow(one, 4) + std::pow(other, 4), 0.25);
+}
+
 }  // namespace
 
 double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
@@ -101,24 +136,6 @@ double bus_factor(Collective kind, double ranks) {
       break;
   }
   return 1;
-}
-
-double nic_bytes(Collective kind, double bytes, GroupShape group) {
-  const double ranks = group.ranks;
-  const double in_node = group.ranks_per_node;
-  const double nodes = std::ceil(ranks / in_node);
-  switch (kind) {
-    case Collective::all_reduce:
-      return bytes * 2 * (nodes - 1) / nodes / in_node;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-      return bytes * (ranks - 1) / ranks / in_node;
-    case Collective::all_to_all:
-      return bytes * (ranks - in_node) / ranks;
-    case Collective::send_recv:
-      break;
-  }
-  return bytes;
 }
 
 double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks) {
@@ -148,17 +165,6 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
           ? network.pair_launch_us
           : network.launch_us + network.step_us * std::log2(nodes) + ramp_us * ramped(y, network.ramp_MB);
   return 1e-6 * latency_us + std::max(across_seconds, inside_seconds);
-}
-
-double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks) {
-  return bus_factor(kind, ranks) * 1e-9 / bus_GBps(fit, kind, ranks);
-}
-
-double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
-                             double nic_GBps) {
-  const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
-  const double nic = nic_GBps * (in_pairs ? network.pair_efficiency : network.efficiency);
-  return nic_bytes(kind, 1, group) * 1e-9 / nic;
 }
 
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where) {
@@ -452,10 +458,6 @@ ExchangeLoad forwarded_load(const RoutedToken& token, GroupShape group, double b
   const double in_node = ranks / nodes;
   // Of what a rank gets, one part in `in_node` comes in at its own NIC or is its own.
   return {bytes * token.ranks * (in_node - 1) / in_node, bytes * token.nodes * (nodes - 1) / nodes, 0};
-}
-
-double pipelined_seconds(double one, double other) {
-  return std::pow(std::pow(one, 4) + std::pow(other, 4), 0.25);
 }
 
 double messages_seconds(const MessageParameters& fit, const ExchangeLoad& load, double bus_GBps,

@@ -52,20 +52,12 @@ struct NetworkParameters {  // of all kinds, between nodes
 // size times this = bytes on the busiest link of a node: nccl-tests' bus factor.
 double bus_factor(Collective kind, double ranks);
 
-// Bytes that one NIC carries.
-double nic_bytes(Collective kind, double bytes, GroupShape group);
-
 // Bus bandwidth of the links inside a node, over so many ranks.
 double bus_GBps(const NodeParameters& fit, Collective kind, double ranks);
 
 double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks);
 double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
                        double bytes, GroupShape group, double nic_GBps);
-
-// Seconds of a byte, without latency and ramp.
-double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks);
-double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
-                             double nic_GBps);
 
 // Of a table of either form: a size-table has no parameters but its bandwidth.
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where);
@@ -190,9 +182,6 @@ struct LinkRates {  // one direction, GB/s
   double nvlink = 0;
   double nic = 0;
 };
-
-// The time of two streams of which one waits for the other only at its start and end.
-double pipelined_seconds(double one, double other);
 
 // The part of an all-to-all that hangs on messages and links; `bus_GBps`: what NVLink gives collectives.
 double messages_seconds(const MessageParameters& fit, const ExchangeLoad& load, double bus_GBps,

@@ -1,8 +1,6 @@
 #include "profiler/profile/dense_kernels.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
-#include "policies/base/error.h"
 #include "policies/base/text.h"
 
 namespace equipoise {

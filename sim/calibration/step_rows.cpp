@@ -7,13 +7,11 @@
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
 #include <string_view>
 
-#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/parallel.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 
@@ -108,8 +106,7 @@ constexpr std::string_view kEqualLoads[] = {"forced balance", "tokendrop"};
 json modules_of(const std::string& said) {
   json modules = json::array();
   for (const std::string_view word : terms_of(said)) {
-    const auto* const known = std::find_if(std::begin(kModules), std::end(kModules),
-                                           [&](const auto& module) { return module.first == word; });
+    const auto* const known = std::ranges::find_if(kModules, [&](const auto& m) { return m.first == word; });
     if (known == std::end(kModules)) return {};
     modules.push_back(known->second);
   }
@@ -120,10 +117,7 @@ json modules_of(const std::string& said) {
 std::string one_of(const char* column, std::string_view found,
                    std::initializer_list<std::string_view> allowed) {
   if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return std::string(found);
-  std::string expected;
-  for (const std::string_view word : allowed)
-    if (!word.empty()) expected.append(expected.empty() ? "" : " or ").append(word);
-  throw NotThisRow{std::string(column) + " \"" + std::string(found) + "\", expected " + expected};
+  throw NotThisRow{std::string(column) + " \"" + std::string(found) + "\", expected " + all_joined(allowed, " or ")};
 }
 
 class RowReader {
@@ -394,8 +388,7 @@ void RowReader::add_expert_framework(json& framework) const {
   const std::string said = text("dispatcher");
   const std::size_t details = said.find(" (");
   const std::string_view name = std::string_view(said).substr(0, details);
-  const auto* const dispatcher = std::find_if(std::begin(kDispatchers), std::end(kDispatchers),
-                                              [&](const Dispatcher& one) { return one.said == name; });
+  const auto* const dispatcher = std::ranges::find(kDispatchers, name, &Dispatcher::said);
   if (dispatcher != std::end(kDispatchers)) {
     framework["expert_dispatcher"] = dispatcher->priced_as;
     if (dispatcher->takes_sms) framework["exchange_sm_margin"] = true;

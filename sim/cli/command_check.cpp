@@ -175,8 +175,7 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   const Expectation found = expectation_of(study, run_within(options, study, stop));
   const Expectation& expected = before ? *before : found;
   const std::vector<PolicyChange> changes = changes_of(expected, found, guards);
-  const bool same =
-      std::none_of(changes.begin(), changes.end(), [](const PolicyChange& change) { return change.moved(); });
+  const bool same = std::ranges::none_of(changes, [](const PolicyChange& change) { return change.moved(); });
   if (!options.quiet && before)
     for (const std::string& line : other_changes(*before, found)) log << "note: " << printable(line) << '\n';
   if (!options.junit.empty()) write_junit(options.junit, found, changes);

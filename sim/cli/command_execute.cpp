@@ -25,17 +25,15 @@
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
-#include "sim/cli/profile_commands.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/cli/study_commands.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/figures.h"
 #include "sim/validation/measured_log.h"
 #include "sim/validation/real_run.h"
-#include "sim/validation/validation_report.h"
 
 namespace equipoise {
 namespace {

@@ -23,9 +23,10 @@
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/calibration/step_rows.h"
-#include "sim/cli/profile_commands.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
+#include "sim/validation/measured_log.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise {
@@ -424,10 +425,9 @@ void print_fit(const SlowdownFit& fit, std::ostream& out) {
       << fixed(fit.slowdowns[1], 3) << ", elementwise " << fixed(fit.slowdowns[2], 3);
   if (fit.numbers == 1) out << " (one number: too few benchmarks to tell three apart)";
   out << "; cost " << fixed(fit.cost, 4) << '\n';
-  const bool at_bound =
-      std::any_of(fit.slowdowns.begin(), fit.slowdowns.end(), [](double s) { return s >= kMostSlowdown; });
+  const bool at_bound = std::ranges::any_of(fit.slowdowns, [](double s) { return s >= kMostSlowdown; });
   const bool too_slow =
-      std::all_of(fit.errors.begin(), fit.errors.end(), [](double e) { return e > 0; }) &&
+      std::ranges::all_of(fit.errors, [](double e) { return e > 0; }) &&
       std::all_of(fit.slowdowns.begin(), fit.slowdowns.end(), [](double s) { return s <= kLeastSlowdown; });
   if (at_bound || too_slow)
     out << "note: a slowdown lies at its bound (" << kLeastSlowdown << " to " << kMostSlowdown

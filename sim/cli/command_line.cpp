@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 #include "sim/cli/plan_commands.h"
 
 namespace equipoise {
@@ -72,12 +73,6 @@ void add_manual_section(std::string& page, const Command& command, const std::st
 // Values by option ("--schedule") or by a positional of a command ("list what").
 using NamesOfOption = std::map<std::string, std::vector<std::string>>;
 
-std::string words(const std::vector<std::string>& list) {
-  std::string text;
-  for (const std::string& word : list) text.append(text.empty() ? "" : " ").append(word);
-  return text;
-}
-
 // What may follow the words `path`: commands, or options and the names of a positional.
 void add_bash_cases(std::string& script, const Command& command, const std::string& path,
                     const NamesOfOption& names) {
@@ -88,7 +83,7 @@ void add_bash_cases(std::string& script, const Command& command, const std::stri
       next.insert(next.end(), known->second.begin(), known->second.end());
     if (!argument.option().empty()) options.push_back(argument.option());
   }
-  script += "    '" + path + "') words='" + words(next) + "'; options='" + words(options) + "' ;;\n";
+  script += "    '" + path + "') words='" + all_joined(next, " ") + "'; options='" + all_joined(options, " ") + "' ;;\n";
   for (const Command& inner : command.commands) add_bash_cases(script, inner, path + " " + inner.name, names);
 }
 
@@ -112,7 +107,7 @@ std::string bash_script(const Command& program, const NamesOfOption& names) {
   script += "  case \"$previous\" in\n";
   for (const auto& [option, values] : names)
     if (option.starts_with("--"))
-      script += "    " + option + ") COMPREPLY=($(compgen -W '" + words(values) +
+      script += "    " + option + ") COMPREPLY=($(compgen -W '" + all_joined(values, " ") +
                 "' -- \"$current\")); return ;;\n";
   script += "  esac\n  case \"$path\" in\n";
   add_bash_cases(script, program, program.name, names);
@@ -142,7 +137,7 @@ void add_fish_lines(std::string& script, const Command& command, const std::stri
     script += start + " -f -a " + inner.name + " -d " + fish_quoted(inner.summary) + "\n";
   const auto offer = [&](const std::string& name) {  // the names of an option or of "command positional"
     const auto known = names.find(name);
-    return known == names.end() ? std::string() : " -f -a " + fish_quoted(words(known->second));
+    return known == names.end() ? std::string() : " -f -a " + fish_quoted(all_joined(known->second, " "));
   };
   for (const Argument& argument : command.arguments)
     if (const std::string offered = offer(command.name + " " + argument.positional()); !offered.empty())

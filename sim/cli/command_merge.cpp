@@ -9,7 +9,6 @@
 #include "sim/cli/sweep.h"
 #include "sim/report/comparison.h"
 #include "sim/study/sharing.h"
-#include "sim/tune/search.h"
 #include "sim/tune/trial.h"
 #include "traces/json_text.h"
 

@@ -20,7 +20,7 @@
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/policy_costs.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/metrics/columns.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/study/planned_memory.h"

@@ -14,12 +14,12 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "profiler/fit/predict.h"
+#include "profiler/fit/samples.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/measure/session.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
-#include "sim/cli/profile_commands.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/report/study_table.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
@@ -103,9 +103,7 @@ namespace {
 std::string text_of(const json& node) {
   if (node.is_string()) return node.get<std::string>();
   if (!node.is_array()) return node.dump();
-  std::string text;
-  for (const json& item : node) text += (text.empty() ? "" : "; ") + text_of(item);
-  return text;
+  return all_joined(node, "; ", text_of);
 }
 
 std::string interval_text(const json& pair) {
@@ -330,8 +328,7 @@ constexpr std::int64_t kDrawnDocuments = 20000;
 
 Trace lengths_of(const ProfileOptions& options) {
   const auto known = distributions();
-  const bool named = std::any_of(known.begin(), known.end(),
-                                 [&](const Distribution& one) { return one.name == options.lengths; });
+  const bool named = std::ranges::count(known, options.lengths, &Distribution::name) > 0;
   std::error_code ignored;
   if (!named && std::filesystem::exists(options.lengths, ignored)) return read_trace(options.lengths);
   return synthesize(options.lengths, kDrawnDocuments,

@@ -14,14 +14,13 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/cli/commands.h"
 #include "sim/cli/study_commands.h"
 #include "sim/cli/sweep.h"
 #include "sim/report/result_files.h"
-#include "sim/report/study_html.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/study/run_study.h"
 #include "sim/study/sharing.h"
 #include "traces/json_text.h"
@@ -157,7 +156,7 @@ std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit
 void check_folders(const std::vector<Case>& cases) {
   std::map<std::string, std::string> case_of;
   for (const Case& c : cases) {
-    const auto [known, is_new] = case_of.emplace(folder_of_case(c.name), c.name);
+    const auto [known, is_new] = case_of.emplace(file_name(c.name), c.name);
     if (!is_new && known->second != c.name)
       throw UserError("--sweep: " + known->second + " and " + c.name +
                       ": expected a folder of --out for each, found " + known->first + " for both");
@@ -268,8 +267,7 @@ CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run
 
 // Prints them to stderr, which is where notes are, and says whether all hold.
 bool print_verified(const std::vector<Check>& checks, const StudyOptions& options, std::ostream& log) {
-  const auto failed =
-      std::count_if(checks.begin(), checks.end(), [](const Check& k) { return !k.holds.value_or(true); });
+  const auto failed = std::ranges::count_if(checks, [](const Check& k) { return !k.holds.value_or(true); });
   if (failed > 0 || !options.quiet) print_checks(checks, Format::table, log);
   return failed == 0;
 }
@@ -281,7 +279,7 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
                      const std::string& place = "") {
   std::optional<StagedFolder> folder;
   if (!folder_of_all.empty()) {
-    folder.emplace(std::filesystem::path(folder_of_all) / folder_of_case(c.name), "--out");
+    folder.emplace(std::filesystem::path(folder_of_all) / file_name(c.name), "--out");
     run.details.directory = folder->path().string();
   }
   CaseRun done = [&] {
@@ -417,7 +415,7 @@ class Sweep {
     const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
     network_notes_.insert(result.network_note);
     const CaseText text = case_text(c.name, c.study, result,
-                                    case_of_page(c.assignments, folder_of_case(c.name), c.study, result));
+                                    case_of_page(c.assignments, file_name(c.name), c.study, result));
     if (journal_) journal_->add(i, text);
     add(text);
   }

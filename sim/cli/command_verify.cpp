@@ -17,11 +17,10 @@
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
-#include "sim/metrics/columns.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/study/planned_memory.h"
-#include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
 
@@ -131,9 +130,8 @@ std::vector<Check> checks_of(const Study& study, const StudyInputs& inputs, cons
     other = run_study(study, inputs, options);
   }
   std::vector<Check> checks;
-  const auto baseline =
-      std::find_if(result.policies.begin(), result.policies.end(),
-                   [&](const PolicyResult& row) { return row.run.label == study.baseline; });
+  const auto baseline = std::ranges::find(result.policies, study.baseline,
+                                          [](const PolicyResult& row) { return row.run.label; });
   for (std::size_t r = 0; r < result.policies.size(); ++r) {
     const PolicyResult& row = result.policies[r];
     if (!row.simulated()) continue;

@@ -9,7 +9,6 @@
 #include "policies/base/error.h"
 #include "sim/cli/command_line.h"
 #include "sim/cli/plan_commands.h"
-#include "sim/cli/profile_commands.h"
 #include "sim/framework/framework.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/pack_request.h"

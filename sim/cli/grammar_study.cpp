@@ -12,7 +12,6 @@
 #include "sim/limits/memory_limit.h"
 #include "sim/report/expectation.h"
 #include "sim/report/result_files.h"
-#include "sim/study/pack_request.h"
 
 namespace equipoise {
 namespace {

@@ -136,8 +136,7 @@ void note_idle_options(const CLI::App& app, const Command& command) {
 }
 
 const Command* find_command(const Command& group, const std::string& name) {
-  const auto found = std::find_if(group.commands.begin(), group.commands.end(),
-                                  [&](const Command& command) { return command.name == name; });
+  const auto found = std::ranges::find(group.commands, name, &Command::name);
   return found == group.commands.end() ? nullptr : &*found;
 }
 
@@ -180,8 +179,7 @@ std::string unexpected(const CLI::App& app, const std::string& command, const CL
 std::string explained(CLI::App& app, const CLI::ParseError& error) {
   constexpr std::string_view kConversion = "Could not convert: ";
   const std::vector<CLI::App*> path = parsed_commands(app);
-  std::string command;
-  for (const CLI::App* one : path) command += (command.empty() ? "" : " ") + one->get_name();
+  const std::string command = all_joined(path, " ", [](const CLI::App* one) { return one->get_name(); });
   std::string text = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     text = unexpected(app, command, *path.back());

@@ -10,7 +10,7 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
 #include "sim/report/result_files.h"
-#include "sim/report/study_table.h"
+#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 
@@ -78,13 +78,13 @@ JournalEntry into(std::map<std::size_t, CaseText>& finished) {
   };
 }
 
-}  // namespace
-
 SweepJournalText read_sweep_journal(const std::string& path) {
   SweepJournalText text;
   text.asked = read_line_journal(path, kSweepJournalKind, into(text.finished)).asked;
   return text;
 }
+
+}  // namespace
 
 SweepJournal::SweepJournal(std::string path, const json& asked, bool resume)
     : lines_(std::move(path), kSweepJournalKind, asked, resume, into(finished_)) {}
@@ -103,13 +103,6 @@ void SweepJournal::add(std::size_t number, const CaseText& text) {
 void SweepJournal::remove() const {
   std::error_code ignored;
   std::filesystem::remove(lines_.path(), ignored);
-}
-
-std::string folder_of_case(const std::string& case_name) {
-  std::string name = case_name;
-  for (char& c : name)
-    if (c == '/' || c == ' ') c = '_';
-  return name;
 }
 
 void write_sweep_page(const std::string& folder, const SweepPage& page) {
@@ -141,7 +134,7 @@ int merge_sweep(const MergeOptions& options, const std::vector<std::string>& fol
         cases[number].find('=') == std::string::npos)
       throw UserError("merge: " + folder_of[number] + ": n " + std::to_string(number) + ": found " +
                       text.table.name + ", which is no such case of this sweep");
-    const std::string name = folder_of_case(text.table.name);
+    const std::string name = file_name(text.table.name);
     StagedFolder folder(std::filesystem::path(options.out) / name, "merge");
     std::filesystem::copy(std::filesystem::path(folder_of[number]) / name, folder.path(),
                           std::filesystem::copy_options::recursive);

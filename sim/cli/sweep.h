@@ -11,7 +11,7 @@
 
 #include "sim/cli/commands.h"
 #include "sim/report/line_journal.h"
-#include "sim/report/study_html.h"
+#include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 
 namespace equipoise {
@@ -53,7 +53,6 @@ struct SweepJournalText {
   nlohmann::json asked;
   std::map<std::size_t, CaseText> finished;  // by number of the case
 };
-SweepJournalText read_sweep_journal(const std::string& path);
 
 class SweepJournal {
  public:
@@ -70,9 +69,6 @@ class SweepJournal {
   std::map<std::size_t, CaseText> finished_;
   LineJournal lines_;
 };
-
-// The folder of a case inside --out.
-std::string folder_of_case(const std::string& case_name);
 
 // Writes the report.html of the whole sweep.
 void write_sweep_page(const std::string& folder, const SweepPage& page);

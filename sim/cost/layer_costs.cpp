@@ -1,6 +1,5 @@
 #include "sim/cost/layer_costs.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -22,7 +22,6 @@
 #include "profiler/profile/profile.h"
 #include "sim/cost/experts.h"
 #include "sim/framework/framework.h"
-#include "sim/framework/host.h"
 #include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -57,7 +56,7 @@ struct LeastCosts {
   double head_token = 0;  // forward and backward
 };
 
-// Tokens of a rank, and of how many documents, which counts where each has kernels of its own (rotary.cpp):
+// Tokens of a rank, and of how many documents, which counts where each has kernels of its own (torch_layers.cpp):
 // 1 elsewhere.
 struct Held {
   std::int64_t tokens = 0, documents = 1;

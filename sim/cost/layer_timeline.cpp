@@ -1,9 +1,5 @@
 #include "sim/cost/layer_timeline.h"
 
-#include <algorithm>
-
-#include "policies/base/index.h"
-
 namespace equipoise {
 
 void LayerTimeline::reset(int rank_count) {

@@ -1,6 +1,5 @@
 #include "sim/cost/micro_batch_cost.h"
 
-#include <algorithm>
 #include <cassert>
 #include <numeric>
 #include <string>

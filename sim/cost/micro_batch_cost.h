@@ -1,7 +1,6 @@
 // What one micro-batch costs on every CP rank of its lane: sharded, then costed op by op.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>

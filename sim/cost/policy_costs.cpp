@@ -8,8 +8,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/sharding/sharding.h"
-#include "profiler/profile/attention.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/micro_batch_cost.h"
 

@@ -31,7 +31,6 @@ class ProfiledWorkload : public Workload {
   void spread(std::span<const std::int64_t> tokens, int, std::span<double> out) const override {
     of(tokens, out);
   }
-  [[nodiscard]] double linear_seconds_per_token() const { return linear_; }
   [[nodiscard]] double attention_seconds(std::int64_t tokens) const;
 
  private:

@@ -4,7 +4,6 @@
 #include <limits>
 #include <tuple>
 
-#include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise::execution {
@@ -50,9 +49,8 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
     for (const Segment& s : sharding.of_rank(static_cast<int>(r)))
       (is_local(s) ? rank.local : rank.shared).push_back({s, 0, 0});
     for (std::vector<RowRun>* runs : {&rank.local, &rank.shared}) {
-      std::sort(runs->begin(), runs->end(), [](const RowRun& a, const RowRun& b) {
-        return std::tie(a.segment.slice, a.segment.q_begin) < std::tie(b.segment.slice, b.segment.q_begin);
-      });
+      std::ranges::sort(*runs, {},
+                        [](const RowRun& run) { return std::tie(run.segment.slice, run.segment.q_begin); });
       if (joined) join(*runs);
       for (RowRun& run : *runs) {
         run.row = rank.rows;

@@ -7,7 +7,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "sim/execution/parameters.h"
 
 namespace equipoise::execution {
 

@@ -44,8 +44,7 @@ double mean_of_micro_batches(const Step& step, const Weights& losses) {
   return sum / count;
 }
 
-}  // namespace
-
+// What a step's plan says is to be computed: every slice, and every group of dependent chunks, as a sequence.
 std::vector<WeightedSequence> sequences_of(const ExecutableStep& step) {
   std::vector<WeightedSequence> sequences;
   for (std::size_t l = 0; l < step.step.lanes.size(); ++l) {
@@ -67,6 +66,8 @@ std::vector<WeightedSequence> sequences_of(const ExecutableStep& step) {
   }
   return sequences;
 }
+
+}  // namespace
 
 Equivalence compare(const ExecutableStep& step, const Gathered& gathered, const ReferenceModel& reference,
                     const std::vector<WeightedSequence>& sequences, const std::vector<double>& losses,

@@ -41,11 +41,8 @@ class ReferenceModel {
   // bf16_weights: weights are rounded to bf16 first, as a device that holds them so has them.
   ReferenceModel(const ModelShape& model, std::uint64_t seed, bool bf16_weights = false);
 
-  // The sum of the sequence's token losses.
-  [[nodiscard]] double loss(const Sequence& sequence) const;
-  // The same, adding the gradients of weight * sum to gradients().
-  double add(const Sequence& sequence, double weight);
-  // All of them on `threads` threads, with a copy of the gradients each; the sums of token losses in order.
+  // The sums of each sequence's token losses, in order; the gradients of weight * sum are added to gradients().
+  // On `threads` threads, with a copy of the gradients each.
   // Which thread takes what depends on the lengths only: the same call gives the same bits again.
   std::vector<double> add_all(std::span<const WeightedSequence> sequences, int threads);
 
@@ -80,9 +77,6 @@ struct Equivalence {
 
   [[nodiscard]] bool holds() const { return worst_error <= limit && loss_error <= limit; }
 };
-
-// What a step's plan says is to be computed: every slice, and every group of dependent chunks, as a sequence.
-std::vector<WeightedSequence> sequences_of(const ExecutableStep& step);
 
 // `reference` has run the sequences and nothing else; `losses` are the sums of their token losses.
 Equivalence compare(const ExecutableStep& step, const Gathered& gathered, const ReferenceModel& reference,

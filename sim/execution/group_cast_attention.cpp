@@ -151,10 +151,8 @@ class GroupCastAttention final : public BlockwiseAttention {
                        run->row + piece.begin - run->segment.q_begin,
                        0});
     }
-    std::sort(casts.begin(), casts.end(), [](const CastRows& a, const CastRows& b) {
-      return std::tie(a.chunk, a.keys.slice, a.keys.q_begin) <
-             std::tie(b.chunk, b.keys.slice, b.keys.q_begin);
-    });
+    std::ranges::sort(casts, {},
+                      [](const CastRows& c) { return std::tie(c.chunk, c.keys.slice, c.keys.q_begin); });
     std::array<std::int64_t, kMostCastStages> rows{};
     for (CastRows& cast : casts) {
       cast.place = rows[at(cast.stage)];

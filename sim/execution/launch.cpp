@@ -27,7 +27,6 @@
 #include <thread>
 
 #include "policies/base/error.h"
-#include "sim/execution/rank_health.h"
 
 namespace equipoise::execution {
 namespace {

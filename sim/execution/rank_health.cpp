@@ -1,19 +1,16 @@
 #include "sim/execution/rank_health.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <functional>
 #include <limits>
 #include <semaphore.h>
-#include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -40,6 +37,19 @@ std::size_t table_bytes(int slots) {
 
 std::string whole_seconds(double value) {
   return std::to_string(static_cast<int>(value)) + " s";
+}
+
+// ", in attention of step 2 of wlb", as far as it is known.
+std::string doing_of(const RankSlot& slot) {
+  const std::int32_t op = slot.progress.name;
+  const std::int32_t step = slot.step;
+  if (step < 0) return ", before its first step";
+  std::string text = ", in ";
+  if (op >= 0 && op < static_cast<std::int32_t>(kOpNames))
+    text += std::string(equipoise::name_of(static_cast<OpName>(op))) + " of ";
+  text += "step " + std::to_string(step);
+  const std::string label = slot.label.get();
+  return label.empty() ? text : text + " of " + label;
 }
 
 }  // namespace
@@ -94,18 +104,6 @@ bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_
 
 std::string name_of(const RankSlot& slot) {
   return "rank " + std::to_string(slot.rank.load()) + " (pid " + std::to_string(slot.pid.load()) + ")";
-}
-
-std::string doing_of(const RankSlot& slot) {
-  const std::int32_t op = slot.progress.name;
-  const std::int32_t step = slot.step;
-  if (step < 0) return ", before its first step";
-  std::string text = ", in ";
-  if (op >= 0 && op < static_cast<std::int32_t>(kOpNames))
-    text += std::string(equipoise::name_of(static_cast<OpName>(op))) + " of ";
-  text += "step " + std::to_string(step);
-  const std::string label = slot.label.get();
-  return label.empty() ? text : text + " of " + label;
 }
 
 ProcessState process_state(int pid) {

@@ -103,8 +103,6 @@ void join(RankSlot& slot, int rank);
 bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_pid);
 // "rank 3 (pid 4711)".
 std::string name_of(const RankSlot& slot);
-// ", in attention of step 2 of wlb", as far as it is known.
-std::string doing_of(const RankSlot& slot);
 
 enum class ProcessState { alive, stopped, gone };
 // From /proc. A process that has ended and waits for its parent to ask counts as gone.

@@ -55,11 +55,11 @@ struct LayerState {
   Matrix activated;
 };
 
-// One sequence through the model. `gradients` may be null: then there is no backward.
+// One sequence through the model, forward and backward.
 class SequenceRun {
  public:
   SequenceRun(const ModelShape& model, std::uint64_t seed, const std::vector<Tensor>& tensors,
-              const Values& weights, Values* gradients)
+              const Values& weights, Values& gradients)
       : model_(model),
         seed_(seed),
         tensors_(tensors),
@@ -69,13 +69,10 @@ class SequenceRun {
 
   double run(const Sequence& sequence, double token_weight) {
     std::vector<Matrix> inputs{embed(sequence)};  // of every layer, then of the final norm
-    for (int layer = 0; layer < model_.layers; ++layer) {
+    for (int layer = 0; layer < model_.layers; ++layer)
       inputs.push_back(layer_output(layer, layer_state(layer, inputs.back())));
-      if (gradients_ == nullptr) inputs.erase(inputs.begin());
-    }
     Matrix gradient;
     const double sum = head(sequence, inputs.back(), token_weight, gradient);
-    if (gradients_ == nullptr) return sum;
     for (int layer = model_.layers; layer-- > 0;) {
       inputs.pop_back();
       gradient = layer_backward(layer, inputs.back(), gradient);
@@ -92,7 +89,7 @@ class SequenceRun {
     return weight(layer_index(layer, tensor));
   }
   [[nodiscard]] Eigen::Map<Matrix> gradient_of(std::size_t tensor) const {
-    return {(*gradients_)[tensor].data(), tensors_[tensor].rows, tensors_[tensor].columns};
+    return {gradients_[tensor].data(), tensors_[tensor].rows, tensors_[tensor].columns};
   }
   [[nodiscard]] Eigen::Map<Matrix> gradient_of(int layer, LayerTensor tensor) const {
     return gradient_of(layer_index(layer, tensor));
@@ -181,12 +178,10 @@ class SequenceRun {
       const Index rows = std::min(block, x.rows() - first);
       Matrix logits = reference::linear(normed.middleRows(first, rows), weight(head));
       sum += cross_entropy(sequence, first, token_weight, logits);
-      if (gradients_ == nullptr) continue;
       normed_gradient.middleRows(first, rows) =
           reference::linear_backward(normed.middleRows(first, rows), weight(head), logits, gradient_of(head));
     }
-    if (gradients_ != nullptr)
-      gradient = reference::rms_norm_backward(x, weight(norm), normed_gradient, gradient_of(norm));
+    gradient = reference::rms_norm_backward(x, weight(norm), normed_gradient, gradient_of(norm));
     return sum;
   }
   // The loss of tokens [first, first + rows); turns their logits into the gradient of token_weight * loss:
@@ -210,7 +205,7 @@ class SequenceRun {
   std::uint64_t seed_;
   const std::vector<Tensor>& tensors_;
   const Values& weights_;
-  Values* gradients_;
+  Values& gradients_;
   HeadShape heads_;
 };
 
@@ -229,8 +224,7 @@ std::vector<std::vector<std::size_t>> shares_of(const ModelShape& model,
   };
   std::vector<std::size_t> order(sequences.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return work(a) > work(b); });
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return work(i); });
   std::vector<std::vector<std::size_t>> shares(position(std::max(threads, 1)));
   std::vector<double> load(shares.size(), 0.0);
   for (const std::size_t i : order) {
@@ -250,14 +244,6 @@ ReferenceModel::ReferenceModel(const ModelShape& model, std::uint64_t seed, bool
   gradients_ = zeros(tensors_);
 }
 
-double ReferenceModel::loss(const Sequence& sequence) const {
-  return SequenceRun(model_, seed_, tensors_, weights_, nullptr).run(sequence, 0);
-}
-
-double ReferenceModel::add(const Sequence& sequence, double weight) {
-  return SequenceRun(model_, seed_, tensors_, weights_, &gradients_).run(sequence, weight);
-}
-
 std::vector<double> ReferenceModel::add_all(std::span<const WeightedSequence> sequences, int threads) {
   const auto shares = shares_of(model_, sequences, threads);
   std::vector<double> losses(sequences.size());
@@ -266,7 +252,7 @@ std::vector<double> ReferenceModel::add_all(std::span<const WeightedSequence> se
     if (shares[share].empty()) return;
     if (share > 0) others[share - 1] = zeros(tensors_);
     Values& gradients = share == 0 ? gradients_ : others[share - 1];
-    SequenceRun run(model_, seed_, tensors_, weights_, &gradients);
+    SequenceRun run(model_, seed_, tensors_, weights_, gradients);
     for (const std::size_t i : shares[share]) losses[i] = run.run(sequences[i].sequence, sequences[i].weight);
   });
   for (const Values& values : others)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "policies/base/text.h"
 #include "sim/export/export.h"
 
 namespace equipoise {
@@ -234,9 +235,7 @@ constexpr Gap kGaps[] = {
        if (r.layout().recompute != Recompute::layers) return "";
        const std::vector<int> layers = r.recomputed_of_stages();
        if (std::equal(layers.begin() + 1, layers.end(), layers.begin())) return "";
-       std::string text;
-       for (const int n : layers) text += (text.empty() ? "" : ", ") + std::to_string(n);
-       return text + " layers of the stages";
+       return all_joined(layers, ", ", [](int n) { return std::to_string(n); }) + " layers of the stages";
      },
      "one number holds for all stages", "the largest, which needs less memory and more time"},
     {"recompute", [](Row r) { return std::string(recomputes_by_op(r) ? "per_op" : ""); },

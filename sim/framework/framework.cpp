@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -14,7 +13,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "profiler/profile/shipped_files.h"
+#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {
@@ -197,9 +196,7 @@ int one_of(const json& node, const char* key, const std::string_view (&names)[N]
   const std::string found = text_field(node, key, where);
   for (std::size_t i = 0; i < N; ++i)
     if (found == names[i]) return static_cast<int>(i);
-  std::string allowed;
-  for (const std::string_view name : names) allowed += (allowed.empty() ? "" : ", ") + std::string(name);
-  throw UserError(where + "." + key + ": expected one of " + allowed + ", found \"" + found + "\"");
+  throw UserError(where + "." + key + ": expected one of " + all_joined(names) + ", found \"" + found + "\"");
 }
 
 constexpr std::string_view kKinds[] = {"dense", "experts"}, kPrecisions[] = {"bf16", "fp8"};
@@ -343,7 +340,7 @@ bool tables_are_measured(const Profile& profile, const char* kind) {
 SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {
   if (kernels == KernelTimes::benchmark || kernels_are_measured(profile)) return SlowdownRule::alone;
   const std::string& gpu = profile.device().name;
-  const bool known = std::any_of(gpu_families.begin(), gpu_families.end(), [&](const std::string& family) {
+  const bool known = std::ranges::any_of(gpu_families, [&](const std::string& family) {
     return names(family, gpu) || (is_hopper(family) && is_hopper(gpu));
   });
   return known ? SlowdownRule::fitted : SlowdownRule::carried;
@@ -407,6 +404,43 @@ std::string FrameworkPreset::kernels_text() const {
 
 std::vector<std::string> shipped_frameworks() {
   return kPresets.names();
+}
+
+// --- The host: what it launches, and where it waits.
+
+std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool backward) {
+  if (host.graphs >= Graphs::layer) return 0;
+  std::int64_t sum = 0;
+  for (const Op& op : ops) {
+    if (host.graphs == Graphs::attention && !op.ffn) continue;
+    const auto& counts = backward && !op.again ? host.launches.backward : host.launches.forward;
+    sum += op.kernels > 0 ? std::int64_t{op.kernels} : std::int64_t{op.launches} * counts[at(op.name)];
+  }
+  return sum;
+}
+
+Issued behind_lengths(const HostOptions& host, std::span<const Op> ops) {
+  Issued sum;
+  for (const Op& op : ops)
+    if (op.kernels > 0 && host.graphs == Graphs::none) sum = sum + Issued{op.kernels, op.duration};
+  return sum;
+}
+
+std::int64_t attention_launches(const HostOptions& host, bool backward, std::int64_t calls) {
+  if (host.graphs != Graphs::none) return host.graphs == Graphs::full ? 0 : 1;
+  const std::int64_t forward = host.launches.forward[at(OpName::attention)];
+  return backward ? host.launches.backward[at(OpName::attention)] + (calls - 1) * forward : forward;
+}
+
+Picoseconds stall_of(Issued pass, Picoseconds per_launch, Picoseconds lead) {
+  return std::max<Picoseconds>(0, pass.launches * per_launch - pass.busy - lead);
+}
+
+Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers) {
+  if (pass.launches == 0) return 0;
+  const Picoseconds ahead = pass.busy - pass.launches * per_launch;
+  const Picoseconds queued = pass.busy / (pass.launches * layers) * kQueuedLaunches;
+  return std::clamp<Picoseconds>(ahead, 0, queued);
 }
 
 }  // namespace equipoise

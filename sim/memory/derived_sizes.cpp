@@ -26,6 +26,20 @@ std::int64_t largest(std::int64_t most, const Fits& fits) {
   return good;
 }
 
+// Bytes at the peak if every micro-batch has `rank_tokens` tokens on each of `context` ranks and checkpoints
+// `recompute_layers` of the model (kStudyRecompute: as the layout says).
+double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
+                    int context, int recompute_layers = kStudyRecompute) {
+  MicroBatch like;
+  like.recompute_layers = recompute_layers;
+  const auto count = at(schedule.micro_batches);
+  const std::vector<MicroBatch> micro_batches(count, like);
+  const std::vector<std::int64_t> tokens(count, rank_tokens);
+  const std::vector<std::int64_t> gathered(
+      count, memory.gathered_tokens(context, rank_tokens, rank_tokens * context));
+  return memory.lane_peak(schedule, {micro_batches, tokens, gathered, context}).parts.total();
+}
+
 }  // namespace
 
 Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches,
@@ -53,18 +67,6 @@ Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::
 std::int64_t tokens_of_rank(std::int64_t tokens, int context) {
   const std::int64_t chunks = std::int64_t{2} * context;
   return context == 1 ? tokens : 2 * ((tokens + chunks - 1) / chunks);
-}
-
-double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
-                    int context, int recompute_layers) {
-  MicroBatch like;
-  like.recompute_layers = recompute_layers;
-  const auto count = at(schedule.micro_batches);
-  const std::vector<MicroBatch> micro_batches(count, like);
-  const std::vector<std::int64_t> tokens(count, rank_tokens);
-  const std::vector<std::int64_t> gathered(
-      count, memory.gathered_tokens(context, rank_tokens, rank_tokens * context));
-  return memory.lane_peak(schedule, {micro_batches, tokens, gathered, context}).parts.total();
 }
 
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
@@ -134,8 +136,7 @@ class Checkpoints {
     }
     std::vector<std::size_t> order(layers_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return tokens_of(a) < tokens_of(b); });
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tokens_of(i); });
     if (fits())
       for (const std::size_t c : order) lower(c);
     else

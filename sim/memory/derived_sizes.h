@@ -24,11 +24,6 @@ Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::
 // Tokens of a micro-batch on the fullest of `context` ranks: two chunks a rank, the last ones padded.
 std::int64_t tokens_of_rank(std::int64_t tokens, int context);
 
-// Bytes at the peak if every micro-batch has `rank_tokens` tokens on each of `context` ranks and checkpoints
-// `recompute_layers` of the model (kStudyRecompute: as the layout says).
-double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
-                    int context, int recompute_layers = kStudyRecompute);
-
 // WLB-LLM's L_max: most tokens, at most `limit`, of micro-batches on `context` ranks. 0 if nothing fits.
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
                                  std::int64_t limit);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/schedule/timing.h"
 

@@ -8,7 +8,6 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "sim/metrics/columns.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/html_page.h"
 #include "sim/report/study_table.h"
@@ -24,6 +23,14 @@ namespace {
 
 constexpr double kPicoseconds = 1e12;
 
+const json& label_of(const SavedRow& row) {
+  return row.policy["label"];
+}
+
+std::string csv_label_of(const SavedRow& row) {
+  return csv_cell(label_of(row).get<std::string>());
+}
+
 double number_or_zero(const json& node, const char* key) {
   const auto found = node.find(key);
   return found != node.end() && found->is_number() ? found->get<double>() : 0;
@@ -33,9 +40,7 @@ void read_steps(const fs::path& file, std::vector<SavedRow>& rows) {
   if (!fs::exists(file)) return;  // ratios are there without it, intervals are not
   const CsvTable table = CsvTable::read(file.string());
   for (std::size_t line = 0; line < table.rows(); ++line) {
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const SavedRow& r) {
-      return csv_cell(r.policy["label"].get<std::string>()) == csv_cell(table.text(line, "policy"));
-    });
+    const auto row = std::ranges::find(rows, csv_cell(table.text(line, "policy")), csv_label_of);
     if (row == rows.end()) continue;
     StepResult step;
     step.work.tokens = static_cast<std::int64_t>(table.number(line, "tokens").value_or(0));
@@ -262,16 +267,14 @@ SavedComparison compare_saved(const SavedResult& before, const SavedResult& afte
   for (const char* key : {"trace", "documents", "tokens"})
     found.same_documents = found.same_documents && one.value(key, json()) == other.value(key, json());
   for (const SavedRow& row : before.rows) {
-    const auto match = std::find_if(after.rows.begin(), after.rows.end(),
-                                    [&](const SavedRow& r) { return r.policy["label"] == row.policy["label"]; });
+    const auto match = std::ranges::find(after.rows, row.policy["label"], label_of);
     if (match != after.rows.end())
       found.rows.push_back(change_of(row, *match, found.same_documents));
     else
       found.rows.push_back({row.policy["label"], &row, nullptr, {}, {}, {}, "only in the first"});
   }
   for (const SavedRow& row : after.rows)
-    if (std::none_of(before.rows.begin(), before.rows.end(),
-                     [&](const SavedRow& r) { return r.policy["label"] == row.policy["label"]; }))
+    if (std::ranges::find(before.rows, row.policy["label"], label_of) == before.rows.end())
       found.rows.push_back({row.policy["label"], nullptr, &row, {}, {}, {}, "only in the second"});
   found.differences = differences_between(before.summary, after.summary);
   found.verdict = verdict_of_rows(found.rows);

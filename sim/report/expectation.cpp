@@ -45,8 +45,7 @@ ExpectedPolicy read_policy(const json& node, const std::string& where) {
 }
 
 const ExpectedPolicy* policy_of(const Expectation& expectation, const std::string& label) {
-  const auto found = std::find_if(expectation.policies.begin(), expectation.policies.end(),
-                                  [&](const ExpectedPolicy& p) { return p.label == label; });
+  const auto found = std::ranges::find(expectation.policies, label, &ExpectedPolicy::label);
   return found == expectation.policies.end() ? nullptr : &*found;
 }
 
@@ -163,8 +162,7 @@ std::vector<std::string> other_changes(const Expectation& expected, const Expect
 }
 
 std::string junit_xml(const std::string& suite, const std::vector<JunitCase>& cases) {
-  const auto failures =
-      std::count_if(cases.begin(), cases.end(), [](const JunitCase& c) { return !c.failure.empty(); });
+  const auto failures = std::ranges::count_if(cases, [](const JunitCase& c) { return !c.failure.empty(); });
   std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" + xml_text(suite) +
                     "\" tests=\"" + std::to_string(cases.size()) + "\" failures=\"" +
                     std::to_string(failures) + "\">\n";

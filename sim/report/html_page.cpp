@@ -44,6 +44,11 @@ std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
   return text + "</tr>\n";
 }
 
+// Whether the program was built with the chart library; without it the page shows its tables.
+bool has_charts() {
+  return !asset("d3_js").empty();
+}
+
 }  // namespace
 
 std::string markup_escaped(std::string_view text) {
@@ -102,10 +107,6 @@ std::string html_table(const std::string& id, const std::vector<std::string>& he
                      "<table id=\"" + id + "\">\n<thead>" + cell_row(header, "th") + "</thead>\n<tbody>\n";
   for (const std::vector<std::string>& cells : rows) text += cell_row(cells, "td");
   return text + "</tbody>\n</table>\n</div>\n";
-}
-
-bool has_charts() {
-  return !asset("d3_js").empty();
 }
 
 // Fills the template's {{places}} in one pass, so that nothing that is filled in is taken for a place.

@@ -36,9 +36,6 @@ std::string html_head(const std::string& kicker, const std::string& verdict,
 std::string html_table(const std::string& id, const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows);
 
-// Whether the program was built with the chart library; without it the page shows its tables.
-bool has_charts();
-
 // The files of html/ and the chart library, inside the program (html/embed.cmake).
 struct HtmlAsset {
   std::string_view name;

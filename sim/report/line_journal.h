@@ -3,7 +3,6 @@
 // that part is not read, and cut off when the command goes on.
 #pragma once
 
-#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>

@@ -9,8 +9,7 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "sim/metrics/columns.h"
-#include "sim/report/study_html.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/verdict.h"
 
 namespace equipoise {
@@ -78,6 +77,27 @@ constexpr StudyOutput kOutputs[] = {
     {"report.html", "all of it to look at, in one file", report_html},
 };
 
+// The list for summary.json.
+json published_json(const std::vector<PublishedRow>& rows, const std::string& label) {
+  const auto value = [](const std::optional<double>& v) { return v ? json(*v) : json(nullptr); };
+  json list = json::array();
+  for (const PublishedRow& row : rows) {
+    if (row.label != label) continue;
+    json node = {{"metric", row.metric}, {"source", row.source}};
+    if (row.metric == "status") {
+      node["simulated"] = row.simulated_status;
+      node["published"] = row.published_fits ? "ok" : "oom";
+    } else {
+      node["simulated"] = value(row.simulated);
+      node["published"] = value(row.published);
+      node["difference_percent"] = value(row.difference_percent());
+    }
+    if (!row.against.empty()) node["against"] = row.against;
+    list.push_back(std::move(node));
+  }
+  return list;
+}
+
 }  // namespace
 
 json plan_json(const Plan& plan, const json& metrics, const RecomputedLayers* recomputed) {
@@ -134,26 +154,6 @@ json expected_error_json(const StudyResult& result) {
   if (!result.expected_error) return nullptr;
   const FamilyError& error = *result.expected_error;
   return {{"mean_abs_error", error.mean_abs_error}, {"rows", error.rows}, {"family", error.family.text()}};
-}
-
-json published_json(const std::vector<PublishedRow>& rows, const std::string& label) {
-  const auto value = [](const std::optional<double>& v) { return v ? json(*v) : json(nullptr); };
-  json list = json::array();
-  for (const PublishedRow& row : rows) {
-    if (row.label != label) continue;
-    json node = {{"metric", row.metric}, {"source", row.source}};
-    if (row.metric == "status") {
-      node["simulated"] = row.simulated_status;
-      node["published"] = row.published_fits ? "ok" : "oom";
-    } else {
-      node["simulated"] = value(row.simulated);
-      node["published"] = value(row.published);
-      node["difference_percent"] = value(row.difference_percent());
-    }
-    if (!row.against.empty()) node["against"] = row.against;
-    list.push_back(std::move(node));
-  }
-  return list;
 }
 
 json summary_json(const Study& study, const StudyResult& result) {

@@ -2,10 +2,13 @@
 // that `study --out` writes.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/report/study_table.h"
@@ -39,9 +42,6 @@ std::string gpus_csv(const StudyResult& result);
 // The plans of all policies; needs RunStudyOptions::keep_plans.
 std::string plans_json_text(const Study& study, const StudyResult& result);
 
-// The list for summary.json.
-nlohmann::json published_json(const std::vector<PublishedRow>& rows, const std::string& label);
-
 // The files that `study --out` writes of a study, one row each.
 struct StudyOutput {
   std::string_view file;
@@ -54,5 +54,38 @@ std::span<const StudyOutput> study_outputs();
 // Writes all of them into a folder that is there. Throws UserError.
 void write_outputs(const std::string& directory, const Study& study, const StudyResult& result,
                    const nlohmann::json& receipt = nullptr);
+
+// --- report.html: a study's result as a page for a browser, and a sweep's as one of its cases.
+
+// What the page draws (equipoise.report/1): summary.json as it is, and per row its steps, a few of them op by
+// op, memory by stage, load by GPU, token delay. Lists that grow with the study are thinned to a bound, and
+// say so.
+nlohmann::json report_json(const Study& study, const StudyResult& result);
+
+std::string report_html(const Study& study, const StudyResult& result);
+
+// What the page over a sweep shows of one case: figures only, so a sweep holds no results of those that are
+// finished. `folder`: where the case's own page lies, beside this one.
+nlohmann::json case_of_page(const std::vector<std::string>& assignments, const std::string& folder,
+                            const Study& study, const StudyResult& result);
+
+// A page over the cases of a sweep.
+class SweepPage {
+ public:
+  void add(const nlohmann::json& one);  // a case_of_page
+  [[nodiscard]] std::string html() const;
+  // That cases run on different numbers of GPUs, whose steps then cannot be compared; empty where they do
+  // not.
+  [[nodiscard]] std::string gpus_note() const;
+
+ private:
+  std::string title_;
+  std::set<std::int64_t> gpus_;  // of the cases
+  std::string cases_;            // JSON, comma-separated
+  std::size_t count_ = 0, left_out_ = 0;
+  std::size_t run_ = 0;  // cases in which some policy runs
+  // The number of wins of each label that is told apart from the others, in the order of their first.
+  std::vector<std::pair<std::string, std::size_t>> wins_;
+};
 
 }  // namespace equipoise

@@ -1,4 +1,3 @@
-#include "sim/report/study_html.h"
 
 #include <algorithm>
 #include <cctype>
@@ -13,6 +12,10 @@
 #include "sim/report/verdict.h"
 
 namespace equipoise {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LengthBin, begin, end, documents, tokens, causal_pairs)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(InputSource, what, value, kind, from)
+
 namespace {
 
 using nlohmann::json;
@@ -137,25 +140,6 @@ json row_json(const Study& study, const PolicyResult& row) {
           {"critical_path", critical_path_json(row.details.critical_path)}};
 }
 
-json lengths_json(const std::vector<LengthBin>& bins) {
-  json list = json::array();
-  for (const LengthBin& bin : bins)
-    list.push_back({{"begin", bin.begin},
-                    {"end", bin.end},
-                    {"documents", bin.documents},
-                    {"tokens", bin.tokens},
-                    {"causal_pairs", bin.causal_pairs}});
-  return list;
-}
-
-json sources_json(const StudyResult& result) {
-  json list = json::array();
-  for (const InputSource& source : result.sources)
-    list.push_back(
-        {{"what", source.what}, {"value", source.value}, {"kind", source.kind}, {"from", source.from}});
-  return list;
-}
-
 json published_rows(const StudyResult& result) {
   json list = json::array();
   for (const PublishedRow& row : beside_published(result)) {
@@ -223,8 +207,8 @@ json report_json(const Study& study, const StudyResult& result) {
           {"fidelity", kFidelityNames[at(result.fidelity)]},
           {"gpu_spread", spread_line(result)},
           {"fullest", memory_line(result)},
-          {"lengths", lengths_json(result.lengths)},
-          {"sources", sources_json(result)},
+          {"lengths", result.lengths},
+          {"sources", result.sources},
           {"published", published_rows(result)},
           {"rows", std::move(rows)}};
 }
@@ -269,7 +253,7 @@ void SweepPage::add(const json& one) {
   run_ += runs ? 1 : 0;
   if (runs && one.at("told_apart").get<bool>()) {
     const std::string label = one["winner"];
-    auto known = std::find_if(wins_.begin(), wins_.end(), [&](const auto& w) { return w.first == label; });
+    auto known = std::ranges::find_if(wins_, [&](const auto& w) { return w.first == label; });
     if (known == wins_.end()) known = wins_.insert(wins_.end(), {label, 0});
     ++known->second;
   }
@@ -284,16 +268,14 @@ void SweepPage::add(const json& one) {
 
 std::string SweepPage::gpus_note() const {
   if (gpus_.size() < 2) return "";
-  std::string text;
-  for (const std::int64_t gpus : gpus_) text += (text.empty() ? "" : ", ") + std::to_string(gpus);
-  return "cases run on different numbers of GPUs (" + text +
+  const auto text_of = [](std::int64_t gpus) { return std::to_string(gpus); };
+  return "cases run on different numbers of GPUs (" + all_joined(gpus_, ", ", text_of) +
          "): tokens/s/GPU compares them, step s and a row's fit into memory do not";
 }
 
 std::string SweepPage::html() const {
   auto wins = wins_;
-  std::stable_sort(wins.begin(), wins.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::ranges::stable_sort(wins, std::ranges::greater{}, [](const auto& x) { return x.second; });
   const std::string all = std::to_string(count_) + (count_ == 1 ? " case" : " cases");
   std::string verdict =
       (run_ == 0 ? "No policy runs in any of " : "No policy is told apart from the next in any of ") + all;

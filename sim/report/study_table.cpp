@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "sim/metrics/columns.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/verdict.h"
 
 namespace equipoise {

@@ -94,9 +94,7 @@ std::string sure_sentence(const PolicyResult& winner, const PolicyResult& baseli
 }
 
 std::string labels_of(const std::vector<const PolicyResult*>& rows) {
-  std::string text;
-  for (const PolicyResult* row : rows) text += (text.empty() ? "" : ", ") + row->run.label;
-  return text;
+  return all_joined(rows, ", ", [](const PolicyResult* row) { return row->run.label; });
 }
 
 // What the verdict's line says between the winner and that it is fastest, where others are not told apart.
@@ -151,8 +149,7 @@ std::string why_sentence(const Study& study, const PolicyResult& winner, const P
   double most = 0.005, left = 0;
   const std::vector<Loss> before = losses_of(baseline.metrics, stages);
   for (const Loss& loss : before) {
-    const auto same = std::find_if(own.begin(), own.end(),
-                                   [&](const Loss& l) { return std::string_view(l.name) == loss.name; });
+    const auto same = std::ranges::find(own, std::string_view(loss.name), &Loss::name);
     const double now = same == own.end() ? 0 : same->share;
     if (loss.share - now <= most) continue;
     most = loss.share - now;
@@ -201,18 +198,19 @@ std::string tails_of(const StudyResult& result) {
                    text;
 }
 
-}  // namespace
-
-const PolicyResult* winner_of(const StudyResult& result) {
-  return fastest(result);
-}
-
+// The policy that needs the most memory; ties go to the first.
 const PolicyResult* fullest_of(const StudyResult& result) {
   const PolicyResult* most = nullptr;
   for (const PolicyResult& p : result.policies)
     if (p.capacity_bytes > 0 && (most == nullptr || p.peak.parts.total() > most->peak.parts.total()))
       most = &p;
   return most;
+}
+
+}  // namespace
+
+const PolicyResult* winner_of(const StudyResult& result) {
+  return fastest(result);
 }
 
 double beyond_samples_share(const PolicyResult& row) {
@@ -303,8 +301,7 @@ std::vector<Loss> losses_of(const Metrics& m, int stages) {
   add(exposed(Stream::pp), "transfers between stages");
   add(exposed(Stream::dp), "gradient and parameter exchange");
   add(m.losses.recompute, "recompute");
-  std::stable_sort(losses.begin(), losses.end(),
-                   [](const Loss& a, const Loss& b) { return a.share > b.share; });
+  std::ranges::stable_sort(losses, std::ranges::greater{}, &Loss::share);
   return losses;
 }
 
@@ -335,9 +332,8 @@ std::string peak_text(const PolicyResult& policy) {
   std::vector<const MemoryPartName*> parts;
   for (const MemoryPartName& part : kMemoryParts)
     if (peak.parts.*part.bytes >= kBytesWorthNaming) parts.push_back(&part);
-  std::stable_sort(parts.begin(), parts.end(), [&](const MemoryPartName* a, const MemoryPartName* b) {
-    return peak.parts.*(a->bytes) > peak.parts.*(b->bytes);
-  });
+  const auto bytes = [&](const MemoryPartName* part) { return peak.parts.*(part->bytes); };
+  std::ranges::stable_sort(parts, std::ranges::greater{}, bytes);
   const char* separator = ": ";
   for (const MemoryPartName* part : parts) {
     std::string name = part->key;

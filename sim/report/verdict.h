@@ -13,8 +13,6 @@ namespace equipoise {
 // The most tokens a second and GPU of the rows that ran, of those first that keep up with what arrives; null if none
 // did. Ties go to the first.
 const PolicyResult* winner_of(const StudyResult& result);
-// The policy that needs the most memory; ties go to the first.
-const PolicyResult* fullest_of(const StudyResult& result);
 
 // The share of the row's kernel times that lie beyond what the profile has samples of.
 double beyond_samples_share(const PolicyResult& row);

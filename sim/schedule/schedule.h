@@ -4,7 +4,6 @@
 // the next, the last stage's B from its own F or R, W from its own B.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>

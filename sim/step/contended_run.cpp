@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 
-#include "policies/base/index.h"
 #include "policies/base/parallel.h"
-#include "sim/step/op_interpreter.h"
 
 namespace equipoise {
 namespace {

@@ -379,8 +379,7 @@ std::vector<DocumentShare> share_by_document(const Step& step, const std::vector
   }
   std::vector<DocumentShare> shares;
   for (const auto& [document, time] : seconds) shares.push_back({document, time});
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const DocumentShare& a, const DocumentShare& b) { return a.seconds > b.seconds; });
+  std::ranges::stable_sort(shares, std::ranges::greater{}, &DocumentShare::seconds);
   return shares;
 }
 

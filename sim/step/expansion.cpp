@@ -1,12 +1,10 @@
 #include "sim/step/expansion.h"
 
 #include <algorithm>
-#include <cassert>
 #include <initializer_list>
 
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
-#include "sim/step/lockstep.h"
 
 namespace equipoise {
 
@@ -166,8 +164,7 @@ void StepExpander::add_lane(const CostedLane& lane, OpProgram& program) {
   OpLane& out = program.lanes[lane.lane];
   const LaneArrivals* arrivals = nullptr;
   if (lane.lockstep != nullptr) {
-    const auto plan = std::find_if(lane.lockstep->lanes.begin(), lane.lockstep->lanes.end(),
-                                   [&](const LockstepLane& l) { return at(l.lane) == lane.lane; });
+    const auto plan = std::ranges::find(lane.lockstep->lanes, lane.lane, [](const LockstepLane& l) { return at(l.lane); });
     out.lockstep = lane.group;
     out.expert_group = plan->expert_group;
     out.expert_tensor = costs_.layout().expert_tensor_size();

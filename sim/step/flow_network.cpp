@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <string>
-#include <utility>
 
 #include "sim/step/network.h"
 

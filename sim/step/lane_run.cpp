@@ -1,13 +1,11 @@
 #include "sim/step/lane_run.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "policies/base/index.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {

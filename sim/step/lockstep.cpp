@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <numeric>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -432,12 +429,14 @@ void cost_entries(const LockstepLane& lane, MicroBatchCoster& coster, ShardedLan
   }
 }
 
-}  // namespace
-
+// Fills LockstepLane::arrivals of all lanes that share experts. `tokens`: by lane, [micro-batch x CP rank].
+// O(ops x lanes).
 void find_expert_arrivals(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
                           const LayerCosts& costs, const PartOrders& orders) {
   ExpertArrivalFinder(lockstep, tokens, costs, orders).run();
 }
+
+}  // namespace
 
 std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep,
                                                              MicroBatchCoster& coster,

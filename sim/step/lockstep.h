@@ -117,11 +117,6 @@ int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int
 // 3,000 arrive at each rank, with the second 1,500, which leaves the shorter lane half of the longer one's
 // experts' work.
 
-// Fills LockstepLane::arrivals of all lanes that share experts. `tokens`: by lane, [micro-batch x CP rank].
-// O(ops x lanes).
-void find_expert_arrivals(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
-                          const LayerCosts& costs, const PartOrders& orders);
-
 // That, and the costs of all its entries, by lane. Throws UserError as the sharding rule does.
 std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep,
                                                              MicroBatchCoster& coster,

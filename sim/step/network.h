@@ -14,7 +14,6 @@
 // each flow whose rate it changes.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <limits>
 #include <span>

@@ -3,7 +3,6 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <unordered_map>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -294,10 +293,8 @@ class NetworkRoutes::Builder {
     std::vector<std::uint32_t> others;
     for (Color& color : colors_) {
       if (color.own) continue;
-      const auto fewest =
-          std::min_element(color.users.begin(), color.users.end(), [&](const Use& a, const Use& b) {
-            return flows_[a.flow].members.front().size() < flows_[b.flow].members.front().size();
-          });
+      const auto fewest = std::ranges::min_element(
+          color.users, {}, [&](const Use& u) { return flows_[u.flow].members.front().size(); });
       others = colors_of(flows_[fewest->flow].members.front());
       color.slack = reduce_ && std::any_of(others.begin(), others.end(), [&](std::uint32_t other) {
                       return &colors_[other] != &color && stops_before(colors_[other], color);
@@ -341,8 +338,7 @@ class NetworkRoutes::Builder {
     OpRoute& route = *flow.out;
     for (const std::uint32_t c : colors) {
       const Color& color = colors_[c];
-      const auto use = std::lower_bound(color.users.begin(), color.users.end(), f,
-                                        [](const Use& u, std::uint32_t number) { return u.flow < number; });
+      const auto use = std::ranges::lower_bound(color.users, f, {}, &Use::flow);
       if (color.own)
         route.limit = std::min(route.limit, color.capacity / static_cast<double>(use->times));
       else if (!color.slack)

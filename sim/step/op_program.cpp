@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "policies/base/index.h"
 #include "sim/step/expansion.h"
 
 namespace equipoise {
@@ -129,8 +128,7 @@ void check_lockstep_groups(const OpProgram& program) {
 }
 
 std::int64_t kernels_of(const OpBlock& block) {
-  return std::count_if(block.steps.begin(), block.steps.end(),
-                       [](const OpStep& step) { return !step.waits; });
+  return std::ranges::count(block.steps, false, &OpStep::waits);
 }
 
 }  // namespace
@@ -350,8 +348,7 @@ class PairedBlock {
 }  // namespace
 
 OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward) {
-  const auto exchanges = std::count_if(forward.steps.begin(), forward.steps.end(),
-                                       [](const OpStep& s) { return s.sync == SyncGroup::expert; });
+  const auto exchanges = std::ranges::count(forward.steps, SyncGroup::expert, &OpStep::sync);
   PairedBlock pair(forward, backward);
   walk_layer_pair(at(exchanges), pair);
   return std::move(pair.block());

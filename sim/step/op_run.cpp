@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "policies/base/index.h"
 #include "policies/base/parallel.h"

@@ -194,8 +194,8 @@ std::optional<TimeSpan> OpStepSimulator::time_of_peak(const MemoryPeak& peak) co
   if (peak.op_index < 0) return std::nullopt;
   const auto& scheduled_ops = program_.lanes[at(peak.lane)].stages[at(peak.stage)];
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
-  const auto scheduled = std::find_if(scheduled_ops.begin(), scheduled_ops.end(),
-                                      [&](const ScheduledOp& c) { return same_work(c.op, op); });
+  const auto same = [&](const ScheduledOp& scheduled) { return same_work(scheduled.op, op); };
+  const auto scheduled = std::ranges::find_if(scheduled_ops, same);
   if (scheduled == scheduled_ops.end()) return std::nullopt;
   return span_of(at(peak.lane), peak.stage, at(scheduled - scheduled_ops.begin()));
 }

@@ -1,7 +1,5 @@
 #include "sim/step/part_order.h"
 
-#include <algorithm>
-
 namespace equipoise {
 namespace {
 
@@ -83,8 +81,8 @@ PartOrders::PartOrders(const ModelShape& model, const Layout& layout)
     forward_.push_back(forward_order(parts, gathers));
     backward_.push_back(backward_order(parts, gathers));
     weights_.push_back(weights_order(parts, gathers));
-    const auto kind = std::find_if(kinds_.begin(), kinds_.end(),
-                                   [&](const Kind& k) { return buckets_[at(k.virtual_stage)] == buckets; });
+    const auto kind =
+        std::ranges::find_if(kinds_, [&](const Kind& k) { return buckets_[at(k.virtual_stage)] == buckets; });
     kind_of_stage_.push_back(at(kind - kinds_.begin()));
     if (kind == kinds_.end()) kinds_.push_back({static_cast<int>(kind_of_stage_.size()) - 1, 0});
     ++kinds_[kind_of_stage_.back()].count;

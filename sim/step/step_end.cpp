@@ -1,9 +1,5 @@
 #include "sim/step/step_end.h"
 
-#include <algorithm>
-
-#include "policies/base/index.h"
-
 namespace equipoise {
 namespace {
 

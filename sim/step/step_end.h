@@ -120,8 +120,7 @@ struct StageEndRun {
   void begin(std::span<const OpResult::Bucket> buckets) {
     order.resize(buckets.size());
     for (std::uint32_t k = 0; k < order.size(); ++k) order[k] = k;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return buckets[a].filled < buckets[b].filled; });
+    std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return buckets[i].filled; });
     missing.assign(buckets.size(), 0);
     running_ranks = 0;
     done = busy = 0;

@@ -1,12 +1,8 @@
 #include "sim/step/step_result.h"
 
-#include <algorithm>
 #include <cassert>
-#include <cstdint>
 #include <numeric>
-#include <optional>
 
-#include "policies/base/index.h"
 #include "sim/step/lane_run.h"
 
 namespace equipoise {

@@ -10,8 +10,6 @@
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/schedule/timing.h"
-#include "sim/step/lane_run.h"
-#include "sim/step/lockstep.h"
 
 namespace equipoise {
 

@@ -43,6 +43,24 @@ double capacity_of(const PolicyRun& run) {
   return holds ? as_double(policy.hard_limit(run.pack)) : bound;
 }
 
+// Of reading a row's plan from its file (plan_file.h).
+// A plan's file as values, which are many times its text, and then as a plan.
+double plan_file_memory(const PolicyRun& run) {
+  constexpr double kValues = 8;  // per byte of text: [7,0,512], is 10 bytes and 140 as values
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(run.plan_file, error);
+  return error ? 0 : (1 + kGrowth + kValues) * static_cast<double>(bytes);
+}
+
+// Of its plan.json, and of what is held while it is written.
+double plan_json_bytes(const PlanSize& size) {
+  constexpr double kSliceText = 26;        // [12345,0,131072],
+  constexpr double kMicroBatchText = 110;  // {"recompute_layers":0,"slices":[],"tokens":131072} and a chunk
+  constexpr double kStepText = 100;
+  return kSliceText * (size.slices + size.carried) + kMicroBatchText * size.micro_batches +
+         kStepText * size.steps;
+}
+
 }  // namespace
 
 DocumentTotals foreseen_documents(const Study& study) {
@@ -71,14 +89,6 @@ DocumentTotals totals_of(const DocumentSet& documents) {
     totals.documents += as_double(static_cast<std::int64_t>(batch.slices.size()));
   totals.lengths = as_double(documents.documents);
   return totals;
-}
-
-// A plan's file as values, which are many times its text, and then as a plan.
-double plan_file_memory(const PolicyRun& run) {
-  constexpr double kValues = 8;  // per byte of text: [7,0,512], is 10 bytes and 140 as values
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(run.plan_file, error);
-  return error ? 0 : (1 + kGrowth + kValues) * static_cast<double>(bytes);
 }
 
 PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
@@ -133,14 +143,6 @@ double plan_bytes(const PlanSize& size, const PackOptions& pack) {
   const double lanes = size.steps * (sizeof(Step) + pack.lanes * (sizeof(Lane) + kAllocation));
   // Carried ones stand in the step's list, and the step's bins had room for them.
   return slices + micro_batches + lanes + 2 * sizeof(Slice) * size.carried;
-}
-
-double plan_json_bytes(const PlanSize& size) {
-  constexpr double kSliceText = 26;        // [12345,0,131072],
-  constexpr double kMicroBatchText = 110;  // {"recompute_layers":0,"slices":[],"tokens":131072} and a chunk
-  constexpr double kStepText = 100;
-  return kSliceText * (size.slices + size.carried) + kMicroBatchText * size.micro_batches +
-         kStepText * size.steps;
 }
 
 double plan_json_memory(const PlanSize& size) {

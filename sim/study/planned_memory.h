@@ -37,9 +37,6 @@ struct PlanSize {
 };
 PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals);
 
-// Of reading a row's plan from its file (plan_file.h).
-double plan_file_memory(const PolicyRun& run);
-
 // Bytes of the trace, its slices and one policy's plan.
 double documents_bytes(const DocumentTotals& totals);
 double plan_bytes(const PlanSize& size, const PackOptions& pack);
@@ -51,8 +48,6 @@ double simulation_bytes(const RunModels& models, const PolicyRun& run, const Pla
 // Bytes of what `details` writes of one policy: timelines and Chakra traces.
 double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSize& size,
                      const RunStudyOptions& options);
-// Of its plan.json, and of what is held while it is written.
-double plan_json_bytes(const PlanSize& size);
 double plan_json_memory(const PlanSize& size);
 
 // Throws UserError where a policy's plan would not fit into the limit. Needs neither trace nor profile.

@@ -14,7 +14,6 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/metrics.h"
 #include "sim/study/row/pipeline.h"
-#include "sim/study/study_inputs.h"
 
 namespace equipoise {
 namespace {

@@ -31,6 +31,16 @@ constexpr const char* kRanks[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_S
                                      {"PMI_RANK", "PMI_SIZE"},
                                      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
+// The process's rank and the number of ranks, as mpirun (Open MPI, MPICH and its kin) and srun tell it in the
+// environment; nothing for a process on its own.
+std::optional<Share> share_of_ranks() {
+  for (const auto& [rank, size] : kRanks) {
+    const auto index = variable(rank), count = variable(size);
+    if (index && count && *count > 1 && *index >= 0 && *index < *count) return Share{*index, *count};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string Share::folder() const {
@@ -46,14 +56,6 @@ Share parse_share(const std::string& text, const std::string& where) {
       return {*index, *count};
   }
   throw UserError(where + ": expected i/n with i from 0 to n - 1, as 0/4, found " + text);
-}
-
-std::optional<Share> share_of_ranks() {
-  for (const auto& [rank, size] : kRanks) {
-    const auto index = variable(rank), count = variable(size);
-    if (index && count && *count > 1 && *index >= 0 && *index < *count) return Share{*index, *count};
-  }
-  return std::nullopt;
 }
 
 Share chosen_share(const std::string& text) {

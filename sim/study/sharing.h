@@ -28,10 +28,6 @@ struct Share {
 // "1/4", 0 <= i < n. Throws UserError.
 Share parse_share(const std::string& text, const std::string& where);
 
-// The process's rank and the number of ranks, as mpirun (Open MPI, MPICH and its kin) and srun tell it in the
-// environment; nothing for a process on its own.
-std::optional<Share> share_of_ranks();
-
 // `text` where it is given, else the ranks', else all. Throws UserError.
 Share chosen_share(const std::string& text);
 

@@ -11,7 +11,6 @@
 #include "policies/base/text.h"
 #include "sim/study/models.h"
 #include "sim/study/read/json_object.h"
-#include "sim/study/read/plan_file.h"
 #include "traces/synth.h"
 
 namespace equipoise {
@@ -334,8 +333,7 @@ std::vector<LengthBin> length_bins(const DocumentSet& documents) {
       bin.tokens += n;
       bin.causal_pairs += static_cast<double>(n) * static_cast<double>(n + 1) / 2;
     }
-  const auto first =
-      std::find_if(bins.begin(), bins.end(), [](const LengthBin& bin) { return bin.documents > 0; });
+  const auto first = std::ranges::find_if(bins, [](const LengthBin& bin) { return bin.documents > 0; });
   bins.erase(bins.begin(), first);
   return bins;
 }

@@ -1,8 +1,6 @@
 // What all policies of a study share, its profile and its documents, and what else is read from files.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "policies/loader.h"

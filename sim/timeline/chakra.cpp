@@ -375,9 +375,7 @@ ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, co
     for (int t = 0; t < tensor; ++t) gpus.push_back(grid.data_context_group(grid.gpu({t, 0, 0, s})));
   std::vector<std::size_t> order(program.lanes.size());  // lanes of later barrier groups reuse the GPUs
   for (std::size_t l = 0; l < order.size(); ++l) order[l] = l;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return program.lanes[a].barrier_group < program.lanes[b].barrier_group;
-  });
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return program.lanes[i].barrier_group; });
   ChakraFacts facts;
   Groups groups;
   for (int s = 0; s < program.stages; ++s)

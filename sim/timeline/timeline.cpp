@@ -1,6 +1,5 @@
 #include "sim/timeline/timeline.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -282,8 +281,7 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
 // On a row of the receiver that is free.
 void Timeline::write_transfer(TrackId parent, const ScheduleOp& op, const TimeSpan& span) {
   auto& rows = transfer_rows_[{parent, op.kind == OpKind::B ? 1 : 0}];
-  auto row = std::find_if(rows.begin(), rows.end(),
-                          [&](const auto& candidate) { return candidate.second <= offset_ + span.start; });
+  auto row = std::ranges::find_if(rows, [&](const auto& one) { return one.second <= offset_ + span.start; });
   if (row == rows.end()) {
     const std::string name = std::string("pp ") + (op.kind == OpKind::B ? "gradients in" : "activations in");
     rows.emplace_back(writer_.add_track(name, parent, 50), 0);
@@ -301,8 +299,7 @@ void Timeline::write_end(const OpProgram& program, const OpResult& result, int s
   const TrackId row = track({kNone, stage, kNone, kEnd},
                             "stage " + std::to_string(stage) + ": gradients, optimizer", parent, stage);
   std::vector<OpResult::Bucket> buckets = result.buckets[at(stage) * at(program.tensor)];
-  std::stable_sort(buckets.begin(), buckets.end(),
-                   [](const auto& a, const auto& b) { return a.start < b.start; });
+  std::ranges::stable_sort(buckets, {}, [](const auto& x) { return x.start; });
   for (const OpResult::Bucket& bucket : buckets) {
     if (bucket.start == bucket.end) continue;
     writer_.begin(row, offset_ + bucket.start, writer_.slice_name(name_of(OpName::dp_reduce)));

@@ -43,8 +43,7 @@ struct Timeline::LaneRows {
     }
     order = order_of(ops);
     for (auto& [stage, row] : by_stage) {
-      std::stable_sort(row.begin(), row.end(),
-                       [](const StageOp* a, const StageOp* b) { return a->start < b->start; });
+      std::ranges::stable_sort(row, [](const StageOp* a, const StageOp* b) { return a->start < b->start; });
       for (std::size_t i = 0; i < row.size(); ++i)
         if (const auto what = sends(row[i]->op, virtual_stage(*row[i])))
           senders[*what] = {stage, static_cast<int>(i)};
@@ -98,8 +97,7 @@ void Timeline::write_stage_row(const Step& step, const StepLoads& loads, const L
                                const std::vector<const StageOp*>& row) {
   const int lane = row.front()->lane, stage = row.front()->stage;
   if (row.front()->ranks.empty()) write_stage_ops(step, row);
-  const bool splits =
-      std::any_of(row.begin(), row.end(), [](const StageOp* op) { return op->op.kind == OpKind::W; });
+  const bool splits = std::ranges::any_of(row, [](const StageOp* op) { return op->op.kind == OpKind::W; });
   const int fullest = fullest_rank(step, loads, lane);
   for (int c = 0; c < step.lanes[at(lane)].context; ++c) {
     if (!selects(selection_.ranks, c)) continue;

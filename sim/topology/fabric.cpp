@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 #include "policies/base/error.h"
-#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {
@@ -94,7 +92,6 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
     expert_stride *= expert[a];
   }
   expert_ = expert_digits[at(Axis::expert)];
-  expert_data_ = expert_digits[at(Axis::data)];
   for (const Axis axis : {Axis::tensor, Axis::pipeline}) {
     const auto a = at(axis);
     if (own_expert_grid_ && expert[a] > 1 && digits_[a].stride != expert_digits[a].stride)
@@ -112,7 +109,7 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   for (int stage = 0; stage < sizes.pipeline; ++stage)
     next_hops_.push_back(hop_between(stage, (stage + 1) % sizes.pipeline));
   data_context_shape_ = context_shapes_.at(merged);
-  expert_data_shape_ = own_expert_grid_ ? shape_along(expert_data_) : data_context_shape_;
+  expert_data_shape_ = own_expert_grid_ ? shape_along(expert_digits[at(Axis::data)]) : data_context_shape_;
   expert_tensor_shape_ = shape_along({expert_tensor, digits_[0].stride});
 }
 
@@ -160,14 +157,6 @@ std::vector<int> RankGrid::merged_group(int tensor, int pipeline) const {
 std::vector<int> RankGrid::data_context_group(int gpu) const {
   const RankCoordinates at = coordinates(gpu);
   return merged_group(at.tensor, at.pipeline);
-}
-
-std::vector<int> RankGrid::expert_data_group(int gpu) const {
-  if (!own_expert_grid_) return data_context_group(gpu);
-  const int first = gpu - expert_data_.of(gpu) * expert_data_.stride;
-  std::vector<int> members;
-  for (int i = 0; i < expert_data_.size; ++i) members.push_back(first + i * expert_data_.stride);
-  return members;
 }
 
 // Calls visit(first) with the first GPU of groups along the digit, one for each place in a node where such

@@ -19,7 +19,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -70,8 +69,6 @@ class RankGrid {
   [[nodiscard]] std::vector<int> group(Axis axis, int gpu) const;
   // The ranks that hold the same parameters: DP x CP of one (tensor, pipeline); ZeRO shards over these.
   [[nodiscard]] std::vector<int> data_context_group(int gpu) const;
-  // The ranks that hold the same experts' parameters.
-  [[nodiscard]] std::vector<int> expert_data_group(int gpu) const;
 
   // How the groups of an axis lie over nodes. Where groups of one axis differ, the one over the most nodes
   // counts, its ranks taken as spread evenly over them: the slowest group is the one others wait for.
@@ -111,7 +108,6 @@ class RankGrid {
   int gpus_ = 1;
   std::array<Digit, kAxes> digits_;  // dense grid; expert has size 1 here
   Digit expert_;                     // expert grid
-  Digit expert_data_;
   bool own_expert_grid_ = false;  // expert layers read GPU numbers otherwise than dense ones
   std::array<GroupShape, kAxes> shapes_;
   std::map<int, GroupShape> context_shapes_, outer_shapes_;  // by degree

@@ -1,7 +1,6 @@
 #include "sim/tune/space.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -10,7 +9,6 @@
 #include "policies/base/index.h"
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
-#include "sim/study/read/study.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -101,8 +99,8 @@ void check_values(const Space& space, const json& study, const std::string& path
       }
 }
 
-}  // namespace
-
+// The study's own rows, one value a key; those that cannot move to another layout (a plan from a file) are
+// left out.
 std::vector<std::vector<TriedKey>> rows_of_study(const json& study) {
   std::vector<std::vector<TriedKey>> rows;
   for (const json& entry : study.at("policies")) {
@@ -118,6 +116,8 @@ std::vector<std::vector<TriedKey>> rows_of_study(const json& study) {
   }
   return rows;
 }
+
+}  // namespace
 
 Space parse_space(const json& file, const std::string& path, const json& study) {
   if (!file.is_object())

@@ -41,10 +41,6 @@ struct Space {
 Space read_space(const std::string& path, const nlohmann::json& study);
 Space parse_space(const nlohmann::json& file, const std::string& path, const nlohmann::json& study);
 
-// The study's own rows, one value a key; those that cannot move to another layout (a plan from a file) are
-// left out.
-std::vector<std::vector<TriedKey>> rows_of_study(const nlohmann::json& study);
-
 nlohmann::json space_json(const Space& space);
 
 struct Study;

@@ -59,8 +59,7 @@ class Comparison {
     return logged.empty() || logged == policy.label;
   }
   [[nodiscard]] bool in_log(const SimulatedPolicy& policy) const {
-    return std::any_of(log_.steps.begin(), log_.steps.end(),
-                       [&](const LoggedSteps& entry) { return is_of(entry.policy, policy); });
+    return std::ranges::any_of(log_.steps, [&](const LoggedSteps& of) { return is_of(of.policy, policy); });
   }
 
   // Every entry has to belong to one policy.

@@ -5,9 +5,9 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "sim/step/op_run.h"
 #include "sim/topology/rank_grid.h"
-#include "sim/validation/step_ops.h"
 
 namespace equipoise {
 
@@ -236,9 +236,8 @@ InStepTimes Calibration::times() const {
 
 std::vector<std::string> Calibration::notes() const {
   std::vector<std::string> notes = left_out_;
-  std::string windows;
-  for (const auto& window : windows_)
-    windows.append(windows.empty() ? "" : " and ").append(std::to_string(window->tokens));
+  const auto tokens = [](const auto& window) { return std::to_string(window->tokens); };
+  const std::string windows = all_joined(windows_, " and ", tokens);
   if (!windows.empty())
     notes.push_back(
         "simulated: the profile's times, changed as kinds of ops did inside steps of other documents in "

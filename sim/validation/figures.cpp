@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <map>
 #include <tuple>
 
@@ -101,8 +100,7 @@ bool knows_tokens(const PolicyPairs& pairs) {
 }
 
 std::vector<std::string> labels_by(std::vector<PolicyFigures> policies, double PolicyFigures::*rate) {
-  std::stable_sort(policies.begin(), policies.end(),
-                   [&](const PolicyFigures& a, const PolicyFigures& b) { return a.*rate < b.*rate; });
+  std::ranges::stable_sort(policies, {}, [&](const PolicyFigures& p) { return p.*rate; });
   std::vector<std::string> labels;
   for (const PolicyFigures& p : policies) labels.push_back(p.label);
   return labels;
@@ -145,9 +143,8 @@ std::vector<OpFigures> op_figures(const std::vector<OpPair>& ops, double limit, 
     kind.worst.measured_seconds = {median(kind.worst.measured_seconds)};
     kind.within_limit = std::abs(kind.errors.error()) <= limit;
   }
-  std::stable_sort(figures.begin(), figures.end(), [](const OpFigures& a, const OpFigures& b) {
-    return a.errors.measured_seconds > b.errors.measured_seconds;
-  });
+  const auto seconds = [](const OpFigures& op) { return op.errors.measured_seconds; };
+  std::ranges::stable_sort(figures, std::ranges::greater{}, seconds);
   return figures;
 }
 
@@ -175,9 +172,8 @@ void add_micro_batches(const std::vector<OpPair>& ops, ValidationFigures& figure
   for (std::size_t i = 0; i < all.size(); ++i)
     errors.add(all[i].predicted_seconds, all[i].measured_seconds, i);
   figures.micro_batches = errors.result();
-  std::stable_sort(all.begin(), all.end(), [](const MicroBatchFigures& a, const MicroBatchFigures& b) {
-    return std::abs(a.error()) > std::abs(b.error());
-  });
+  const auto error = [](const MicroBatchFigures& m) { return std::abs(m.error()); };
+  std::ranges::stable_sort(all, std::ranges::greater{}, error);
   if (all.size() > kWorstShown) all.resize(kWorstShown);
   figures.worst_micro_batches = std::move(all);
 }

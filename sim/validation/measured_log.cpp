@@ -5,11 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
-#include <string_view>
 
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
-#include "policies/base/text.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise {

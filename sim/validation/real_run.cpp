@@ -11,21 +11,16 @@
 #include <set>
 #include <sstream>
 #include <thread>
-#include <vector>
 
-#include "kernels/collectives.h"
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/loader.h"
 #include "sim/execution/dump.h"
-#include "sim/execution/executable_step.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/rank_executor.h"
-#include "sim/execution/rank_health.h"
 #include "sim/report/result_files.h"
 #include "sim/study/read/framework.h"
 #include "sim/study/read/plan_file.h"
-#include "sim/study/row/pipeline.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {

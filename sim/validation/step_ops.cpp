@@ -1,10 +1,8 @@
 #include "sim/validation/step_ops.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "policies/base/index.h"
-#include "sim/validation/figures.h"
 
 namespace equipoise {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
-#include "sim/validation/validation_report.h"
+#include "sim/validation/figures.h"
 
 namespace equipoise {
 namespace {

@@ -1,5 +1,3 @@
-#include "sim/validation/validation_report.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -208,9 +206,7 @@ std::string micro_batches_table(const ValidationFigures& figures) {
 }
 
 std::string in_order(const std::vector<std::string>& labels) {
-  std::string text;
-  for (const std::string& label : labels) text.append(text.empty() ? "" : " < ").append(printable(label));
-  return text;
+  return all_joined(labels, " < ", printable);
 }
 
 std::string ranking_text(const Ranking& ranking) {
@@ -253,11 +249,9 @@ std::string validation_html(const Validation& validation, const ValidationFigure
   std::vector<std::string> lines;
   for (const std::string& broken : figures.broken) lines.push_back(broken);
   if (!figures.ops.empty()) {
-    const auto far = std::max_element(
-        figures.ops.begin(), figures.ops.end(),
-        [](const auto& a, const auto& b) { return std::abs(a.errors.error()) < std::abs(b.errors.error()); });
-    const auto within = std::count_if(figures.ops.begin(), figures.ops.end(),
-                                      [](const OpFigures& op) { return op.within_limit; });
+    const auto far = std::ranges::max_element(
+        figures.ops, {}, [](const OpFigures& op) { return std::abs(op.errors.error()); });
+    const auto within = std::ranges::count(figures.ops, true, &OpFigures::within_limit);
     lines.push_back(std::to_string(within) + " of " + std::to_string(figures.ops.size()) +
                     " kinds of op are simulated within " + fixed(100 * validation.limits.op, 0) +
                     " % by time; farthest is " + far->op + " at " + signed_percent(far->errors.error()) +
@@ -337,7 +331,7 @@ ordered_json row_json(const ExecutionRow& row) {
 }  // namespace
 
 bool ExecutionReport::all_equivalent() const {
-  return std::all_of(rows.begin(), rows.end(), [](const ExecutionRow& row) {
+  return std::ranges::all_of(rows, [](const ExecutionRow& row) {
     return !row.result.equivalence || row.result.equivalence->holds();
   });
 }

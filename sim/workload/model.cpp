@@ -1,13 +1,9 @@
 #include "sim/workload/model.h"
 
-#include <algorithm>
 #include <sstream>
-#include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "policies/policy.h"
 
 namespace equipoise {
 

@@ -13,7 +13,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/policy.h"
+#include "policies/base/text.h"
 #include "sim/workload/model.h"
 #include "traces/json_text.h"
 
@@ -101,10 +101,8 @@ bool holds(const auto& list, std::string_view name) {
 // Q, K, V and the two of a layer are below a thousandth of a model and not counted.)
 bool shapes_nothing(std::string_view key) {
   return holds(kHarmless, key) ||
-         std::any_of(std::begin(kHarmlessStarts), std::end(kHarmlessStarts),
-                     [key](std::string_view start) { return key.starts_with(start); }) ||
-         std::any_of(std::begin(kHarmlessEnds), std::end(kHarmlessEnds),
-                     [key](std::string_view end) { return key.ends_with(end); });
+         std::ranges::any_of(kHarmlessStarts, [key](std::string_view start) { return key.starts_with(start); }) ||
+         std::ranges::any_of(kHarmlessEnds, [key](std::string_view end) { return key.ends_with(end); });
 }
 
 // Why a key that does shape the model is refused; empty for a key that is not known at all.
@@ -119,12 +117,6 @@ std::string_view why_type_is_refused(std::string_view model_type) {
   for (const auto& [type, why] : kRefusedTypes)
     if (model_type == type) return why;
   return {};
-}
-
-std::string known_activations() {
-  std::string all;
-  for (const std::string_view name : kActivations) all.append(all.empty() ? "" : ", ").append(name);
-  return all;
 }
 
 // ---- The config and what its type leaves unsaid ----
@@ -253,7 +245,7 @@ bool read_gated(Config& config, const std::string& type, const HfOptions& option
   const std::string activation = config.text_or(key, defaults != nullptr ? defaults->activation : "silu");
   const bool silu = activation == "silu" || activation == "swish";
   if (!silu && !holds(kActivations, activation))
-    config.fail(key, "an activation that is priced (" + known_activations() + ")");
+    config.fail(key, "an activation that is priced (" + all_joined(kActivations) + ")");
   if (defaults != nullptr || silu) {
     const bool gated = defaults == nullptr || defaults->gated;
     if (options.gated_ffn && *options.gated_ffn != gated)
@@ -327,8 +319,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
     for (int i = 0; i < m.layers; ++i)
       m.sliding_layers.push_back(i >= full_first && (every == 0 || (i + 1) % every != 0));
   }
-  const bool any =
-      std::find(m.sliding_layers.begin(), m.sliding_layers.end(), true) != m.sliding_layers.end();
+  const bool any = std::ranges::find(m.sliding_layers, true) != m.sliding_layers.end();
   if (on && types != nullptr && any && window == 0)
     config.fail("sliding_window", "the window of layer_types' sliding layers");
   if (!on || window == 0 || !any) {

@@ -1,9 +1,6 @@
 #include "sim/workload/ops.h"
 
-#include <algorithm>
-#include <array>
 
-#include "policies/base/index.h"
 
 namespace equipoise {
 

@@ -1,13 +1,9 @@
 // What a rank executes: kernels and collectives with integer-picosecond durations, in issue order.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "policies/base/clock.h"
 #include "policies/base/index.h"

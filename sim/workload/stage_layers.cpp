@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "policies/plan.h"
 
 namespace equipoise {
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,8 +73,10 @@ void write(const Dump& dump, const ModelShape& model, const Case& plan) {
   std::int64_t tokens = 0;
   for (const Sequence& s : plan.sequences) tokens += s.tokens();
   ReferenceModel reference(model, kSeed);
-  double loss = 0;
-  for (const Sequence& s : plan.sequences) loss += reference.add(s, 1.0 / static_cast<double>(tokens));
+  std::vector<WeightedSequence> sequences;
+  for (const Sequence& s : plan.sequences) sequences.push_back({s, 1.0 / static_cast<double>(tokens)});
+  const std::vector<double> losses = reference.add_all(sequences, 1);
+  const double loss = std::accumulate(losses.begin(), losses.end(), 0.0);
   for (std::size_t t = 0; t < reference.tensors().size(); ++t) {
     dump.write_weights(plan.label, reference.tensors()[t], narrowed(reference.weights()[t]));
     dump.write_gradients(plan.label, reference.tensors()[t], narrowed(reference.gradients()[t]));

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/checker.h"
+#include "kernels/checks.h"
 #include "policies/base/random.h"
 #include "sim/execution/parameters.h"
 #include "sim/execution/reference_ops.h"

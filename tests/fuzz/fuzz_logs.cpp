@@ -3,7 +3,6 @@
 
 #include "sim/validation/figures.h"
 #include "sim/validation/measured_log.h"
-#include "sim/validation/validation_report.h"
 #include "tests/fuzz/law.h"
 #include "traces/formats/formats.h"
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "kernels/checker.h"
+#include "kernels/checks.h"
 #include "kernels/ops.h"
 
 namespace equipoise::kernels {

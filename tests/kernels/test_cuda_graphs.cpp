@@ -10,8 +10,8 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/checks.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/checker.h"
 #include "policies/base/random.h"
 #include "sim/workload/model.h"
 

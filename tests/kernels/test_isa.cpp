@@ -1,7 +1,6 @@
 // The portable program holds several copies of its CPU kernels; those that this machine can run must agree.
 #include <doctest/doctest.h>
 
-#include "kernels/checker.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/random_inputs.h"

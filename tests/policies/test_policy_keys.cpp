@@ -16,7 +16,7 @@
 #include "policies/packing/wlb.h"
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
-#include "policies/solver/assignment.h"
+#include "policies/solver/mixed_program.h"
 #include "policies/solver/solvers.h"
 #include "policies/steps.h"
 #include "tests/policies/packing_cases.h"

@@ -10,6 +10,7 @@
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "policies/base/text.h"
 #include "traces/formats/formats.h"
 #include "traces/json_text.h"
 #include "traces/synth.h"
@@ -105,8 +106,7 @@ std::string lower(std::string_view text) {
 }
 
 std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + std::string(trimmed(name));
+  const std::string out = all_joined(names, ", ", trimmed);
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 

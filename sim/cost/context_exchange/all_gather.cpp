@@ -24,8 +24,7 @@ Op gather_or_scatter(const LayerCosts& costs, std::int64_t tokens, const Context
 
 void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                   ContextExchanges& out, RangeUse& use) {
-  out.forward.clear();
-  out.backward.clear();
+  out.clear();
   const std::int64_t gathered = tokens.distributed + tokens.earlier;
   if (gathered == 0) return;
   const Op gather = gather_or_scatter(costs, gathered, group, true, use);
@@ -62,7 +61,6 @@ double least_gathering(const LayerCosts& costs, const ContextGroup& group) {
 constinit const ContextForm kAllGatherForm = {
     .title = "All-gather",
     .counts_in_workload = true,
-    .head_shares = [](const Layout&, int) { return 1; },
     .estimated_exchanges = [](const Layout&, int) { return 2; },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .exchange = exchange_all,

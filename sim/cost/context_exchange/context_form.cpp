@@ -1,10 +1,7 @@
 #include "sim/cost/context_exchange/context_form.h"
 
-#include <algorithm>
 #include <cassert>
 #include <tuple>
-
-#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {

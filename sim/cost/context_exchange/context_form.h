@@ -98,6 +98,11 @@ ContextGroup context_group(const LayerCosts& costs, int context);
 // The exchanges of one layer, in order. All ranks of the group take part, and wait for each other.
 struct ContextExchanges {
   std::vector<Op> forward, backward;
+
+  void clear() {
+    forward.clear();
+    backward.clear();
+  }
 };
 
 // The attention of one pass of a layer, cut by its exchanges: a run before the first, and one behind each.
@@ -153,7 +158,7 @@ struct ContextForm {
   // The work of a token, by which packers balance documents, counts the exchanges.
   bool counts_in_workload = false;
   // Ranks that share out the heads of the attention in a group of that degree; 1: each attends with all.
-  int (*head_shares)(const Layout& layout, int degree);
+  int (*head_shares)(const Layout& layout, int degree) = [](const Layout&, int) { return 1; };
   // Exchanges of a pass, for estimates of what a simulation allocates; a backward may have one more.
   int (*estimated_exchanges)(const Layout& layout, int context);
   // Tokens whose K and V, of all heads, take what a rank holds of them at once. It has `rank_tokens` of its
@@ -166,7 +171,9 @@ struct ContextForm {
   // Writes the attention between and beside these exchanges.
   void (*attend)(const ContextCase& of, ContextPasses& out, RangeUse& use);
   // No plan's exchanges take less: seconds of a layer, forward and backward, for each token of a micro-batch.
-  double (*least_seconds)(const LayerCosts& costs, const ContextGroup& group);
+  // 0: nothing need travel.
+  double (*least_seconds)(const LayerCosts& costs, const ContextGroup& group) = [](const LayerCosts&,
+                                                                                   const ContextGroup&) { return 0.0; };
 };
 
 // The forms, each in its file, and the table: in the order of ContextComm.

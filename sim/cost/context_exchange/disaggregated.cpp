@@ -56,8 +56,7 @@ PlannedTasks::Bytes most_bytes(const AttentionTasks& tasks, const TokenBytes& of
 
 void exchange_tasks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                     ContextExchanges& out, RangeUse& use) {
-  out.forward.clear();
-  out.backward.clear();
+  out.clear();
   const PlannedTasks& planned = *tokens.tasks;
   const auto send = [&](double bytes) {
     const Op nothing{OpName::cp_all_to_all, Stream::cp};
@@ -144,13 +143,11 @@ const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding&
 constinit const ContextForm kDisaggregatedForm = {
     .title = "Disaggregated attention",
     .takes_windows = false,
-    .head_shares = [](const Layout&, int) { return 1; },
     .estimated_exchanges = [](const Layout& layout,
                               int context) { return 2 * layout.nano_batches_of(context); },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .exchange = exchange_tasks,
     .attend = attend_tasks,
-    .least_seconds = [](const LayerCosts&, const ContextGroup&) { return 0.0; },  // nothing need travel
 };
 
 }  // namespace equipoise

@@ -206,8 +206,7 @@ Op all_to_all(const LayerCosts& costs, std::int64_t tokens, const ContextGroup& 
 // Beside the attention to a stage the next one arrives and the gradients of the one before go home.
 void cast_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                  ContextExchanges& out, RangeUse& use) {
-  out.forward.clear();
-  out.backward.clear();
+  out.clear();
   const CastTokens& cast = tokens.cast;
   const auto stages = at(cast.stages);
   if (*std::max_element(cast.most.begin(), cast.most.end()) == 0) return;
@@ -355,12 +354,10 @@ void attend_beside_cast(const ContextCase& of, ContextPasses& out, RangeUse& use
 
 constinit const ContextForm kGroupCastForm = {
     .title = "Group-cast",
-    .head_shares = [](const Layout&, int) { return 1; },
     .estimated_exchanges = [](const Layout& layout, int) { return layout.cast_stages + 1; },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .exchange = cast_blocks,
     .attend = attend_beside_cast,
-    .least_seconds = [](const LayerCosts&, const ContextGroup&) { return 0.0; },  // nothing need travel
 };
 
 }  // namespace equipoise

@@ -49,8 +49,7 @@ void exchange_nested(const LayerCosts& costs, const ExchangedTokens& tokens, con
                      ContextExchanges& out, RangeUse& use) {
   if (const ContextForm* plain = plain_form(costs, kAcross, group.ranks))
     return plain->exchange(costs, tokens, group, out, use);
-  out.forward.clear();
-  out.backward.clear();
+  out.clear();
   if (tokens.distributed + tokens.earlier == 0) return;
   thread_local ContextExchanges heads;
   kUlyssesForm.exchange(costs, tokens, inner_group(costs, group.ranks), heads, use);

@@ -46,8 +46,7 @@ PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, int blocks, con
 void exchange_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                      ContextExchanges& out, RangeUse& use) {
   const int context = group.ranks;
-  out.forward.clear();
-  out.backward.clear();
+  out.clear();
   if (context == 1) return;
   const std::int64_t block = tokens.fullest + (tokens.earlier + context - 1) / context;
   const PricedStep one = step_of(costs, block, 1, group);
@@ -73,9 +72,7 @@ class RingPieces {
       for (std::size_t i = 0; i < segments.size(); ++i)
         of_rank[i] = {segments[i].slice, static_cast<std::uint32_t>(i), segments[i].q_begin,
                       segments[i].q_end};
-      std::sort(of_rank.begin(), of_rank.end(), [](const RingSegment& a, const RingSegment& b) {
-        return std::tie(a.slice, a.begin) < std::tie(b.slice, b.begin);
-      });
+      std::ranges::sort(of_rank, {}, [](const RingSegment& s) { return std::tie(s.slice, s.begin); });
     }
   }
 
@@ -176,7 +173,6 @@ constinit const ContextForm kRingForm = {
     .title = "Ring",
     .by_blocks = true,
     .takes_windows = false,
-    .head_shares = [](const Layout&, int) { return 1; },
     .estimated_exchanges = [](const Layout&, int context) { return context; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
     .exchange = exchange_blocks,

@@ -26,8 +26,7 @@ HeadBytes bytes_of_heads(const LayerCosts& costs, std::int64_t tokens, int conte
 
 void exchange_heads(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                     ContextExchanges& out, RangeUse& use) {
-  out.forward.clear();
-  out.backward.clear();
+  out.clear();
   if (tokens.distributed + tokens.earlier == 0) return;
   const auto all_to_all = [&](double bytes) {
     Op op{OpName::cp_all_to_all, Stream::cp};

@@ -4,7 +4,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -130,8 +129,7 @@ class OpenStudy {
 
   void set_plan(const std::string& label, const std::string& text) {
     const nb::gil_scoped_release released;
-    const auto row = std::find_if(study_.policies.begin(), study_.policies.end(),
-                                  [&](const PolicyRun& run) { return run.label == label; });
+    const auto row = std::ranges::find(study_.policies, label, &PolicyRun::label);
     if (row == study_.policies.end() || row->plan == nullptr)
       throw UserError("no row \"" + label + "\" that waits for a plan");
     row->plan_file = "policy " + label;

@@ -13,7 +13,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/metrics/columns.h"
+#include "sim/metrics/metrics.h"
 #include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
 #include "sim/study/pack_request.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "policies/base/error.h"
-#include "policies/base/text.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

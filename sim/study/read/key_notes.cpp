@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/study_keys.h"
@@ -252,9 +253,7 @@ void note_longer(std::string_view, bool stated, const Study& study, std::vector<
 // With documents_per_step: keys that shape windows and some policy has no use for.
 void note_windows(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
   if (!stated || study.batch.documents_per_step == 0) return;
-  std::string names;
-  for (const std::string_view name : policies_without(key, study))
-    names.append(names.empty() ? "" : ", ").append(name);
+  const std::string names = all_joined(policies_without(key, study));
   if (!names.empty())
     notes.push_back("batch." + std::string(key) + " has no effect with documents_per_step on " + names +
                     ": documents come whole");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -318,8 +317,7 @@ PlansOfRows read_plan_files(const Study& study) {
 PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::string>& notes) {
   if (!run.has_plan_file() || run.plan != nullptr) return run;
   run.plan = plans.at(run.label);
-  const auto known = std::find_if(packing_policies().begin(), packing_policies().end(),
-                                  [&](const Policy& p) { return p.name == run.plan->policy; });
+  const auto known = std::ranges::find(packing_policies(), run.plan->policy, &Policy::name);
   if (known == packing_policies().end()) return run;
   std::string taken;
   if (!run.says("shard") && run.shard != known->shard) {

@@ -138,8 +138,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   if (run.name.empty()) object.fail("name", "the name of a policy");
   run.label = run.name;
   read_plan_keys(object, study, run);
-  const auto preset = std::find_if(std::begin(kPresets), std::end(kPresets),
-                                   [&](const Preset& p) { return run.name == p.name; });
+  const auto preset = std::ranges::find(kPresets, run.name, &Preset::name);
   if (preset != std::end(kPresets)) run.name = preset->policy;
   naming(where, [&] { return run.policy(); });
   run.shard = run.policy().shard;

@@ -179,9 +179,7 @@ Cluster read_cluster(const json& node, const std::string& where) {
 // The words of a list, as the bits of a set.
 std::uint32_t read_words(const json& list, JsonObject& object, std::string_view key,
                          std::span<const std::string_view> words) {
-  std::string known;
-  for (const std::string_view name : words) known.append(known.empty() ? "" : ", ").append(name);
-  const std::string expected = "a list of " + known + ", each at most once";
+  const std::string expected = "a list of " + all_joined(words) + ", each at most once";
   if (!list.is_array() || list.empty()) object.fail(key, expected);
   std::uint32_t set = 0;
   for (const json& word : list) {

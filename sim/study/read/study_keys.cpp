@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "policies/policy.h"
-#include "sim/metrics/columns.h"
+#include "sim/metrics/metrics.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 

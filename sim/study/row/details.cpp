@@ -28,8 +28,7 @@ std::vector<int> steps_by_time(const PolicyResult& row) {
   std::vector<int> steps;
   for (int i = 0; i < static_cast<int>(row.steps.size()); ++i)
     if (!any_full || row.tail[at(i)] == 0) steps.push_back(i);
-  std::stable_sort(steps.begin(), steps.end(),
-                   [&](int a, int b) { return seconds_of(row, a) < seconds_of(row, b); });
+  std::ranges::stable_sort(steps, {}, [&](int i) { return seconds_of(row, i); });
   return steps;
 }
 
@@ -69,9 +68,7 @@ DrawnLane draw_lane(const Lane& lane, int number, std::span<const Picoseconds> f
     for (const Slice& slice : micro_batch.slices) own.longest = std::max(own.longest, slice.tokens());
     drawn.micro_batches.push_back(std::move(own));
   }
-  std::stable_sort(ops.begin(), ops.end(), [](const StageOp& a, const StageOp& b) {
-    return a.stage != b.stage ? a.stage < b.stage : a.start < b.start;
-  });
+  std::ranges::stable_sort(ops, {}, [](const StageOp& op) { return std::pair(op.stage, op.start); });
   for (StageOp& op : ops) op.ranks = {};  // the page draws whole stages
   drawn.ops = std::move(ops);
   return drawn;
@@ -97,10 +94,7 @@ DrawnStep draw_step(const Step& step, const Choice& choice, const StepTimes& tim
   }
   std::vector<std::pair<Picoseconds, int>> ends;
   for (const auto& [lane, own] : ops)
-    ends.emplace_back(std::max_element(own.begin(), own.end(),
-                                       [](const StageOp& a, const StageOp& b) { return a.end < b.end; })
-                          ->end,
-                      lane);
+    ends.emplace_back(std::ranges::max_element(own, {}, &StageOp::end)->end, lane);
   drawn.lanes_of_step = static_cast<int>(ends.size());
   constexpr std::size_t kMostLanes = 8;
   for (const int lane : from_both_ends(std::move(ends))) {
@@ -181,8 +175,7 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   for (std::size_t l = 0; l < shares.by_micro_batch.size(); ++l)
     for (std::size_t m = 0; m < shares.by_micro_batch[l].size(); ++m)
       if (shares.by_micro_batch[l][m] > 0) entries.push_back({shares.by_micro_batch[l][m], l, m});
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.time > b.time; });
+  std::ranges::stable_sort(entries, std::ranges::greater{}, &Entry::time);
   out["micro_batches"] = ordered_json::array();
   for (std::size_t i = 0; i < std::min(kListed, entries.size()); ++i)
     out["micro_batches"].push_back({{"lane", entries[i].lane},
@@ -293,9 +286,8 @@ void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptio
 
 void show_slowest_step(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                        const PolicyResult& result) {
-  const auto slowest = std::max_element(
-      result.steps.begin(), result.steps.end(),
-      [](const StepResult& a, const StepResult& b) { return a.times.makespan < b.times.makespan; });
+  const auto makespan = [](const StepResult& step) { return step.times.makespan; };
+  const auto slowest = std::ranges::max_element(result.steps, {}, makespan);
   if (slowest == result.steps.end()) return;
   const auto number = static_cast<std::size_t>(slowest - result.steps.begin());
   StepOptions of_step = row.step_options();

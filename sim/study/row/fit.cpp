@@ -40,9 +40,7 @@ class Search {
   }
 
   static std::string text_of(const std::vector<Change>& changes) {
-    std::string text;
-    for (const Change& change : changes) text += (text.empty() ? "" : " and ") + change.text;
-    return text;
+    return all_joined(changes, " and ", &Change::text);
   }
 
   // The values of a key from the one that asks least to the one that asks most; what runs with one is taken
@@ -72,18 +70,14 @@ class Search {
   [[nodiscard]] double seconds_per_token(const std::string& text) const { return seconds_.at(text); }
   // Every key that was changed in vain, at the value tried last.
   [[nodiscard]] std::string tried() const {
-    std::string text;
-    for (const std::string& change : tried_) text += (text.empty() ? "" : ", ") + change;
-    return text;
+    return all_joined(tried_);
   }
 
  private:
   void note_tried(const std::vector<Change>& changes) const {
     const auto key = [](const std::string& text) { return text.substr(0, text.find(' ')); };
     for (const Change& change : changes) {
-      const auto known = std::find_if(tried_.begin(), tried_.end(), [&](const std::string& other) {
-        return key(other) == key(change.text);
-      });
+      const auto known = std::ranges::find(tried_, key(change.text), key);
       if (known == tried_.end())
         tried_.push_back(change.text);
       else

@@ -42,8 +42,7 @@ void judge_memory(PolicyResult& result) {
 
 // Mean over full steps; over all where there are only tails.
 void average_gpus(const Plan& plan, PolicyResult& result) {
-  const bool any_full =
-      std::any_of(result.tail.begin(), result.tail.end(), [](char tail) { return tail == 0; });
+  const bool any_full = std::ranges::any_of(result.tail, [](char tail) { return tail == 0; });
   double steps = 0;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const std::vector<double>& seconds = result.steps[i].times.gpu_compute;
@@ -116,8 +115,8 @@ std::string idle_note(const Plan& plan, const Layout& layout) {
     std::size_t filled = 0;
     double ranks = 0, without = 0;
     for (const Lane& lane : step.lanes) {
-      const auto own = std::count_if(lane.micro_batches.begin(), lane.micro_batches.end(),
-                                     [](const MicroBatch& m) { return !m.slices.empty(); });
+      const auto is_filled = [](const MicroBatch& m) { return !m.slices.empty(); };
+      const auto own = std::ranges::count_if(lane.micro_batches, is_filled);
       filled += static_cast<std::size_t>(own);
       ranks += lane.context;
       if (own == 0) without += lane.context;
@@ -280,8 +279,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   if (const std::string copies = offload_note(row, plan, simulated.shard); !copies.empty()) note(copies);
   if (const std::string idle = idle_note(plan, models.layout); !idle.empty()) note(idle);
   if (row.run.rule().choice == ShardChoice::static_best) note("static-best sharding is " + simulated.shard);
-  if (std::any_of(result.steps.begin(), result.steps.end(),
-                  [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
+  if (std::ranges::any_of(result.steps, [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
     note(
         "lanes that share experts or gradients order their chunks differently, which no framework can run: "
         "their exchanges do not wait for each other; take one chunk size and expert 1, or data 1");

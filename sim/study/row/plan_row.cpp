@@ -8,7 +8,6 @@
 #include "sim/memory/derived_sizes.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/read/plan_file.h"
-#include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
 
 namespace equipoise {

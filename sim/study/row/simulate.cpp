@@ -71,8 +71,7 @@ bool fits(const StepWork& step, double capacity_bytes) {
 }
 
 bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes) {
-  return std::all_of(steps.begin(), steps.end(),
-                     [&](const StepResult& s) { return fits(s.work, capacity_bytes); });
+  return std::ranges::all_of(steps, [&](const StepResult& s) { return fits(s.work, capacity_bytes); });
 }
 
 int threads_of_step(int jobs, std::size_t steps) {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "policies/base/text.h"
-#include "sim/metrics/columns.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/study/read/study_keys.h"
@@ -95,7 +95,7 @@ TEST_CASE("Each column has one name, and all ways have the same columns") {
 TEST_CASE("The pages for users list every column and every key as their rows say") {
   std::string columns = R"(# Columns of a study's result
 
-Made from `sim/metrics/columns.cpp`. A metric is null (`-` in the table) where it makes no sense. How to read them:
+Made from `sim/metrics/metrics.cpp`. A metric is null (`-` in the table) where it makes no sense. How to read them:
 [guide](../study/GUIDE.md#how-to-read-a-studys-table).
 
 | table | summary.json, CSV | unit | what |

@@ -47,7 +47,7 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   if (form == ContextComm::ring || form == ContextComm::ulysses_ring || form == ContextComm::disaggregated ||
       below(random, 3) > 0)
     return;
-  job.model.sliding_window = 1LL << (5 + below(random, 8));
+  job.model.sliding_window = std::int64_t{1} << (5 + below(random, 8));
   constexpr int kMostLayers = 64;
   for (int i = 0; i < kMostLayers && job.layout.data > 1; ++i)
     job.model.sliding_layers.push_back(below(random, 2) == 0);

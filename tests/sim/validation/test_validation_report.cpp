@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "sim/validation/validation_report.h"
+#include "sim/validation/figures.h"
 #include "tests/sim/validation/hand_pairs.h"
 
 using namespace equipoise;
