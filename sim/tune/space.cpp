@@ -453,14 +453,12 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
   if (unwanted.row)
     std::erase_if(made.rows, [&](const RowChoice& row) {
       json file = study;
-      file["policies"] = {row.entry};
-      file["baseline"] = row.label;
+      file.update({{"policies", {row.entry}}, {"baseline", row.label}});
       try {
-        why = unwanted.row(parse_case(file, space_name));
+        return !(why = unwanted.row(parse_case(file, space_name))).empty();
       } catch (const UserError&) {  // it goes with another layout only
-        why.clear();
+        return false;
       }
-      return !why.empty();
     });
   if (made.rows.empty()) throw UserError(why);
   const std::int64_t all = combinations(space.shared, kMostLayouts, space_name);
@@ -535,10 +533,10 @@ json best_json(const Candidates& candidates, Point point, const std::vector<std:
     json row = bare_entry(candidates.study["policies"][i]);
     const std::string& label = own.policies[i].label;
     if (row.contains("file") || row == bare_entry(winner)) continue;
-    const auto is_winner = [&](const RowChoice& of) {
-      return std::find(alike.begin(), alike.end(), of.label) != alike.end() && bare_entry(of.entry) == row;
-    };
-    if (std::any_of(candidates.rows.begin(), candidates.rows.end(), is_winner)) continue;
+    if (std::ranges::any_of(candidates.rows, [&](const RowChoice& of) {
+          return std::ranges::count(alike, of.label) > 0 && bare_entry(of.entry) == row;
+        }))
+      continue;
     if (label == winner["label"]) winner["label"] = label + " (found)";
     row["label"] = label;
     rows.push_back(std::move(row));
