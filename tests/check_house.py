@@ -13,8 +13,8 @@ INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the registry instead
 
 LIMITS = {
-    "files": 400,
-    "lines": 83_300,
+    "files": 401,
+    "lines": 83_720,
     "headers with one user": 7,
     "files above 550 lines": 0,
     "files that include the tests": 0,
