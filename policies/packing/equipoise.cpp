@@ -5,11 +5,12 @@
 // faster, a document that stays whole on one CP rank costs no exchange, and an outlier harms only where the
 // pipeline waits for it. This policy starts from what others do and improves that time itself:
 //
-// 1. Starts: the steps of plain, fixed-greedy, lpt, karmarkar-karp, of wlb with several queues, those that
-//    its own search finds among them, in several numbers of micro-batches, and, where the job's schedule runs
-//    them, of chunkflow with several chunk sizes and K. A start says which documents a step holds. It is left
-//    out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where its steps
-//    hold over 2 % fewer tokens than the batches (kEqualBatch).
+// 1. Starts: the steps of plain, fixed-greedy over 1 to 16 batches, lpt, karmarkar-karp, of wlb with several
+//    queues, those that its own search finds among them, in several numbers of micro-batches, and, where the
+//    job's schedule runs them, of chunkflow with several chunk sizes and K. And its own: steps that gather
+//    long documents over 2 to 16 batches (gather.cpp). A start says which documents a step holds. It is left
+//    out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where its
+//    steps hold over 2 % fewer tokens than the batches (kEqualBatch).
 // 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Steps in
 //    which a document is cut into dependent chunks stay as they are.
 // 3. Numbers of micro-batches (unless given), places on single CP ranks or none, and starts are tried with
@@ -22,7 +23,7 @@
 // cut that its start leaves whole, none waits longer than its start lets it wait.
 //
 // Cost: that of the starts and O(n log n + moves x (P m V + C)) a step; the search of 3 is some forty starts
-// as they are, some twenty plans with few moves, and their prices.
+// as they are, some thirty plans with few moves, and their prices.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -63,6 +64,7 @@ const Policy& policy_of_start(const PackingProblem& problem) {
 }
 
 Plan plan_start(const PackingProblem& problem) {
+  if (problem.options.of<EquipoiseOptions>().start == Start::gather) return plan_gathered(problem);
   return policy_of_start(problem).plan(problem);
 }
 
@@ -171,6 +173,7 @@ class Alternatives {
     of_batch_ = tokens / static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
   }
 
+  [[nodiscard]] const PackingProblem& problem() const { return problem_; }
   [[nodiscard]] double tokens_of_batch() const { return of_batch_; }
 
   // Whether delay, tokens a step and L_max are within their bounds.
@@ -310,6 +313,16 @@ std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of
   return counts;
 }
 
+// Widths of pack windows and of look-ahead that are worth trying, rising.
+std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches) {
+  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  std::vector<std::int64_t> windows;
+  if (!(own.max_delay > 0)) return windows;
+  const std::int64_t most = std::min({own.look_ahead, static_cast<std::int64_t>(batches), std::int64_t{16}});
+  for (std::int64_t window = 2; window <= most; window *= 2) windows.push_back(window);
+  return windows;
+}
+
 void sort_by_speed(std::vector<Alternative>& made) {
   std::stable_sort(made.begin(), made.end(),
                    [](const Alternative& a, const Alternative& b) { return a.seconds < b.seconds; });
@@ -322,6 +335,12 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
   std::vector<Alternative> made;
   for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
     made.push_back(alternatives.as_it_is(starting_from(given, s, {})));
+  for (const std::int64_t window : windows_of(given, alternatives.problem().batches.size())) {
+    PackOptions wide = starting_from(given, Start::fixed_greedy, {});
+    wide.of<FixedLengthOptions>().pack_window = window;
+    made.push_back(alternatives.as_it_is(wide));
+    if (made.back().seconds == kCannotRun) break;  // wider ones delay more
+  }
   PackOptions counted = given;
   const auto add_queues = [&] {
     for (const auto& queues : outlier_thresholds(given))
@@ -344,7 +363,7 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
 
 // The others may cut documents, whose pieces have to run in order.
 bool leaves_whole(Start start) {
-  return start == Start::lpt || start == Start::karmarkar_karp || start == Start::wlb;
+  return start != Start::plain && start != Start::chunkflow;
 }
 
 // Keeps the faster of the two.
@@ -353,32 +372,50 @@ void offer(Alternative&& made, Alternative& best) {
 }
 
 // The documents as they arrive, in each number of micro-batches, and the fastest starts; of the best of them
-// the other numbers; at last with all moves.
+// the other numbers. Then steps that gather long documents: in each number over the widest window, then over
+// narrower ones. At last the best of both with all moves.
 Alternative best_packed_anew(const PackOptions& given, std::span<const std::int64_t> counts,
                              std::span<const Alternative> starts, Alternatives& alternatives) {
-  Alternative best;
-  const auto offer_with_few_moves = [&](PackOptions options, std::int64_t micro_batches) {
+  Alternative best, gathered;
+  const auto offer_with_few_moves = [&](PackOptions options, std::int64_t micro_batches, Alternative& to) {
+    EquipoiseOptions& own = options.of<EquipoiseOptions>();
     options.micro_batches = micro_batches;
-    options.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves / kFewMoves;
+    own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
+    if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
     Alternative made = alternatives.improved(options);
-    if (best.options.of<EquipoiseOptions>().start == Start::best) best.options = options;  // however slow
-    offer(std::move(made), best);
+    if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow
+    offer(std::move(made), to);
   };
-  for (const std::int64_t count : counts) offer_with_few_moves(starting_from(given, Start::lpt, {}), count);
+  for (const std::int64_t count : counts)
+    offer_with_few_moves(starting_from(given, Start::lpt, {}), count, best);
   for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
     if (leaves_whole(start.options.of<EquipoiseOptions>().start))
-      offer_with_few_moves(start.options, start.options.micro_batches);
+      offer_with_few_moves(start.options, start.options.micro_batches, best);
   const PackOptions fastest = best.options;
   for (const std::int64_t count : counts)
-    if (count != fastest.micro_batches) offer_with_few_moves(fastest, count);
-  if (fastest.of<EquipoiseOptions>().place && given.context > 1) {
+    if (count != fastest.micro_batches) offer_with_few_moves(fastest, count, best);
+  const std::vector<std::int64_t> windows = windows_of(given, alternatives.problem().batches.size());
+  const auto offer_gathered = [&](std::int64_t window, std::int64_t count) {
+    PackOptions options = starting_from(given, Start::gather, {});
+    options.of<EquipoiseOptions>().look_ahead = window;
+    offer_with_few_moves(options, count, gathered);
+  };
+  if (!windows.empty())
+    for (const std::int64_t count : counts) offer_gathered(windows.back(), count);
+  for (std::size_t w = 0; w + 1 < windows.size(); ++w)
+    offer_gathered(windows[w], gathered.options.micro_batches);
+  if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
     PackOptions spread = best.options;
     spread.of<EquipoiseOptions>().place = false;
     offer(alternatives.improved(spread), best);
   }
-  PackOptions with_all_moves = best.options;
-  with_all_moves.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
-  offer(alternatives.improved(with_all_moves), best);
+  for (Alternative* const few : {&best, &gathered}) {
+    if (few->options.of<EquipoiseOptions>().start == Start::best) continue;  // none was tried
+    PackOptions with_all_moves = few->options;
+    with_all_moves.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
+    offer(alternatives.improved(with_all_moves), *few);
+  }
+  offer(std::move(gathered), best);
   return best;
 }
 
@@ -411,6 +448,9 @@ std::string text_of(const Alternative& found) {
   if (own.start == Start::chunkflow)
     return text + " (chunks of " + std::to_string(found.options.of<ChunkflowOptions>().chunk_size) + ", K " +
            std::to_string(found.options.keep) + ")";
+  const std::int64_t window =
+      own.start == Start::gather ? own.look_ahead : found.options.of<FixedLengthOptions>().pack_window;
+  if (window > 1 && own.start != Start::wlb) text += " over " + std::to_string(window) + " batches";
   return list.empty() ? text : text + " with queues from " + list + " tokens";
 }
 

@@ -114,25 +114,38 @@ std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> w
 // equipoise: packs for the time of the step (equipoise.cpp).
 
 // Whose steps it packs anew: what arrived together, or what another policy lets wait.
-enum class Start { best, plain, fixed_greedy, lpt, karmarkar_karp, wlb, chunkflow };
+enum class Start { best, plain, fixed_greedy, lpt, karmarkar_karp, wlb, chunkflow, gather };
 inline constexpr std::string_view kStartNames[] = {"best",           "plain", "fixed-greedy", "lpt",
-                                                   "karmarkar-karp", "wlb",   "chunkflow"};
+                                                   "karmarkar-karp", "wlb",   "chunkflow",    "gather"};
 
 struct EquipoiseOptions {
   Start start = Start::best;
-  std::int64_t moves = 40000;  // of a global batch
-  double max_delay = 0.5;      // mean token delay, iterations
+  std::int64_t moves = 40000;    // of a global batch
+  double max_delay = 0.5;        // mean token delay, iterations
+  std::int64_t look_ahead = 16;  // global batches
   bool place = true;
   bool taper = true;
   // By step of the start: where its own packing stays. Empty: where that is faster by the policy's own clock.
   std::vector<char> keeps;
+  // Of gather, by document: its step. Empty: searched anew.
+  std::vector<std::uint32_t> step_of;
 };
+constexpr PackParameter acting_where_contents_are_chosen(PackParameter parameter) {
+  parameter.acts_when = "where the start is best or gather";
+  parameter.acts = [](const PackOptions& o) {
+    const Start start = o.of<EquipoiseOptions>().start;
+    return start == Start::best || start == Start::gather;
+  };
+  return parameter;
+}
 constexpr PackParameter max_delay_parameter() {
   PackParameter bound = parameter::number<&EquipoiseOptions::max_delay>(
       "max_delay", 0, 1e9, "bound on the mean token delay, in iterations");
-  bound.acts_when = "where the start is left open";
-  bound.acts = [](const PackOptions& o) { return o.of<EquipoiseOptions>().start == Start::best; };
-  return bound;
+  return acting_where_contents_are_chosen(bound);
+}
+constexpr PackParameter look_ahead_parameter() {
+  return acting_where_contents_are_chosen(parameter::integer<&EquipoiseOptions::look_ahead>(
+      "look_ahead", 1, 1 << 20, "global batches that documents may move over"));
 }
 inline constexpr PackParameter kEquipoise[] = {
     parameter::choice<&EquipoiseOptions::start>(
@@ -140,15 +153,21 @@ inline constexpr PackParameter kEquipoise[] = {
         "whose steps are packed anew, best by default; best: those of the one "
         "that ends fastest; plain: windows as they came; fixed-greedy: "
         "those of fixed-greedy; lpt: of lpt; karmarkar-karp: of "
-        "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow"),
+        "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow; gather: long documents beside their like"),
     parameter::integer<&EquipoiseOptions::moves>("moves", 0, 1'000'000'000,
                                                  "moves tried for a global batch, 0.3 to 1 us each"),
     max_delay_parameter(),
+    look_ahead_parameter(),
     parameter::flag<&EquipoiseOptions::place>("place", "false spreads every document over all CP ranks"),
     parameter::flag<&EquipoiseOptions::taper>("taper", "false makes the micro-batches of a lane equal"),
     kMaxTokens};
 
 Plan plan_equipoise(const PackingProblem& problem);
+
+// Its own start (gather.cpp): the step of each document, in the order of arrival, and those steps by lpt.
+std::vector<std::uint32_t> gathered_steps(const PackingProblem& problem);
+Plan plan_gathered(const PackingProblem& problem);
+
 // L_max; 0 where the start cuts what is longer.
 std::int64_t equipoise_limit(const PackOptions& options);
 

@@ -446,8 +446,7 @@ json with_keys(const json& study, const json& keys) {
 
 Candidates candidates_of(const Space& space, const json& study, std::int64_t gpus,
                          const std::string& space_name, int jobs, const Unwanted& unwanted) {
-  Candidates made;
-  made.study = study;
+  Candidates made{.study = study};
   made.rows = rows_of(space, space_name, made.none.alike);
   std::string why;
   if (unwanted.row)
@@ -483,8 +482,8 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
     file["policies"] = {made.rows.front().entry};
     const Study parsed = parse_case(file, space_name);
     layouts[i] = {keys[i], parsed.layout};
-    impossible[i] = parsed.impossible;
-    if (unwanted.layout && impossible[i].empty()) impossible[i] = unwanted.layout(parsed);
+    impossible[i] =
+        unwanted.layout && parsed.impossible.empty() ? unwanted.layout(parsed) : parsed.impossible;
   });
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (impossible[i].empty()) {

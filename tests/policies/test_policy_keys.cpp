@@ -81,6 +81,7 @@ const std::vector<Change>& changes() {
       {"start", [](Case& c) { c.options.of<EquipoiseOptions>().start = Start::wlb; }},
       {"moves", [](Case& c) { c.options.of<EquipoiseOptions>().moves = 0; }},
       {"max_delay", [](Case& c) { c.options.of<EquipoiseOptions>().max_delay = 0; }},
+      {"look_ahead", [](Case& c) { c.options.of<EquipoiseOptions>().look_ahead = 1; }},
       {"place", [](Case& c) { c.options.of<EquipoiseOptions>().place = false; }},
       {"taper", [](Case& c) { c.options.of<EquipoiseOptions>().taper = false; }},
       {"equal_size", [](Case& c) { c.options.of<KarmarkarKarpOptions>().equal_size = true; }},
@@ -149,7 +150,7 @@ std::string fingerprint(const Policy& policy, const std::vector<GlobalBatch>& ba
 // Without a pipeline, with exchanges for nothing and few documents these change no plan: test_equipoise.cpp
 // has cases in which they do.
 bool shows_elsewhere(std::string_view key) {
-  return key == "place" || key == "max_delay" || key == "moves" || key == "taper";
+  return key == "place" || key == "max_delay" || key == "look_ahead" || key == "moves" || key == "taper";
 }
 
 bool solves(const Policy& policy) {
@@ -168,7 +169,7 @@ TEST_CASE("a key that a policy's row does not name changes no plan, and each tha
     const std::vector<GlobalBatch> batches = document_batches(lengths);
     for (const Policy& policy : packing_policies()) {
       if (solves(policy) && (seed > 1 || !solver_available())) continue;  // seconds a seed
-      if (policy.packs_for_time && seed > 5) continue;  // some twenty plans each
+      if (policy.packs_for_time && seed > 5) continue;                    // some twenty plans each
       for (const Case& base : bases()) {
         const std::string before = fingerprint(policy, batches, base);
         for (const Change& change : changes()) {
