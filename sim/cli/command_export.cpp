@@ -30,7 +30,9 @@ const PolicyResult& chosen_row(const StudyResult& result, const std::string& lab
 }
 
 void write_slurm(const ExportOptions& options, std::ostream& out) {
-  (void)read_study(options.file, options.set);
+  std::vector<std::string> one_case;  // keys that no study has are refused here, not by every task
+  for (const std::string& axis : options.sweep) one_case.push_back(axis.substr(0, axis.find(',')));
+  (void)possible_study(options.file, one_case);
   if (!options.set.empty()) throw UserError("--set: allowed with a framework; with --for slurm put it into the study");
   out << slurm_script({std::filesystem::absolute(options.file).lexically_normal().string(), options.sweep, options.tasks});
 }
@@ -44,6 +46,7 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
     return 0;
   }
   const Exporter& to = exporter_of(options.target, kSlurm);
+  if (!options.sweep.empty()) throw UserError("--sweep: allowed with --for slurm, found --for " + options.target);
   const Study study = possible_study(options.file, options.set);
   const StudyResult result = run_within(options, study, stop);
   const ExportedRow row{study, chosen_row(result, options.row)};

@@ -215,6 +215,14 @@ class TimeLimit {
   std::jthread thread_;
 };
 
+// A search may have taken hours: one that is not gone on with stays beside the new one.
+void set_aside(const std::string& journal, std::ostream& log) {
+  if (!has_whole_line(journal)) return;
+  std::filesystem::rename(journal, journal + ".old");
+  log << "note: " << journal << " of an earlier search is now " << journal
+      << ".old; --resume goes on with one\n";
+}
+
 SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ostream& log) {
   SearchProgress progress(log, !quiet, job.gpus);
   SearchOptions options = job.search;
@@ -268,6 +276,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (!options.out.empty()) {
     json asked = asked_of(job);
     if (!share.is_all()) asked["share"] = {share.index, share.count};
+    if (!options.resume) set_aside((folder / kTuneJournal).string(), log);
     journal = std::make_unique<Journal>((folder / kTuneJournal).string(), asked, options.resume);
   }
   SearchResult found = searched(job, journal.get(), options.quiet, log);

@@ -1,11 +1,13 @@
 #include "sim/report/line_journal.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -22,6 +24,18 @@ json asked_of(const json& node, const JournalKind& kind, const std::string& wher
   if (node.at("schema") != kind.schema)
     throw UserError(where + ": expected a journal of `" + kind.command + "` (" + kind.schema + ")");
   return node.at("asked");
+}
+
+// "budget, gpus differ"; where no key tells, `decides` differ.
+std::string differing(const json& one, const json& other, const std::string& decides) {
+  std::vector<std::string> keys;
+  if (one.is_object() && other.is_object())
+    for (const json& change : json::diff(one, other)) {
+      const std::string path = change["path"].get<std::string>().substr(1);
+      const std::string key = path.substr(0, path.find('/'));
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    }
+  return (keys.empty() ? decides : joined(keys)) + " differ" + (keys.size() == 1 ? "s" : "");
 }
 
 }  // namespace
@@ -64,8 +78,9 @@ LineJournal::LineJournal(std::string path, const JournalKind& kind, const json& 
   if (goes_on) {
     const JournalHead head = read_line_journal(path_, kind, entry);
     if (head.asked != asked)
-      throw UserError("--resume: " + path_ + " is of another " + kind.job + " (" + kind.decides +
-                      " differ); expected the same ones, or no --resume");
+      throw UserError("--resume: " + path_ + " is of another " + kind.job + " (" +
+                      differing(head.asked, asked, kind.decides) +
+                      "); expected the same ones, or no --resume");
     std::filesystem::resize_file(path_, head.whole_bytes, error);
     if (error) cannot_write(path_, error.message());
   }

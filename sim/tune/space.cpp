@@ -446,7 +446,7 @@ json with_keys(const json& study, const json& keys) {
 
 Candidates candidates_of(const Space& space, const json& study, std::int64_t gpus,
                          const std::string& space_name, int jobs, const Unwanted& unwanted) {
-  Candidates made{.study = study};
+  Candidates made{study, {}, {}, {}};
   made.rows = rows_of(space, space_name, made.none.alike);
   std::string why;
   if (unwanted.row)

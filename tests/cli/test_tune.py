@@ -152,6 +152,14 @@ class Tune(Case):
         self.write("space.json", {"policies": ["flexsp"]})
         self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])
 
+    def test_an_earlier_search_is_set_aside(self):
+        out = self.folder / "twice"
+        self.search("--out", out)
+        first = (out / "tune.journal").read_bytes()
+        self.search("--out", out, "--budget", 3)
+        self.assertEqual((out / "tune.journal.old").read_bytes(), first)
+        self.refused("tune", self.folder / "study.json", "--out", out, "--resume", "--quiet", says=["another search", "space differ"])
+
     def test_the_time_is_over(self):
         study = {**STUDY, "batch": {**STUDY["batch"], "steps": 400}}
         out = self.folder / "timed"

@@ -31,6 +31,8 @@ class Program(unittest.TestCase):
         again = equipoise.study(found.best)
         self.assertEqual(again.policies[-1]["metrics"]["total_seconds"], found.ranking[0]["metrics"]["total_seconds"])
         self.assertTrue((self.folder / "out/tune.json").exists())
+        more = equipoise.tune(self.study, SPACE, out=self.folder / "out", budget=500, minutes=5, framework="megatron")
+        self.assertEqual(len(more.ranking), len(found.ranking))
         with self.assertRaisesRegex(ValueError, "no-such-key"):
             equipoise.tune(self.study, {"no-such-key": [1]})
         self.assertEqual([f for f in os.listdir() if f.startswith(".study-")], [])
@@ -83,6 +85,14 @@ class Program(unittest.TestCase):
             draw(result).savefig(file)
             self.assertIn("</svg>", file.read_text())
         self.assertEqual(len(equipoise.plot.comparison(result).axes[0].patches), len(result.policies))
+        stacked = {}
+        for bar in equipoise.plot.memory(result).axes[0].patches:
+            place = round(bar.get_y() + bar.get_height() / 2)
+            stacked[place] = stacked.get(place, 0) + bar.get_width() * 2**30
+        for place, row in enumerate(result.policies):
+            self.assertAlmostEqual(stacked[place] / row["memory"]["peak_bytes"], 1, 9)
+        with self.assertRaisesRegex(ValueError, "policies: expected functions by label"):
+            equipoise.study(self.study, policies=[len])
         one = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"]})
         self.assertEqual(len(equipoise.plot.sweep(one).axes[0].lines), len(result.policies))
         two = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"], "parallel.context": [1, 2]})

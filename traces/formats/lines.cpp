@@ -196,7 +196,7 @@ std::string choose_field(const json& first, const std::string& where) {
     if (first.contains(name)) return std::string(name);
   throw UserError(where +
                   ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
-                  "token_count or input_ids, or its name by --column; found " +
+                  "token_count or input_ids, or its name by --column (trace.column of a study); found " +
                   keys_of(first));
 }
 

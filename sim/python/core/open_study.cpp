@@ -95,9 +95,9 @@ class OpenStudy {
 
   // What a policy of Python's is told beside the documents.
   [[nodiscard]] std::string shape() const {
-    const PackOptions& batch = study_.batch;
-    const std::int64_t micro_batches =
-        batch.micro_batches > 0 ? batch.micro_batches : batch.sequences_per_step / batch.micro_batch_size;
+    PackOptions batch = study_.batch;
+    if (inputs_) batch.global_tokens = mean_global_tokens(inputs_->documents.batches, batch);
+    const std::int64_t micro_batches = micro_batches_of_step(batch);
     return json{{"context_window", batch.context_window},
                 {"sequences_per_step", batch.sequences_per_step},
                 {"documents_per_step", batch.documents_per_step},

@@ -12,6 +12,8 @@ from .study import Result
 from .sweep import Sweep
 
 GIB = 2**30
+# What a GPU holds: these of a row's `memory` add up to its peak_bytes.
+PARTS = ("parameters", "gradients", "optimizer", "reserve", "activations", "kv_state", "kv_gradients", "gathered_kv", "logits", "buffers")
 
 
 def _axes(columns: int = 1, height: float = 4.0):
@@ -51,15 +53,12 @@ def comparison(result: Result):
 def memory(result: Result):
     """What holds the bytes of each row's fullest GPU, stacked."""
     frame = result.memory()
-    parts = [name for name in frame.columns if name.startswith("parts.")] or [
-        name for name in frame.select_dtypes("number").columns if "capacity" not in name and "total" not in name
-    ]
     figure, (axes,) = _axes()
     left = [0.0] * len(frame)
-    for part in parts:
+    for part in (part for part in PARTS if part in frame.columns):
         values = (frame[part].astype(float).fillna(0) / GIB).tolist()
         if max(values) > 0:
-            axes.barh(list(frame.index), values, left=left, label=part.removeprefix("parts."))
+            axes.barh(list(frame.index), values, left=left, label=part.replace("_", " "))
             left = [a + b for a, b in zip(left, values)]
     axes.invert_yaxis()
     axes.set_xlabel("GiB of the fullest GPU, modelled")

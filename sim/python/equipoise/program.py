@@ -89,6 +89,9 @@ def tune(
     *,
     set: Optional[Mapping] = None,
     budget: Optional[int] = None,
+    minutes: Optional[float] = None,
+    resume: bool = False,
+    framework: Optional[str] = None,
     max_delay: Optional[float] = None,
     gpus: Optional[int] = None,
     jobs: Optional[int] = None,
@@ -98,13 +101,15 @@ def tune(
     """The fastest policy, options and layout for a study's documents, model and cluster: `equipoise tune`.
 
     `space`: keys of a study with the values to try, and `policies`; a default one without it. `max_delay`: the most
-    iterations that a token may wait, on the mean and at the longest. `out`: a folder for tune.json, best.json and the
-    journal that a stopped search goes on from.
+    iterations that a token may wait, on the mean and at the longest. `minutes`: the time of the search. `framework`: only
+    layouts that it has flags for ("megatron": --for). `out`: a folder for tune.json, best.json and the journal that a
+    stopped search goes on from with `resume`.
     """
     with contextlib.ExitStack() as files:
         study = files.enter_context(_file_of(source, directory))
         folder = os.fspath(out) if out is not None else files.enter_context(tempfile.TemporaryDirectory()) + "/tune"
-        words = _options(set=set, budget=budget, max_delay=max_delay, gpus=gpus, jobs=jobs)
+        words = _options(set=set, budget=budget, minutes=minutes, resume=resume, max_delay=max_delay, gpus=gpus, jobs=jobs)
+        words += _options(**{"for": framework})
         if space is not None:
             words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir()))]
         text = run("tune", study, "--out", folder, "--format", "json", "--quiet", *words)

@@ -146,6 +146,8 @@ def open_study(
     overrides = {**(set or {}), **(case or {})}
     if "policies" in overrides:
         values = {**values, "policies": overrides.pop("policies")}
+    if policies is not None and not isinstance(policies, Mapping):
+        raise ValueError(f"policies: expected functions by label, {{label: function}}, found {type(policies).__name__}")
     values, own = _with_own(values, policies or {})
     assignments = [f"{key}={json_text(value)}" for key, value in overrides.items()]
     return _core.OpenStudy(json_text(values), path, assignments, case_name(case or {})), own
