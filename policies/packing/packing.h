@@ -145,7 +145,7 @@ constexpr PackParameter max_delay_parameter() {
 }
 constexpr PackParameter look_ahead_parameter() {
   return acting_where_contents_are_chosen(parameter::integer<&EquipoiseOptions::look_ahead>(
-      "look_ahead", 1, 1 << 20, "global batches that documents may move over"));
+      "look_ahead", 1, 64, "global batches that long documents may move over; start best tries 2 to 16"));
 }
 inline constexpr PackParameter kEquipoise[] = {
     parameter::choice<&EquipoiseOptions::start>(

@@ -73,6 +73,7 @@ void print_pack_table(const std::vector<Packed>& all, const DocumentSet& documen
     const std::string name = key;
     row(name.c_str(), [&name](const Packed& p) {
       const json v = metrics_json(p.metrics, p.imbalance)[name];
+      if (v.is_boolean()) return std::string(v.get<bool>() ? "yes" : "no");
       return v.is_null() ? std::string("-") : fixed(v.get<double>(), 3);
     });
   }

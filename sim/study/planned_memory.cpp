@@ -118,11 +118,12 @@ PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
         policy.pads_documents ? totals.documents / as_double(pack.micro_batch_size) : size.steps * full;
     return size;
   }
-  const double count =
-      as_double(pack.micro_batches > 0
-                    ? pack.micro_batches
-                    : std::max<std::int64_t>(
-                          1, pack.sequences_per_step / std::max<std::int64_t>(1, pack.micro_batch_size)));
+  PackOptions sized = pack;
+  sized.sequences_per_step = std::max(pack.sequences_per_step, pack.micro_batch_size);
+  if (pack.documents_per_step > 0) sized.global_tokens = std::max<std::int64_t>(1, std::llround(tokens));
+  const bool fits = pack.micro_batches > 0 || pack.sequences_per_step % pack.micro_batch_size == 0 ||
+                    pack.documents_per_step > 0;  // else it is refused later, by name
+  const double count = fits ? as_double(micro_batches_of_step(sized)) : 1;
   if (capacity > 0 && capacity * count < tokens) {
     const double placed = capacity * count;  // tokens of a step; the steps go on until nothing is left
     size.steps = std::ceil(totals.tokens / placed);

@@ -341,6 +341,7 @@ class StudyCommand(Case):
 class PackCommand(Case):
     def test_plan_json_conserves_tokens(self):
         for policy in ("plain", "wlb", "fixed-greedy", "chunkflow", "lpt"):
+            self.assertIn("pack ms", self.ok("pack", "wlb-128k", "--policy", policy, "--steps", 5))
             plan = json.loads(self.ok("pack", "wlb-128k", "--policy", policy, "--steps", 5, "--format", "json"))
             self.assertEqual(plan["schema"], "equipoise.plan/1")
             self.assertEqual(plan["policy"], policy)

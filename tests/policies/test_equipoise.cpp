@@ -363,6 +363,40 @@ TEST_CASE("gathered steps keep the tokens of their batches within 2 %, the delay
   CHECK(moved > 1000);
 }
 
+TEST_CASE("batches of few documents, all of them long, keep their tokens within 2 %, too") {
+  const ExchangedWorkload workload;
+  for (const std::int64_t documents : {5, 20}) {
+    CAPTURE(documents);
+    SplitMix64 random(static_cast<std::uint64_t>(documents));
+    PackOptions options;
+    options.context_window = 4096;
+    options.lanes = 4;
+    options.waiting_lanes = 4;
+    options.sequences_per_step = 16;
+    options.documents_per_step = documents;
+    options.of<EquipoiseOptions>().start = Start::gather;
+    std::vector<std::int64_t> lengths;
+    for (int i = 0; i < 400; ++i) lengths.push_back(1 + below(random, 4096));
+    const DocumentSet set = load_documents(lengths, options, {});
+    const std::vector<std::uint32_t> step_of = gathered_steps({set.batches, options, workload});
+    std::vector<double> change(set.batches.size(), 0);
+    double all = 0;
+    std::size_t place = 0;
+    int moved = 0;
+    for (std::size_t b = 0; b < set.batches.size(); ++b)
+      for (const Slice& slice : set.batches[b].slices) {
+        const auto tokens = static_cast<double>(slice.tokens());
+        moved += step_of[place] != b ? 1 : 0;
+        change[b] -= tokens;
+        change[step_of[place++]] += tokens;
+        all += tokens;
+      }
+    for (const double tokens : change)
+      CHECK(std::abs(tokens) <= 0.02 * all / static_cast<double>(change.size()));
+    CHECK(moved > 0);
+  }
+}
+
 TEST_CASE("few long documents are gathered nearly as well as any way to lay them into steps") {
   // Lanes that do not wait, no pipeline: a step takes its fullest lane, long documents by LPT and tokens of
   // work 1 evenly on top. 3 steps of 2 lanes, two long documents a batch: 729 ways, where long ones may fill
