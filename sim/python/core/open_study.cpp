@@ -12,6 +12,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
+#include "policies/steps.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
