@@ -140,7 +140,8 @@ TEST_CASE("JSONL errors name the line, the field and the fields there are") {
   CHECK(contains(refusal("{\"length\": \"4\"}\n", "r.jsonl"), "r.jsonl:1: found"));
   CHECK(contains(refusal("{\"length\": 4}\n{\"length\": \n", "r.jsonl"),
                  "r.jsonl:2: not JSON, near \"{\"length\":\""));
-  CHECK(contains(refusal("{\"a\": 1, \"b\": 2}\n", "r.jsonl"), "or its name by --column (trace.column of a study); found a, b"));
+  CHECK(contains(refusal("{\"a\": 1, \"b\": 2}\n", "r.jsonl"),
+                 "or its name by --column (trace.column of a study); found a, b"));
   // The only number of an object may mean anything.
   CHECK(contains(refusal("{\"id\": 6, \"name\": \"x\"}\n", "r.jsonl"), "r.jsonl:1: cannot tell which field"));
   CHECK(contains(refusal("{\"meta\": {\"length\": 6}}\n", "r.jsonl"), "found meta"));
