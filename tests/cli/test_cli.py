@@ -328,7 +328,7 @@ class StudyCommand(Case):
         self.refused("study", self.folder, says=["found a folder, expected a file"])
         self.refused("study", study, "--set", 'model={"hf_config": "."}', says=["found a folder, expected a file"])
         self.refused("study", study, "--set", "policies.1=plain", "--set", "batch.documents_per_step=1M", "--set", "batch.steps=1M",
-                     "--max-memory-GB", 100000, says=["documents", "268435456"])
+                     "--max-memory-GB", 1000000, says=["documents", "268435456"])
         self.refused("study", study, "--set", "modle=x", says=["study.json", "modle", "model"])
         self.refused("study", study, "--set", "policies.0=wlbb", says=["study.json", "policies[0]", "wlbb", "wlb"])
         self.refused("study", study, "--set", "parallel.tensor=5", says=["study.json", "parallel.tensor", "12 heads", "5"])

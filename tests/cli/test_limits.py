@@ -33,8 +33,8 @@ class Limits(Case):
         self.refused("pack", "wlb-128k", "--policy", "wlb", "--max-tokens", 1, "--oversize", "split", "--steps", 10, *memory, says=says)
         self.refused("pack", "wlb-128k", "--policy", "chunkflow", "--chunk-size", 1, "--steps", 100, *memory, says=says)
         self.refused("pack", "wlb-128k", "--policy", "plain", "--micro-batches", "16M", "--steps", 10, *memory, says=says)
-        # Bins of two windows that hold a fraction of what arrives: every step lists what is carried.
-        self.refused("pack", "wlb-128k", "--policy", "wlb", "--documents-per-step", 20000, "--steps", 10, *memory, says=says)
+        # Eight bins that hold a fraction of what arrives: every step lists what is carried.
+        self.refused("pack", "wlb-128k", "--policy", "wlb", "--documents-per-step", 20000, "--micro-batches", 8, "--steps", 10, *memory, says=says)
         self.refused("schedule", "--schedule", "1f1b", "--stages", 10**9, "--lengths", "1,2", *memory, says=says)
         self.refused("schedule", "--schedule", "state-aware-1f1b", "--stages", 4, "--lengths", "2048M", "--chunk-size", 2, *memory, says=says)
         self.refused("shard", "--lengths", "2048M", "--cp", 4, "--policy", "snake", "--block", 1, *memory, says=says)
