@@ -225,7 +225,7 @@ TEST_CASE("no packing of a few documents is faster, and most of its own are as f
     c.options.lanes = lanes;
     c.options.context = context;
     c.per_lane = per_lane;
-    c.slices = slices_of_lengths(random_lengths(random, documents, 200));
+    c.slices = slices_of_lengths(random_lengths(random, static_cast<std::int64_t>(documents), 200));
     LaneShapes shapes(stages, 1);
     StepPacker packer(c.options, {4000, 4000, true, true}, workload, shapes);
     const auto packed = packer.pack(c.slices, per_lane);

@@ -61,8 +61,9 @@ TEST_CASE("Two ranks: the busiest has twice the larger share, x and y gamma dist
 TEST_CASE("Many experts a rank, many documents and little skew even out by the root of their number") {
   // Near balance a rank's share is normal with deviation s = skew / sqrt(experts x documents); of 8 ranks the
   // largest lies 1.4236 s above their mean.
-  for (const auto& [skew, experts, documents] :
-       {std::tuple{0.2, 16, 1}, std::tuple{0.4, 16, 4}, std::tuple{0.2, 4, 4}}) {
+  for (const auto& of : {std::tuple{0.2, 16, 1}, std::tuple{0.4, 16, 4}, std::tuple{0.2, 4, 4}}) {
+    const double skew = std::get<0>(of);
+    const int experts = std::get<1>(of), documents = std::get<2>(of);
     CAPTURE(experts);
     CAPTURE(documents);
     const double s = skew / std::sqrt(experts * documents);

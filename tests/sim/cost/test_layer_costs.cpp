@@ -385,7 +385,8 @@ TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forw
        {Case{LossKind::fused, 10, 6}, Case{LossKind::unfused, 38, 14}, Case{LossKind::sum, 10, 2},
         Case{LossKind::mean, 10, 10}, Case{LossKind::mean_square, 26, 38},
         Case{LossKind::pytorch, 14, 22}}) {
-    CAPTURE(name_of(loss));
+    const std::string name(name_of(loss));
+    CAPTURE(name);
     FrameworkOptions framework;
     framework.loss = loss;
     const Models models(builtin_model("llama3.1-8b"), tensor_parallel(8), framework);

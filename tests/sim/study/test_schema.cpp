@@ -103,7 +103,8 @@ TEST_CASE("Keys of a row are those of every row, and those of some policy or sha
       "order", "verify", "file",  "policy",   "recompute_by_stage", "context_comm"};
   const json all = schema();
   for (const auto& [key, value] : all["definitions"]["policy"]["properties"].items()) {
-    CAPTURE(key);
+    const std::string& name = key;
+    CAPTURE(name);
     CHECK(is_policy_key(key) != of_all.contains(key));
   }
 }

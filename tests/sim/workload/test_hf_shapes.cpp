@@ -392,7 +392,8 @@ TEST_CASE("Jamba and its like are refused by name") {
       {"block_configs", {{{"a", 1}}}}, {"num_kv_shared_layers", 10},     {"index_topk", 2048},
   };
   for (const auto& [key, value] : others) {
-    CAPTURE(key);
+    const std::string name = key;
+    CAPTURE(name);
     const std::string message = refusal(with(llama(), {{key, value}}));
     CHECK(message.rfind(std::string(key) + ": expected none, since ", 0) == 0);
     CHECK(message.find("not modelled") != std::string::npos);
