@@ -281,7 +281,7 @@ class Gathering {
   // Long tokens above what a step holds, which other steps lack: of all steps 1 % of a batch at most.
   [[nodiscard]] bool has_room(std::size_t step, std::int64_t more) const {
     const std::int64_t excess = excess_of(step, more) - excess_of(step, 0);
-    return excess <= 0 || static_cast<double>((excess_ + excess) * static_cast<std::int64_t>(steps_)) <=
+    return excess <= 0 || static_cast<double>(excess_ + excess) * static_cast<double>(steps_) <=
                               kEqualBatch / 2 * static_cast<double>(tokens_);
   }
   [[nodiscard]] std::int64_t excess_of(std::size_t step, std::int64_t more) const {

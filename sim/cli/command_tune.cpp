@@ -218,7 +218,9 @@ class TimeLimit {
 // A search may have taken hours: one that is not gone on with stays beside the new one.
 void set_aside(const std::string& journal, std::ostream& log) {
   if (!has_whole_line(journal)) return;
-  std::filesystem::rename(journal, journal + ".old");
+  std::error_code error;
+  std::filesystem::rename(journal, journal + ".old", error);
+  if (error) throw UserError("--out: cannot rename " + journal + " to .old: " + error.message());
   log << "note: " << journal << " of an earlier search is now " << journal
       << ".old; --resume goes on with one\n";
 }

@@ -43,8 +43,7 @@ struct LayoutFacts {
 
 // What layouts take over their estimates, learned from those that were probed: a factor for each value of
 // each key and one for each set of degrees. They are fitted in turn, as logarithms; a factor of n layouts
-// counts n / (n + 1). So few probes tell of layouts that were not probed, each of a value that some probed
-// one has.
+// counts n / (n + 1). So few probes tell of many layouts.
 class OverEstimate {
  public:
   explicit OverEstimate(std::span<const LayoutChoice> layouts) {
@@ -79,7 +78,7 @@ class OverEstimate {
         std::fill(count.begin(), count.end(), 1.0);
         for (const auto& [layout, times] : over) {
           const std::uint32_t trait = traits_[layout][c];
-          sum[trait] += std::log(times / of(layout)) + factor_[trait];
+          sum[trait] += std::log(times) - log_of(layout) + factor_[trait];
           ++count[trait];
         }
         for (const auto& [layout, times] : over)
@@ -87,14 +86,16 @@ class OverEstimate {
       }
   }
 
-  [[nodiscard]] double of(std::uint32_t layout) const {
-    double log = mean_;
-    for (const std::uint32_t trait : traits_[layout]) log += factor_[trait];
-    return std::exp(log);
-  }
+  [[nodiscard]] double of(std::uint32_t layout) const { return std::exp(log_of(layout)); }
   [[nodiscard]] std::uint32_t degrees(std::uint32_t layout) const { return traits_[layout].front(); }
 
  private:
+  [[nodiscard]] double log_of(std::uint32_t layout) const {
+    double log = mean_;
+    for (const std::uint32_t trait : traits_[layout]) log += factor_[trait];
+    return log;
+  }
+
   std::vector<std::vector<std::uint32_t>> traits_;  // by layout: its degrees, then its value of each key
   std::vector<double> factor_;                      // by trait, as logarithms
   double mean_ = std::log(kUnknownOverEstimate);
@@ -377,9 +378,8 @@ void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Shar
   if (!batch.empty()) try_batch(batch);
 }
 
-// WLB-LLM's variable-length packing where it is among the rows, since its micro-batches are as large as
-// memory allows, so that it runs wherever anything does; where tokens may not wait as it lets them, windows
-// as they arrive; else the first row.
+// WLB-LLM's variable-length packing, whose micro-batches are as large as memory allows, so that it runs
+// wherever anything does; where tokens may not wait so, windows as they arrive; else the first row.
 void Search::choose_probe() {
   const bool may_wait = options_.most_delay == kInfinity && options_.longest_delay == kInfinity;
   const auto like_probe = [&](const RowChoice& row) {

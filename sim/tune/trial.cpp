@@ -247,10 +247,10 @@ KnownTrials tried_with_another_budget(const std::string& path, const json& asked
     const json of = read_line_journal(name, kTuneJournalKind, into(tried)).asked;
     if (but_budget(of) != but_budget(asked) || (!aside && of == asked)) continue;
     known.add(std::move(tried));
-    std::error_code none;  // the shorter of two tells less
-    if (!aside &&
-        (std::filesystem::file_size(path + suffix, none) < std::filesystem::file_size(name) || none))
-      std::filesystem::rename(name, path + suffix);
+    std::error_code error;  // the shorter of two tells less; one that stays is refused as another search
+    const auto before = std::filesystem::file_size(path + suffix, error);
+    if (!aside && (error || before < std::filesystem::file_size(name)))
+      std::filesystem::rename(name, path + suffix, error);
   }
   return known;
 }
