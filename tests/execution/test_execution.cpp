@@ -345,9 +345,9 @@ TEST_CASE("two optimizer steps move the weights of every layout alike") {
       {{{"data", 2}, {"zero", 0}}, "1f1b"},
       {{{"data", 2}, {"zero", 1}}, "1f1b"},
       {{{"tensor", 2}, {"context", 2}, {"pipeline", 2}, {"data", 2}, {"recompute", "full"}}, "1f1b"}};
-  for (const auto& [parallel, schedule] : layouts) {
-    CAPTURE(parallel.dump());
-    const TwoSteps several = two_steps(parallel, schedule);
+  for (const auto& layout : layouts) {
+    CAPTURE(layout.first.dump());
+    const TwoSteps several = two_steps(layout.first, layout.second);
     CHECK(several.first_loss == doctest::Approx(one.first_loss).epsilon(1e-6));
     CHECK(several.second_loss == doctest::Approx(one.second_loss).epsilon(1e-6));
     CHECK(distance(several, one) < 1e-4);

@@ -72,8 +72,8 @@ TEST_CASE("Rows that cannot run end alike whether they run in turn or beside oth
                       "fixed-greedy"};
   file["baseline"] = "plain";
   const StudyResult result = run(file, 2);
-  for (const std::size_t row : {0, 2, 3}) CHECK(result.policies[row].status == RowStatus::unplaceable);
-  for (const std::size_t row : {1, 4}) CHECK(result.policies[row].status == RowStatus::ok);
+  for (const std::size_t row : {0U, 2U, 3U}) CHECK(result.policies[row].status == RowStatus::unplaceable);
+  for (const std::size_t row : {1U, 4U}) CHECK(result.policies[row].status == RowStatus::ok);
   CHECK(summary(file, 2).dump() == summary(file, 1).dump());
 }
 
