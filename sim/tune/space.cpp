@@ -479,7 +479,7 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
   std::vector<std::string> impossible(keys.size());
   parallel_for(jobs, keys.size(), [&](int, std::size_t i) {
     json file = with_keys(study, keys[i]);
-    file["policies"] = {made.rows.front().entry};
+    file["policies"] = json::array({made.rows.front().entry});
     const Study parsed = parse_case(file, space_name);
     layouts[i] = {keys[i], parsed.layout};
     impossible[i] =
@@ -502,7 +502,7 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
 
 json candidate_json(const Candidates& candidates, Point point) {
   json file = with_keys(candidates.study, candidates.layouts[point.layout].keys);
-  file["policies"] = {candidates.rows[point.row].entry};
+  file["policies"] = json::array({candidates.rows[point.row].entry});
   file["baseline"] = candidates.rows[point.row].label;
   return file;
 }

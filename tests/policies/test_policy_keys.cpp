@@ -161,7 +161,7 @@ bool solves(const Policy& policy) {
 
 TEST_CASE("a key that a policy's row does not name changes no plan, and each that it names changes some") {
   std::set<std::pair<std::string_view, std::string_view>> seen;  // policy, key
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
     SplitMix64 random(seed);
     std::vector<std::vector<std::int64_t>> lengths(4);
     for (std::vector<std::int64_t>& batch : lengths) batch = random_lengths(random, 12, 50);

@@ -14,7 +14,7 @@ using namespace equipoise;
 
 TEST_CASE("Every item runs once, whatever the cores and items") {
   for (const int count : {1, 2, 5})
-    for (const std::size_t items : {0, 1, 2, 100}) {
+    for (const std::size_t items : {0U, 1U, 2U, 100U}) {
       CAPTURE(count);
       CAPTURE(items);
       Cores cores(count);

@@ -120,9 +120,9 @@ TEST_CASE("More bandwidth, more memory and an H200 make no policy slower that pl
     CAPTURE(file["parallel"].dump());
     const Fidelity fidelity = round % 4 == 3 ? Fidelity::op : Fidelity::stage;
     const StudyResult before = run_at(file, fidelity);
-    for (const auto& [name, change] : better) {
-      CAPTURE(name);
-      const StudyResult now = run_at(file.patch(change), fidelity);
+    for (const auto& change : better) {
+      CAPTURE(change.first);
+      const StudyResult now = run_at(file.patch(change.second), fidelity);
       for (std::size_t p = 0; p < now.policies.size(); ++p) {
         ++rows;
         const PolicyResult &a = before.policies[p], &b = now.policies[p];

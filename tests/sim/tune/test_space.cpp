@@ -1,6 +1,7 @@
 // What a search may try, and what it refuses to read.
 #include <string>
 
+#include "sim/tune/outcome.h"
 #include "sim/tune/space.h"
 #include "tests/sim/tune/tune_case.h"
 
