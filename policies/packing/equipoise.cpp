@@ -17,7 +17,10 @@
 //    few moves and compared by the price of whole plans: simulated steps where the caller has a simulator,
 //    else the policy's own clock. The best is packed with all moves.
 // 4. A step whose start is priced lower keeps it, and where a whole start is priced lowest the plan is that
-//    one. So the result is never slower than the best of its starts, by that price.
+//    one. So the result is never slower than the best of its starts, by that price. All of it runs for
+//    max_delay, for half an iteration and for none: the plans of a narrower bound are among a wider one's.
+// 5. Where memory decides what is recomputed, it does so for each micro-batch: no more layers than its tokens
+//    ask for, as hbp has it for each group of lengths.
 //
 // Anytime by a count of moves and not by a clock: plans are equal on every machine. No document is
 // cut that its start leaves whole, none waits longer than its start lets it wait.
@@ -26,7 +29,9 @@
 // as they are, some thirty plans with few moves, and their prices.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -61,18 +66,6 @@ const Policy& policy_of_start(const PackingProblem& problem) {
                         std::to_string(slice.tokens()) + " tokens is above its " + std::to_string(limit) +
                         "; take another start");
   return policy;
-}
-
-Plan plan_start(const PackingProblem& problem) {
-  if (problem.options.of<EquipoiseOptions>().start == Start::gather) return plan_gathered(problem);
-  return policy_of_start(problem).plan(problem);
-}
-
-std::int64_t tokens_of(const Step& step) {
-  std::int64_t tokens = 0;
-  for (const Lane& lane : step.lanes)
-    for (const MicroBatch& micro_batch : lane.micro_batches) tokens += micro_batch.tokens();
-  return tokens;
 }
 
 std::vector<Slice> slices_of(const Step& step) {
@@ -110,10 +103,19 @@ bool has_groups(const Step& step) {
   return false;
 }
 
+Plan plan_start(const PackingProblem& problem) {
+  const EquipoiseOptions& own = problem.options.of<EquipoiseOptions>();
+  Plan plan = own.start == Start::gather ? plan_gathered(problem) : policy_of_start(problem).plan(problem);
+  recompute_least(plan, own.recompute);
+  return plan;
+}
+
 // The step's documents packed anew; nothing where they find no room in twice the micro-batches.
 std::optional<Step> repacked(const Step& start, const PackOptions& options, StepPacker& packer) {
   const std::vector<Slice> slices = slices_of(start);
-  std::int64_t fewest = micro_batches_of_lane(options, tokens_of(start));
+  std::int64_t tokens = 0;
+  for (const Slice& slice : slices) tokens += slice.tokens();
+  std::int64_t fewest = micro_batches_of_lane(options, tokens);
   if (options.of<EquipoiseOptions>().start == Start::chunkflow)  // as many as its chunks
     for (const Lane& lane : start.lanes)
       fewest = std::max(fewest, static_cast<std::int64_t>(lane.micro_batches.size()));
@@ -159,9 +161,26 @@ Packed pack_start(const PackingProblem& problem, LaneShapes& lanes) {
 // One of the alternatives: options, and what they come to.
 struct Alternative {
   PackOptions options;
-  std::vector<double> steps;    // seconds
-  double seconds = kCannotRun;  // of all steps
+  std::vector<double> steps = {};  // seconds
+  double seconds = kCannotRun;     // of all steps
+  double delay = 0;                // mean, of a token
 };
+
+std::string text_of(const PackOptions& options) {
+  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  std::string text(kStartNames[static_cast<std::size_t>(own.start)]);
+  std::string list;
+  if (own.start == Start::wlb)
+    for (const std::int64_t t : options.of<WlbOptions>().thresholds)
+      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+  if (own.start == Start::chunkflow)
+    return text + " (chunks of " + std::to_string(options.of<ChunkflowOptions>().chunk_size) + ", K " +
+           std::to_string(options.keep) + ")";
+  const std::int64_t window =
+      own.start == Start::gather ? own.look_ahead : options.of<FixedLengthOptions>().pack_window;
+  if (window > 1 && own.start != Start::wlb) text += " over " + std::to_string(window) + " batches";
+  return list.empty() ? text : text + " with queues from " + list + " tokens";
+}
 
 class Alternatives {
  public:
@@ -176,10 +195,12 @@ class Alternatives {
   [[nodiscard]] const PackingProblem& problem() const { return problem_; }
   [[nodiscard]] double tokens_of_batch() const { return of_batch_; }
 
-  // Whether delay, tokens a step and L_max are within their bounds.
-  [[nodiscard]] bool is_allowed(const Plan& plan, const PackOptions& options) const {
+  // Whether delay, which it notes, tokens a step and L_max are within their bounds.
+  bool is_allowed(const Plan& plan, Alternative& made) const {
+    const PackOptions& options = made.options;
     const PlanMetrics metrics = plan_metrics(problem_.batches, plan);
-    if (metrics.token_delay_mean.value_or(0) > options.of<EquipoiseOptions>().max_delay) return false;
+    made.delay = metrics.token_delay_mean.value_or(0);
+    if (made.delay > options.of<EquipoiseOptions>().max_delay) return false;
     if (metrics.tokens_per_step.value_or(of_batch_) < (1 - kEqualBatch) * of_batch_) return false;
     return std::all_of(plan.steps.begin(), plan.steps.end(),
                        [&](const Step& step) { return within(step, max_tokens(options)); });
@@ -201,8 +222,8 @@ class Alternatives {
   std::vector<std::int64_t> searched_thresholds(const PackOptions& wlb) {
     if (!holds_what_comes(wlb)) return {};
     const auto seconds = [&](const Plan& plan) {
-      Alternative made{wlb, {}, kCannotRun};
-      if (is_allowed(plan, wlb)) price(plan, made);
+      Alternative made{wlb};
+      if (is_allowed(plan, made)) price(plan, made);
       return made.seconds;
     };
     try {
@@ -216,37 +237,55 @@ class Alternatives {
 
   // The start as it is.
   Alternative as_it_is(const PackOptions& options) {
-    Alternative made{options, {}, kCannotRun};
-    if (!holds_what_comes(options)) return made;
-    try {
-      const Plan plan = plan_start(with(problem_, options));
-      if (is_allowed(plan, options)) price(plan, made);
-    } catch (const UserError&) {  // it cannot run here
-    }
-    return made;
+    return fitting(options, [&](Alternative& made) {
+      const Plan plan = plan_start(with(problem_, made.options));
+      if (is_allowed(plan, made)) price(plan, made);
+    });
   }
 
-  // The start packed anew, each step the faster of the two.
+  // The start packed anew, each step the faster of the two; once for all bounds.
   Alternative improved(const PackOptions& options) {
-    Alternative made{options, {}, kCannotRun};
-    made.options.of<EquipoiseOptions>().keeps.clear();
-    if (!holds_what_comes(options)) return made;
-    try {
-      const Packed packed = pack_start(with(problem_, made.options), lanes_);
-      if (!is_allowed(packed.plan, options)) return made;
-      price(packed.plan, made);
-      if (!is_allowed(packed.start, options)) return made;
-      Alternative start{options, {}, kCannotRun};
-      price(packed.start, start);
-      keep_faster(start, made);
-    } catch (const UserError&) {
-    }
+    const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+    std::string key = text_of(options);
+    for (const std::int64_t number : {options.micro_batches, own.moves, std::int64_t{own.place}})
+      key += ' ' + std::to_string(number);
+    if (own.start == Start::gather) key += ' ' + std::to_string(own.max_delay);
+    const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
+    Alternative& made = known->second;
+    if (is_new || made.delay > made.options.of<EquipoiseOptions>().max_delay)  // then, not allowed
+      made = fitting(options, [this](Alternative& fresh) { pack_anew(fresh); });
     return made;
   }
 
   [[nodiscard]] int tried() const { return tried_; }
 
  private:
+  // With the study's recompute where less does not fit: micro-batches in flight together may be unlike.
+  template <class Make>
+  Alternative fitting(const PackOptions& options, const Make& make) {
+    Alternative made{options};
+    if (!holds_what_comes(options)) return made;
+    try {
+      make(made);
+      if (made.steps.empty() || made.seconds < kCannotRun) return made;
+      made = {options};
+      made.options.of<EquipoiseOptions>().recompute.clear();
+      make(made);
+    } catch (const UserError&) {  // it cannot run here
+    }
+    return made;
+  }
+
+  void pack_anew(Alternative& made) {
+    made.options.of<EquipoiseOptions>().keeps.clear();
+    const Packed packed = pack_start(with(problem_, made.options), lanes_);
+    if (!is_allowed(packed.plan, made)) return;
+    price(packed.plan, made);
+    Alternative start{made.options};
+    if (!is_allowed(packed.start, start)) return;
+    price(packed.start, start);
+    keep_faster(start, made);
+  }
   // wlb carries what finds no room, step after step, where a step comes with more than its micro-batches
   // hold.
   [[nodiscard]] bool holds_what_comes(const PackOptions& options) const {
@@ -267,6 +306,7 @@ class Alternatives {
   const PackingProblem& problem_;
   const PlanPrices& prices_;
   LaneShapes lanes_;
+  std::map<std::string, Alternative> packed_anew_;  // by what makes it
   double of_batch_ = 0;
   int tried_ = 0;
 };
@@ -315,21 +355,19 @@ std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of
 
 // Widths of pack windows and of look-ahead that are worth trying, rising.
 std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches) {
-  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  const std::int64_t most = std::min(
+      {options.of<EquipoiseOptions>().look_ahead, static_cast<std::int64_t>(batches), std::int64_t{16}});
   std::vector<std::int64_t> windows;
-  if (!(own.max_delay > 0)) return windows;
-  const std::int64_t most = std::min({own.look_ahead, static_cast<std::int64_t>(batches), std::int64_t{16}});
   for (std::int64_t window = 2; window <= most; window *= 2) windows.push_back(window);
   return windows;
 }
 
 void sort_by_speed(std::vector<Alternative>& made) {
-  std::stable_sort(made.begin(), made.end(),
-                   [](const Alternative& a, const Alternative& b) { return a.seconds < b.seconds; });
+  std::ranges::stable_sort(made, {}, &Alternative::seconds);
 }
 
-// The fastest first: the steps of others, those of wlb with each number of micro-batches, as steps whose
-// outliers wait bear more of them, and with the fastest number what wlb's own search finds.
+// The steps of others as they are, those of wlb with each number of micro-batches, as steps whose outliers
+// wait bear more of them. Fastest first.
 std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<const std::int64_t> counts,
                                             Alternatives& alternatives) {
   std::vector<Alternative> made;
@@ -339,31 +377,33 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
     PackOptions wide = starting_from(given, Start::fixed_greedy, {});
     wide.of<FixedLengthOptions>().pack_window = window;
     made.push_back(alternatives.as_it_is(wide));
-    if (made.back().seconds == kCannotRun) break;  // wider ones delay more
   }
-  PackOptions counted = given;
-  const auto add_queues = [&] {
+  std::vector<std::int64_t> numbers(counts.begin(), counts.end());
+  std::erase(numbers, micro_batches_of_step(given));
+  numbers.insert(numbers.begin(), given.micro_batches);
+  for (const std::int64_t number : numbers) {
+    PackOptions counted = given;
+    counted.micro_batches = number;
     for (const auto& queues : outlier_thresholds(given))
       made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, queues)));
-  };
-  add_queues();
-  for (const std::int64_t count : counts)
-    if (count != micro_batches_of_step(given)) {
-      counted.micro_batches = count;
-      add_queues();
-    }
-  sort_by_speed(made);
-  counted.micro_batches = made.front().options.micro_batches;
-  const std::vector<std::int64_t> found =
-      alternatives.searched_thresholds(starting_from(counted, Start::wlb, {}));
-  made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, found)));
+  }
   sort_by_speed(made);
   return made;
 }
 
-// The others may cut documents, whose pieces have to run in order.
-bool leaves_whole(Start start) {
-  return start != Start::plain && start != Start::chunkflow;
+// Those within a bound on delay, and of the fastest number of micro-batches what wlb's own search finds.
+std::vector<Alternative> starts_within(const PackOptions& bound, std::span<const Alternative> starts,
+                                       Alternatives& alternatives) {
+  std::vector<Alternative> within;
+  for (const Alternative& start : starts)
+    if (start.delay <= bound.of<EquipoiseOptions>().max_delay) within.push_back(start);
+  PackOptions counted = bound;
+  if (!within.empty()) counted.micro_batches = within.front().options.micro_batches;
+  const std::vector<std::int64_t> found =
+      alternatives.searched_thresholds(starting_from(counted, Start::wlb, {}));
+  within.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, found)));
+  sort_by_speed(within);
+  return within;
 }
 
 // Keeps the faster of the two.
@@ -389,12 +429,14 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
   for (const std::int64_t count : counts)
     offer_with_few_moves(starting_from(given, Start::lpt, {}), count, best);
   for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
-    if (leaves_whole(start.options.of<EquipoiseOptions>().start))
+    if (start.options.of<EquipoiseOptions>().start != Start::plain)  // that may cut documents
       offer_with_few_moves(start.options, start.options.micro_batches, best);
   const PackOptions fastest = best.options;
   for (const std::int64_t count : counts)
     if (count != fastest.micro_batches) offer_with_few_moves(fastest, count, best);
-  const std::vector<std::int64_t> windows = windows_of(given, alternatives.problem().batches.size());
+  std::vector<std::int64_t> windows;
+  if (given.of<EquipoiseOptions>().max_delay > 0)
+    windows = windows_of(given, alternatives.problem().batches.size());
   const auto offer_gathered = [&](std::int64_t window, std::int64_t count) {
     PackOptions options = starting_from(given, Start::gather, {});
     options.of<EquipoiseOptions>().look_ahead = window;
@@ -438,22 +480,6 @@ void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& kee
   keep = kept;
 }
 
-std::string text_of(const Alternative& found) {
-  const EquipoiseOptions& own = found.options.of<EquipoiseOptions>();
-  std::string text(kStartNames[static_cast<std::size_t>(own.start)]);
-  std::string list;
-  if (own.start == Start::wlb)
-    for (const std::int64_t t : found.options.of<WlbOptions>().thresholds)
-      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
-  if (own.start == Start::chunkflow)
-    return text + " (chunks of " + std::to_string(found.options.of<ChunkflowOptions>().chunk_size) + ", K " +
-           std::to_string(found.options.keep) + ")";
-  const std::int64_t window =
-      own.start == Start::gather ? own.look_ahead : found.options.of<FixedLengthOptions>().pack_window;
-  if (window > 1 && own.start != Start::wlb) text += " over " + std::to_string(window) + " batches";
-  return list.empty() ? text : text + " with queues from " + list + " tokens";
-}
-
 }  // namespace
 
 bool equipoise_searches(const PackOptions& options) {
@@ -468,14 +494,22 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
                                               PackOptions& found) {
   PackOptions given = problem.options;
   given.max_tokens = max_tokens(given);  // whatever number of micro-batches is tried
+  if (prices.layers) given.of<EquipoiseOptions>().recompute = tokens_by_recompute(given, prices);
   Alternatives alternatives(problem, prices);
   const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
-  Alternative start = starts.front();
-  Alternative best = best_packed_anew(given, counts, starts, alternatives);
+  const double max_delay = given.of<EquipoiseOptions>().max_delay;
+  Alternative start, best;
+  // Plans of narrower bounds are tried, too: no wider one is then slower.
+  for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
+    given.of<EquipoiseOptions>().max_delay = bound;
+    const std::vector<Alternative> within = starts_within(given, starts, alternatives);
+    offer(Alternative(within.front()), start);
+    offer(best_packed_anew(given, counts, within, alternatives), best);
+  }
   if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
   const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
-  std::string note = "packs the steps of " + text_of(best) + " anew";
+  std::string note = "packs the steps of " + text_of(best.options) + " anew";
   if (best.options.micro_batches > 0)
     note += " in " + std::to_string(best.options.micro_batches) + " micro-batches";
   if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
@@ -484,19 +518,21 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
       for (const Slice& slice : batch.slices)
         if (slice.tokens() > given.max_tokens) return {};
     found = starting_from(given, Start::wlb, {});
+    found.of<EquipoiseOptions>().recompute.clear();
     found.of<EquipoiseOptions>().keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
     return {"no plan is within max_delay, L_max and memory: takes the steps of wlb as they are"};
   }
   if (!(best.seconds < start.seconds)) {
     best = start;
     best.options.of<EquipoiseOptions>().keeps.assign(start.steps.size(), 1);
-    note = "takes the steps of " + text_of(start) + " as they are";
+    note = "takes the steps of " + text_of(start.options) + " as they are";
   }
   if (prices.steps_that_fit) note += ": " + fixed(best.seconds / steps, 3) + " s a global batch";
   if (start.seconds < kCannotRun && best.seconds > 0)
-    note += ", " + fixed(start.seconds / best.seconds, 3) + "x the speed of " + text_of(start) +
+    note += ", " + fixed(start.seconds / best.seconds, 3) + "x the speed of " + text_of(start.options) +
             ", the best start as it is";
   found = best.options;
+  found.of<EquipoiseOptions>().max_delay = max_delay;
   return {note + " (" + std::to_string(alternatives.tried()) + " plans tried)"};
 }
 

@@ -129,6 +129,8 @@ struct EquipoiseOptions {
   std::vector<char> keeps;
   // Of gather, by document: its step. Empty: searched anew.
   std::vector<std::uint32_t> step_of;
+  // Most tokens of a micro-batch that recomputes 0, 1, ... layers; empty: all recompute what the study says.
+  std::vector<std::int64_t> recompute;
 };
 constexpr PackParameter acting_where_contents_are_chosen(PackParameter parameter) {
   parameter.acts_when = "where the start is best or gather";

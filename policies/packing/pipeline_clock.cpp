@@ -235,6 +235,44 @@ std::size_t spread_documents(std::span<const std::uint32_t> documents, std::span
   return best;
 }
 
+int least_recompute(const MicroBatch& micro_batch, int ranks, std::span<const std::int64_t> most_tokens) {
+  if (most_tokens.empty()) return kStudyRecompute;
+  // Memory is that of the fullest rank.
+  std::vector<std::int64_t> whole(static_cast<std::size_t>(ranks), 0);
+  std::int64_t spread = 0;
+  for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
+    const int rank = micro_batch.placement.empty() ? kDistributed : micro_batch.placement[i];
+    (rank == kDistributed ? spread : whole[static_cast<std::size_t>(rank)]) += micro_batch.slices[i].tokens();
+  }
+  const std::int64_t tokens = spread + ranks * *std::max_element(whole.begin(), whole.end());
+  const auto found = std::lower_bound(most_tokens.begin(), most_tokens.end(), tokens);
+  return found == most_tokens.end() ? kStudyRecompute : static_cast<int>(found - most_tokens.begin());
+}
+
+void recompute_least(Plan& plan, std::span<const std::int64_t> most_tokens) {
+  for (Step& step : plan.steps)
+    for (Lane& lane : step.lanes)
+      for (MicroBatch& micro_batch : lane.micro_batches)
+        if (micro_batch.chunk.count == 1)
+          micro_batch.recompute_layers = least_recompute(micro_batch, lane.context, most_tokens);
+}
+
+std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const PlanPrices& prices) {
+  const int context = std::max(1, options.context);
+  const int all = prices.layers(options.max_tokens, context);
+  std::vector<std::int64_t> most;
+  for (int layers = 0; layers < all; ++layers) {
+    std::int64_t fit = most.empty() ? 0 : most.back(), too_many = options.max_tokens;
+    while (too_many - fit > 1) {
+      const std::int64_t middle = fit + (too_many - fit) / 2;
+      (prices.layers(middle, context) <= layers ? fit : too_many) = middle;
+    }
+    most.push_back(fit);
+  }
+  if (all > 0) most.push_back(options.max_tokens);
+  return most;
+}
+
 PipelineClock& LaneShapes::clock(std::size_t micro_batches) {
   const auto known = clocks_.find(micro_batches);
   if (known != clocks_.end()) return known->second;

@@ -287,6 +287,7 @@ class StepPacker::Search {
       placed = placed || rank_of_[i] != kDistributed;
     }
     if (!placed) out.placement.clear();
+    out.recompute_layers = least_recompute(out, static_cast<int>(ranks_), packer_.recompute_);
   }
 
   void learn_weights() {

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "policies/options.h"
+#include "policies/packing/packing.h"
 #include "policies/plan.h"
 #include "policies/workload.h"
 
@@ -108,6 +109,15 @@ class SharedPlace {
   double lanes_, tokens_ = 0;
 };
 
+// Recompute where memory decides it for each micro-batch, as for each of hbp's groups. The most tokens of one
+// that recomputes 0, 1, ... layers, up to those that L_max takes; empty where that takes none.
+std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const PlanPrices& prices);
+// The fewest layers with which a micro-batch on so many ranks fits; kStudyRecompute where `most_tokens` is
+// empty.
+int least_recompute(const MicroBatch& micro_batch, int ranks, std::span<const std::int64_t> most_tokens);
+// Those of all micro-batches but chunks, which keep each other's K and V.
+void recompute_least(Plan& plan, std::span<const std::int64_t> most_tokens);
+
 struct StepShape {
   std::int64_t max_tokens = 0;  // L_max of a micro-batch; a CP rank holds at most its share of that
   std::int64_t moves = 0;
@@ -140,7 +150,11 @@ class StepPacker {
  public:
   // Takes lanes and CP ranks from the options, the pipeline from `lanes`.
   StepPacker(const PackOptions& options, const StepShape& shape, const Workload& workload, LaneShapes& lanes)
-      : options_(options), shape_(shape), workload_(workload), lane_shapes_(lanes) {}
+      : options_(options),
+        shape_(shape),
+        recompute_(options.of<EquipoiseOptions>().recompute),
+        workload_(workload),
+        lane_shapes_(lanes) {}
 
   // The slices in lanes of `per_lane` micro-batches each; none where they find no room.
   std::optional<std::vector<Lane>> pack(std::span<const Slice> slices, std::size_t per_lane);
@@ -158,6 +172,7 @@ class StepPacker {
 
   const PackOptions& options_;
   StepShape shape_;
+  std::span<const std::int64_t> recompute_;
   const Workload& workload_;
   LaneShapes& lane_shapes_;
 };

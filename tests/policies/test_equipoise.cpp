@@ -298,6 +298,57 @@ TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps
   }
 }
 
+TEST_CASE("a wider bound on delay is never slower than half an iteration, and that than none") {
+  const ExchangedWorkload workload;
+  int faster = 0;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 random(seed);
+    PackOptions options = random_job(random);
+    const DocumentSet set = load_documents(random_lengths(random, 90, options.context_window), options, {});
+    const auto seconds_within = [&](double max_delay) {
+      options.of<EquipoiseOptions>().max_delay = max_delay;
+      const Plan plan = make_plan(packing_policy("equipoise"), {set.batches, options, workload});
+      CHECK(plan_metrics(set.batches, plan).token_delay_mean.value() <= max_delay);
+      return own_seconds(plan, options, workload);
+    };
+    const double none = seconds_within(0), half = seconds_within(0.5);
+    CHECK(half <= none * (1 + 1e-12));
+    for (const double wide : {0.6, 2.0, 8.0}) {
+      const double seconds = seconds_within(wide);
+      CHECK(seconds <= half * (1 + 1e-12));
+      faster += seconds < 0.999 * none ? 1 : 0;
+    }
+  }
+  CHECK(faster > 20);
+}
+
+TEST_CASE("a micro-batch recomputes what the tokens of its fullest rank ask for, by hand") {
+  // 200 tokens fit as they are, and 20 more with each layer that is recomputed; L_max of 250 takes three.
+  PackOptions options;
+  options.context = 2;
+  options.max_tokens = 250;
+  PlanPrices prices;
+  prices.layers = [](std::int64_t tokens, int degree) {
+    CHECK(degree == 2);
+    return static_cast<int>(std::max<std::int64_t>(0, (tokens - 200 + 19) / 20));
+  };
+  const std::vector<std::int64_t> most = tokens_by_recompute(options, prices);
+  CHECK(most == std::vector<std::int64_t>{200, 220, 240, 250});
+  options.max_tokens = 200;
+  CHECK(tokens_by_recompute(options, prices).empty());
+  MicroBatch m;
+  m.slices = slices_of_lengths({100, 60, 60});
+  CHECK(least_recompute(m, 2, most) == 1);  // all spread: 220
+  m.placement = {kDistributed, 0, 1};
+  CHECK(least_recompute(m, 2, most) == 1);  // as if 100 + 2 x 60
+  m.placement = {kDistributed, 0, kDistributed};
+  CHECK(least_recompute(m, 2, most) == kStudyRecompute);  // 160 + 2 x 60 is above L_max
+  m.placement = {0, 1, 1};
+  CHECK(least_recompute(m, 2, most) == 2);  // 2 x 120
+  CHECK(least_recompute(m, 2, {}) == kStudyRecompute);
+}
+
 TEST_CASE("two documents that lanes wait for come into one step, and no more waits than they make, by hand") {
   // Two lanes, len^2: a step with a document of 100 takes 10,000 on its lane whatever the other has, so apart
   // the two take 20,000 and together 10,000 and, for 200 tokens of 2 x 2, 200. The first waits one iteration,

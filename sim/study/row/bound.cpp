@@ -20,6 +20,7 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
     : least_(models.costs.least()),
       costs_(models.costs),
       splits_backward_(splits_backward),
+      recomputes_(!row.recompute_chosen),
       replicas_(models.layout.data * models.layout.context) {
   const Layout& layout = models.layout;
   // Skrull's whole documents travel nowhere.
@@ -168,10 +169,9 @@ double StepBound::run_seconds(const DocumentSet& documents) const {
       longest = std::max(longest, (least_.forward_token + least_.backward_token) * own +
                                       (least_.forward_pair + least_.backward_pair) * pairs);
     }
-  const double alone = costs_.layout().bidirectional || splits_backward_
-                           ? 0
-                           : layers * longest / replicas_ * kRoundedDown;
-  return std::max(alone, even_seconds(tokens, visible_pairs(documents, reach), true, false));
+  const double alone =
+      costs_.layout().bidirectional || splits_backward_ ? 0 : layers * longest / replicas_ * kRoundedDown;
+  return std::max(alone, even_seconds(tokens, visible_pairs(documents, reach), recomputes_, false));
 }
 
 StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {

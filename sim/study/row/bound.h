@@ -21,8 +21,8 @@
 
 #include "policies/loader.h"
 #include "policies/plan.h"
-#include "sim/study/read/study.h"
 #include "sim/study/models.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
 
@@ -66,6 +66,7 @@ class StepBound {
   LeastCosts least_;
   const LayerCosts& costs_;
   bool exchanges_ = false, splits_backward_ = false;
+  bool recomputes_ = true;             // all as the layout says
   int replicas_ = 1;                   // data x context
   std::vector<double> layers_;         // of each stage
   std::vector<double> recomputed_;     // of those, as the layout has it

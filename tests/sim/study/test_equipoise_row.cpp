@@ -80,6 +80,32 @@ TEST_CASE("Equipoise is the fastest of the rows it starts from, and no row is be
   CHECK(faster >= 6);
 }
 
+TEST_CASE("A wider bound on delay is never slower, by simulated time") {
+  SplitMix64 random(23);
+  int faster = 0;
+  for (int trial = 0; trial < 8; ++trial) {
+    json file = random_study(random);
+    file["batch"]["steps"] = 5;
+    file["policies"] = json::array();
+    for (const double max_delay : {0.0, 0.5, 8.0})
+      file["policies"].push_back({{"name", "equipoise"},
+                                  {"moves", 1000},
+                                  {"max_delay", max_delay},
+                                  {"label", std::to_string(max_delay)}});
+    file.erase("baseline");
+    CAPTURE(file["parallel"].dump());
+    const Study study = parse(file);
+    RunStudyOptions options;
+    options.find_fits = false;
+    const std::vector<PolicyResult> rows = run_study(study, load_inputs(study), options).policies;
+    if (rows.front().status != RowStatus::ok) continue;
+    CHECK(seconds_of(rows[1]) <= seconds_of(rows[0]) * (1 + 1e-12));
+    CHECK(seconds_of(rows[2]) <= seconds_of(rows[1]) * (1 + 1e-12));
+    faster += seconds_of(rows[2]) < 0.999 * seconds_of(rows[0]) ? 1 : 0;
+  }
+  CHECK(faster >= 3);
+}
+
 TEST_CASE("No row is below the bound where copies of weights cost every micro-batch the same") {
   json file = small_study();
   file["model"] = "llama3.1-8b";
