@@ -21,6 +21,7 @@
 #include "sim/framework/framework.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/metrics.h"
+#include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"

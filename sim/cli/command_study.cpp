@@ -223,11 +223,6 @@ void print_study(Format format, const Study& study, const StudyResult& result, s
 SavedRun saved_run(const Case& c, const StudyOptions& options) {
   json file = read_json_file(options.file);
   for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
-  if (c.study.framework.carry_slowdowns) {  // where a sweep decided it, no key says so
-    json& framework = file["framework"];
-    if (framework.is_string()) framework = {{"preset", framework}};
-    framework["carry_slowdowns"] = *c.study.framework.carry_slowdowns;
-  }
   return {options.version, options.file, std::move(file),
           json{{"fidelity", options.fidelity},
                {"fold_tp", !options.no_fold_tp},
@@ -260,7 +255,7 @@ CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run
   StepChecks of_steps;
   if (options.verify) run.check_step = checked_by_oracle(of_steps);
   CaseRun done{run_study(study, *inputs, run), {}, {}};
-  if (!options.out.empty()) done.receipt = receipt_of(saved_run(c, options), *inputs, done.result);
+  if (!options.out.empty()) done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result);
   if (options.verify) done.checks = checks_of(study, *inputs, done.result, run, of_steps);
   return done;
 }

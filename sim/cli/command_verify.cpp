@@ -5,6 +5,7 @@
 // study and hashes what comes out. `study --verify` looks at one result from the other side: plans by the
 // validator, times by the engine of the other fidelity, a step's schedule, timeline and memory by the oracle,
 // the table by its own sums.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -18,57 +19,17 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
 #include "sim/metrics/metrics.h"
+#include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
 
 namespace equipoise {
 
 using nlohmann::json;
-
-namespace {
-
-constexpr const char* kHash = "sha256";
-
-std::string hash_of_documents(const DocumentSet& documents) {
-  std::string bytes;
-  for (const GlobalBatch& batch : documents.batches) {
-    for (const Slice& s : batch.slices)
-      bytes += std::to_string(s.document) + ':' + std::to_string(s.begin) + '-' + std::to_string(s.end) + ' ';
-    bytes += '\n';
-  }
-  return sha256(bytes);
-}
-
-json hashes_of_inputs(const StudyInputs& inputs) {
-  return {{"profile", sha256(inputs.profile.json().dump())},
-          {"documents", hash_of_documents(inputs.documents)}};
-}
-
-// Of what a row of summary.json says and nobody measured. Throws json::exception where it is no row.
-std::string hash_of_row(const json& row) {
-  return sha256(json{row.at("status"), row.at("reason"), row.at("metrics"), row.at("memory")}.dump());
-}
-
-json row_of(const PolicyResult& row) {
-  return {{"status", name_of(row.status)},
-          {"reason", row.reason.empty() ? json(nullptr) : json(row.reason)},
-          {"metrics", metrics_json(row.metrics)},
-          {"memory", memory_json(row)}};
-}
-
-}  // namespace
-
-json receipt_of(const SavedRun& run, const StudyInputs& inputs, const StudyResult& result) {
-  json rows = json::object();
-  for (const PolicyResult& row : result.policies) rows[row.run.label] = hash_of_row(row_of(row));
-  return {{"program", run.version}, {"file", std::filesystem::absolute(run.path).lexically_normal().string()},
-          {"study", run.study},     {"options", run.options},
-          {"hash", kHash},          {"inputs", hashes_of_inputs(inputs)},
-          {"rows", std::move(rows)}};
-}
 
 namespace {
 
@@ -193,10 +154,35 @@ json receipt_in(const json& summary, const std::string& file) {
   for (const auto& [key, type] : keys)
     if (!found->contains(key) || found->at(key).type() != type)
       throw UserError(file + ": receipt." + key + ": expected what `equipoise study --out` writes");
-  if (const json hash = found->value("hash", json()); hash != kHash)
-    throw UserError(file + ": receipt.hash: expected \"" + kHash + "\", found " + printable(hash.dump()) +
+  if (const json hash = found->value("hash", json()); hash != kReceiptHash)
+    throw UserError(file + ": receipt.hash: expected \"" + kReceiptHash + "\", found " + printable(hash.dump()) +
                     ": another version wrote it, and its study can be run again");
   return *found;
+}
+
+// Rows that functions of Python planned have the plans that were saved beside the summary. The labels of those
+// whose plan was refused, and is not there.
+std::vector<std::string> take_plans(Study& study, const std::string& summary) {
+  std::vector<std::string> refused;
+  const std::string file = (std::filesystem::path(summary).parent_path() / "plan.json").string();
+  json plans;
+  await_plans(study);
+  for (PolicyRun& row : study.policies) {
+    if (row.plan_file != kPlanOfCaller) continue;
+    if (plans.is_null()) plans = read_json_file(file);
+    try {
+      const json& all = plans.at("plans");
+      const auto own = std::ranges::find_if(all, [&](const json& p) { return p.at("name") == row.label; });
+      if (own == all.end()) throw UserError(file + ": plans: no plan \"" + printable(row.label) + '"');
+      if (own->at("steps").empty())
+        refused.push_back(row.label);
+      else
+        give_plan(row, study, plans, row.label);
+    } catch (const json::exception&) {
+      throw UserError(file + ": plans: expected a list of plans as `study` writes it");
+    }
+  }
+  return refused;
 }
 
 RunStudyOptions options_in(const json& receipt, const VerifyOptions& options, const std::string& file) {
@@ -204,8 +190,8 @@ RunStudyOptions options_in(const json& receipt, const VerifyOptions& options, co
   try {
     const json& o = receipt.at("options");
     run.steps.fidelity = parse_fidelity(o.at("fidelity"));
-    run.steps.op = {o.at("fold_tp"), o.at("contention"), o.at("jitter"), o.at("jitter_seed"),
-                    parse_stragglers(o.at("stragglers"))};
+    run.steps.op = {o.value("fold_tp", true), o.value("contention", false), o.value("jitter", 0.0),
+                    o.value("jitter_seed", std::uint64_t{0}), parse_stragglers(o.value("stragglers", ""))};
     run.ignore_memory = o.at("ignore_memory");
   } catch (const json::exception&) {
     throw UserError(file + ": receipt.options: expected what `equipoise study --out` writes");
@@ -247,7 +233,8 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
   }
   add("rows of the summary", known == rows.size(), "some are gone");
 
-  const Study study = parse_study(receipt.at("study"), receipt.at("file"));
+  Study study = parse_study(receipt.at("study"), receipt.at("file"));
+  const std::vector<std::string> refused = take_plans(study, options.file);
   const MemoryLimit limit = memory_limit(options.max_memory_GB);
   check_planned_memory(study, foreseen_documents(study), run, limit);
   const StudyInputs inputs = load_inputs(study);
@@ -256,8 +243,11 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
     add(what + ", as it is now", receipt.at("inputs").value(what, json()) == hash, "another than then");
   const StudyResult result = run_study(study, inputs, run);
   for (const PolicyResult& row : result.policies) {
-    const std::string hash = hash_of_row(row_of(row));
-    add(row.run.label + ": run again", rows.value(row.run.label, json()) == hash, "another result");
+    const std::string& label = row.run.label;
+    if (std::ranges::count(refused, label) > 0)
+      checks.push_back({label + ": run again", std::nullopt, "a function's plan that was refused is not saved"});
+    else
+      add(label + ": run again", rows.value(label, json()) == hash_of_row(row), "another result");
   }
   print_checks(checks, options.format, out);
   return std::all_of(checks.begin(), checks.end(), [](const Check& c) { return c.holds.value_or(true); }) ? 0

@@ -26,9 +26,6 @@ std::int64_t parse_length(std::string_view text, std::string_view option);
 // Sizes separated by commas: "1,1,2,4", "4K,128K".
 std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view option);
 
-// SHA-256 in hexadecimal digits (FIPS 180-4), as sha256sum prints it.
-std::string sha256(std::string_view bytes);
-
 // The threads that --jobs asks for: all cores where `jobs` is 0.
 int threads_of(int jobs);
 

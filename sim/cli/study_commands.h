@@ -63,14 +63,6 @@ struct StudyOptions : SimulationOptions {
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);
 
-// What `study --out` leaves in summary.json, so that `verify` can tell whether a figure is what its inputs
-// give.
-struct SavedRun {
-  std::string version, path;      // of the program; of the study's file
-  nlohmann::json study, options;  // as it was run, --set included; what else decides times
-};
-nlohmann::json receipt_of(const SavedRun& run, const StudyInputs& inputs, const StudyResult& result);
-
 // `study --verify`: each row's plan, by the validator (`result` was made with it), its times by the engine of
 // the other fidelity (not with jitter, stragglers or contention, which only one of them knows), its slowest
 // step's schedule, timeline and memory by the oracle (`of_steps`, by row), its table by sums.

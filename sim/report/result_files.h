@@ -13,6 +13,7 @@
 
 #include "sim/report/study_table.h"
 #include "sim/study/pack_request.h"
+#include "sim/study/study_inputs.h"
 #include "sim/study/study_result.h"
 #include "sim/workload/stage_layers.h"
 
@@ -54,6 +55,24 @@ std::span<const StudyOutput> study_outputs();
 // Writes all of them into a folder that is there. Throws UserError.
 void write_outputs(const std::string& directory, const Study& study, const StudyResult& result,
                    const nlohmann::json& receipt = nullptr);
+
+// --- Receipts: what `study --out` leaves in summary.json, so that `verify` can tell whether a figure is what its
+// inputs give.
+
+// SHA-256 in hexadecimal digits (FIPS 180-4), as sha256sum prints it.
+std::string sha256(std::string_view bytes);
+
+inline constexpr const char* kReceiptHash = "sha256";
+struct SavedRun {
+  std::string version, path;      // of the program; of the study's file
+  nlohmann::json study, options;  // as it was run, --set included; what else decides times and is no default
+};
+nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs,
+                          const StudyResult& result);
+nlohmann::json hashes_of_inputs(const StudyInputs& inputs);
+// Of what a row of summary.json says and nobody measured. Throws json::exception where it is no row.
+std::string hash_of_row(const nlohmann::json& row);
+std::string hash_of_row(const PolicyResult& row);
 
 // --- report.html: a study's result as a page for a browser, and a sweep's as one of its cases.
 

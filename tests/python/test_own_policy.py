@@ -3,7 +3,11 @@
 wrong."""
 
 import copy
+import json
+import tempfile
 import unittest
+import warnings
+from pathlib import Path
 
 import numpy as np
 
@@ -156,16 +160,45 @@ class OwnPolicy(unittest.TestCase):
         self.assertEqual(row["status"], "refused")
         self.assertIn("policy twice: does not fit the study", row["reason"])
 
-    def test_what_is_no_plan_is_an_error_that_says_where(self):
-        for made, text in (
-            (None, "policy x: steps: expected a list of steps, found None"),
-            ([[3]], "policy x: steps[0][0]: expected a list of micro-batches, found 3"),
-            ([[[[(0, 1)]]]], "policy x: steps[0][0][0][0]: expected (document, begin, end), found (0, 1)"),
-            ([[["ab"]]], "policy x: steps[0][0][0]: expected a list of (document, begin, end)"),
-        ):
-            with self.subTest(made=made), self.assertRaises(ValueError) as raised:
-                equipoise.study(STUDY, policies={"x": lambda lengths, options, made=made: made})
-            self.assertIn(text, str(raised.exception))
+    def test_what_is_no_plan_is_a_row_that_says_what_was_found_and_where(self):
+        whole = {"schema": "equipoise.plan/1", "policy": "x", "steps": 3}
+        cases = {
+            "none": (None, "steps: expected a list of steps, each a list of lanes .*, found None"),
+            "generator": ((n for n in [3]), r"steps\[0\]: expected a list of lanes, found 3"),
+            "flat": ([[3]], r"steps\[0\]\[0\]: expected a list of micro-batches, found 3"),
+            "pair": ([[[[(0, 1)]]]], r"steps\[0\]\[0\]\[0\]\[0\]: expected \(document, begin, end\), three integers, found \(0, 1\)"),
+            "float": ([[[[(0, 0, 1.5)]]]], r"expected \(document, begin, end\), three integers, found \(0, 0, 1.5\)"),
+            "text": ([[["ab"]]], r"steps\[0\]\[0\]\[0\]: expected a list of \(document, begin, end\)"),
+            "beyond": ([[[[(10**9, 0, 1)]]]], r"expected a document from 0 to \d+, found \(1000000000, 0, 1\)"),
+            "longer": ([[[[(0, 0, 10**9)]]]], r"expected 0 <= begin < end <= \d+, the length of document 0, found"),
+            "empty": ([], "steps: expected at least one step, found none"),
+            "plan": (whole, r"steps: expected a list, found 3"),
+        }
+        made = {label: (lambda lengths, options, value=value: value) for label, (value, _) in cases.items()}
+        result = equipoise.study(STUDY, policies={**made, "mine": as_they_come})
+        self.assertEqual(result["mine"]["status"], "ok")
+        for label, (_, text) in cases.items():
+            with self.subTest(label):
+                self.assertEqual(result[label]["status"], "refused")
+                self.assertRegex(result[label]["reason"], f"^policy {label}.*{text}")
+                if label != "empty":  # which the validator of all plans finds
+                    self.assertRegex(result[label]["reason"], r", returned by \S+test_own_policy.py:\d+ \(<lambda>\)$")
+        with self.assertRaisesRegex(ValueError, "function: expected f"):
+            equipoise.policy("wlb")
+        with self.assertRaisesRegex(ValueError, 'policies: x: expected a function .*, found "wlb"'):
+            equipoise.study(STUDY, policies={"x": "wlb"})
+
+    def test_rows_alike_are_numbered_and_told(self):
+        study = {**STUDY, "policies": ["plain", {"name": "wlb", "queues": 1}, {"name": "wlb", "queues": 2}]}
+        with self.assertWarnsRegex(UserWarning, 'two rows are called "wlb", the later one is "wlb #2" here; they differ in queues 1 and 2'):
+            result = equipoise.study(study)
+        self.assertEqual([row["label"] for row in result.policies], ["plain", "wlb", "wlb #2"])
+        with self.assertWarnsRegex(UserWarning, '"plain #2"'):
+            equipoise.study(STUDY, policies={"plain": as_they_come})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            study["policies"][2]["label"] = "wlb #2"
+            equipoise.study(study)
 
     def test_one_that_raises_is_a_row_that_says_where(self):
         def broken(lengths, options):
@@ -197,6 +230,42 @@ class OwnPolicy(unittest.TestCase):
         )
         self.assertEqual([result[row]["shard"] for row in ("plain", "mine", "own")], ["per-document", "per-document", "per-sequence"])
         self.assertEqual(result["mine"]["metrics"], result["plain"]["metrics"])
+
+    def test_what_is_saved_can_be_verified(self):
+        def broken(lengths, options):
+            raise RuntimeError("no idea")
+
+        with tempfile.TemporaryDirectory() as folder:
+            policies = {"late": one_step_late, "forgetful": drops_one, "broken": broken, "none": lambda *_: None}
+            own = equipoise.policy(as_they_come, label="own", shard="adaptive")
+            study = {**STUDY, "policies": [{"name": "plain", "shard": "per-document"}, own], "baseline": "plain"}
+            result = equipoise.study(study, policies=policies, out=Path(folder) / "saved")
+            moved = (Path(folder) / "saved").rename(Path(folder) / "moved")
+            found = equipoise.verify(moved / "summary.json").set_index("what")["holds"]
+            for row in result.policies:
+                self.assertIs(found[f"{row['label']}: as it was written"], True)
+                again = found[f"{row['label']}: run again"]
+                self.assertIs(again, None if row["status"] == "refused" else True, row["label"])
+            plans = json.loads((moved / "plan.json").read_text())
+            plans["plans"] = plans["plans"][:2]
+            (moved / "plan.json").write_text(json.dumps(plans))
+            with self.assertRaisesRegex(ValueError, 'plan.json: plans: no plan "late"'):
+                equipoise.verify(moved / "summary.json")
+
+    def test_pack_takes_one(self):
+        shape = {"context_window": "32K", "sequences_per_step": 8, "lanes": 2}
+        lengths = equipoise.draw_trace("wlb-128k", 400)
+        mine, plain = equipoise.pack(lengths, as_they_come, **shape), equipoise.pack(lengths, "plain", **shape)
+        full = lambda plan: [[[m for m in lane if m] for lane in lanes] for lanes in plan.steps]
+        self.assertEqual(full(mine), full(plain))
+        self.assertEqual(mine.metrics["token_delay_mean"], plain.metrics["token_delay_mean"])
+        self.assertEqual(mine.json["policy"], "as_they_come")
+        with self.assertRaisesRegex(ValueError, "policy no: does not fit .*, returned by .*test_own_policy.py"):
+            equipoise.pack(lengths, equipoise.policy(drops_one, label="no"), **shape)
+        with self.assertRaisesRegex(ValueError, 'unknown option "queus"'):
+            equipoise.pack(lengths, as_they_come, queus=1, **shape)
+        with self.assertRaisesRegex(ZeroDivisionError, "division"):
+            equipoise.pack(lengths, lambda lengths, options: 1 // 0, **shape)
 
     def test_a_plan_of_pack_as_a_policy(self):
         def packed(lengths, options):

@@ -142,8 +142,10 @@ class Pack(unittest.TestCase):
         with self.assertRaises(ValueError) as raised:
             equipoise.pack(LENGTHS, "wlb", queus=2)
         self.assertIn('unknown option "queus", did you mean "queues"', str(raised.exception))
-        with self.assertRaises(TypeError):
+        with self.assertRaisesRegex(ValueError, "pack: queues: expected values that JSON has, found <object"):
             equipoise.pack(LENGTHS, "wlb", queues=object())
+        with self.assertRaisesRegex(ValueError, "policy: expected a name, a function .*, found 3"):
+            equipoise.pack(LENGTHS, 3)
 
     def test_other_threads_run_meanwhile(self):
         lengths = equipoise.draw_trace("wlb-128k", 1_000_000)
@@ -161,6 +163,10 @@ class Traces(unittest.TestCase):
                 self.assertTrue(np.array_equal(equipoise.read_trace(path), lengths), name)
             with self.assertRaisesRegex(ValueError, "missing.txt"):
                 equipoise.read_trace(Path(folder) / "missing.txt")
+        with self.assertRaisesRegex(ValueError, "lengths: expected at least 1 token each, found -1"):
+            equipoise.write_trace([3, -1], "never.npy")
+        with self.assertRaisesRegex(ValueError, "documents: expected an integer from 1, found 1.5"):
+            equipoise.draw_trace("lmsys-chat-1m", 1.5)
         with self.assertRaisesRegex(ValueError, "lmsys-chat-1m"):
             equipoise.draw_trace("lmsys-chat", 5)
 

@@ -33,6 +33,10 @@ class Program(unittest.TestCase):
         self.assertTrue((self.folder / "out/tune.json").exists())
         more = equipoise.tune(self.study, SPACE, out=self.folder / "out", budget=500, minutes=5, framework="megatron")
         self.assertEqual(len(more.ranking), len(found.ranking))
+        with self.assertRaisesRegex(ValueError, "framework: unknown name"):
+            equipoise.tune(self.study, SPACE, framework="torch")
+        with self.assertRaisesRegex(ValueError, 'unknown option "such" .`equipoise validate --help` lists'):
+            equipoise.validate(self.study, such=1)
         with self.assertRaisesRegex(ValueError, "no-such-key"):
             equipoise.tune(self.study, {"no-such-key": [1]})
         self.assertEqual([f for f in os.listdir() if f.startswith(".study-")], [])
@@ -55,8 +59,11 @@ class Program(unittest.TestCase):
             rows.write_text("gpu,op,M,N,K,dtype,time_ms\nh100,gemm,-1,4096,4096,bf16,0.25\n")
             equipoise.predict("h100-sxm", rows)
         equipoise.study(self.study, out=self.folder / "saved")
-        with self.assertRaisesRegex(ValueError, "receipt"):
-            equipoise.verify(self.folder / "saved/summary.json")
+        summary = self.folder / "saved/summary.json"
+        self.assertTrue(equipoise.verify(summary)["holds"].all())
+        summary.write_text(json.dumps({key: value for key, value in json.loads(summary.read_text()).items() if key != "receipt"}))
+        with self.assertRaisesRegex(ValueError, "receipt: expected one"):
+            equipoise.verify(summary)
 
     def test_a_samplers_options_are_the_rows(self):
         result = equipoise.study(self.study)
@@ -91,12 +98,31 @@ class Program(unittest.TestCase):
             stacked[place] = stacked.get(place, 0) + bar.get_width() * 2**30
         for place, row in enumerate(result.policies):
             self.assertAlmostEqual(stacked[place] / row["memory"]["peak_bytes"], 1, 9)
+        none = equipoise.study(self.study, policies={"none": lambda lengths, options: None})
+        axes = equipoise.plot.comparison(none).axes[0]
+        self.assertEqual([label.get_text() for label in axes.get_yticklabels()], ["none", "wlb", "fixed-greedy", "plain"])
+        self.assertEqual(axes.patches[0].get_width(), 0)
+        self.assertIn("refused: policy none: steps: expected", " ".join(text.get_text() for text in axes.texts))
+        with self.assertRaisesRegex(ValueError, "result: expected a row that ran, found none; plain: "):
+            equipoise.plot.comparison(equipoise.study(self.study, set={"cluster.memory_GB": 1}))
         with self.assertRaisesRegex(ValueError, "policies: expected functions by label"):
             equipoise.study(self.study, policies=[len])
         one = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"]})
         self.assertEqual(len(equipoise.plot.sweep(one).axes[0].lines), len(result.policies))
         two = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"], "parallel.context": [1, 2]})
         self.assertEqual(equipoise.plot.sweep(two).axes[0].images[0].get_array().shape, (2, 2))
+        lines = equipoise.plot.sweep(one, policy="wlb").axes[0].lines
+        self.assertEqual([line.get_label() for line in lines], ["wlb"])
+        for draw, wrong, text in (
+            (equipoise.plot.sweep, result, "swept: expected what equipoise.sweep returns, found Result, which plot.comparison"),
+            (equipoise.plot.sweep, equipoise.sweep(self.study, {}), "swept: expected a sweep of one or two keys .*, found none"),
+            (equipoise.plot.comparison, one, "result: expected what equipoise.study returns, found Sweep, which plot.sweep draws"),
+            (equipoise.plot.memory, None, "result: expected what equipoise.study returns, found NoneType"),
+            (equipoise.plot.steps, equipoise.pack([1], "plain"), "result: .* found Plan, whose frame"),
+            (lambda swept: equipoise.plot.sweep(swept, metric="speed"), one, 'metric: expected one of .*mfu.*, found "speed"'),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                draw(wrong)
         with self.assertRaisesRegex(ValueError, "policy: expected one of"):
             equipoise.plot.sweep(two, policy="nobody")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import equipoise
-from support import program
+from support import STUDY, program
 
 SHAPE = dict(context_window=8192, documents_per_step=48, micro_batches=8)
 ARGUMENTS = ("--context-window", 8192, "--documents-per-step", 48, "--micro-batches", 8)
@@ -140,8 +140,13 @@ class Plans(unittest.TestCase):
             len(sampler)
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "lane: expected 0 to 1, found 2"):
+        with self.assertRaisesRegex(ValueError, "lane: expected an integer from 0 to 1, found 2"):
             equipoise.BatchSampler([1, 2], "wlb", lanes=2, lane=2)
+        for wrong, text in (({"lanes": 0}, "lanes: expected an integer from 1, found 0"), ({"slices": 1}, "slices: expected True or False")):
+            with self.assertRaisesRegex(ValueError, text):
+                equipoise.BatchSampler([1, 2], "wlb", **wrong)
+        with self.assertRaisesRegex(ValueError, "policy: expected a name, a function .*, found 3"):
+            equipoise.BatchSampler([1, 2], 3)
         with self.assertRaisesRegex(ValueError, 'unknown option "queus"'):
             list(equipoise.BatchSampler([1, 2], "wlb", queus=2))
 
@@ -239,7 +244,7 @@ class Resume(unittest.TestCase):
         self.assertEqual(list(resumed), whole[5:])
         resumed.load_state_dict(sampler.state_dict(consumed=len(whole)))
         self.assertEqual(resumed.epoch, 1)
-        with self.assertRaisesRegex(ValueError, "consumed: expected 0 to"):
+        with self.assertRaisesRegex(ValueError, "consumed: expected an integer from 0 to"):
             sampler.state_dict(consumed=len(whole) + 1)
 
     def test_another_run_is_refused(self):
@@ -260,6 +265,78 @@ class Resume(unittest.TestCase):
         self.take(sampler, 7)
         there = pickle.loads(pickle.dumps(sampler))
         self.assertEqual(list(there), list(sampler))
+
+
+def longest_first(lengths, options):
+    """Documents of each batch, longest first, each to the micro-batch with the fewest tokens."""
+    steps = []
+    for batch in options["batches"]:
+        micro_batches = [[] for _ in range(options["micro_batches"])]
+        for piece in sorted(batch, key=lambda p: p[1] - p[2]):
+            min(micro_batches, key=lambda m: sum(e - b for _, b, e in m)).append(piece)
+        steps.append([micro_batches[lane :: options["lanes"]] for lane in range(options["lanes"])])
+    return steps
+
+
+class OwnPolicy(Resume):
+    """A function in place of a name: all that holds of a policy's name when a run resumes, and more."""
+
+    def make(self, policy=longest_first, **more):
+        return equipoise.BatchSampler(drawn(), policy, lanes=2, lane=0, **{**SHAPE, **more})
+
+    def test_another_run_is_refused(self):
+        state = self.make().state_dict()
+        shorter = equipoise.policy(lambda lengths, options: longest_first(lengths, options)[::-1], label="longest_first")
+        self.make().load_state_dict(state)
+        for other in (self.make(seed=1), self.make(policy=shorter)):
+            with self.assertRaisesRegex(ValueError, "fingerprint"):
+                other.load_state_dict(state)
+
+    def test_every_document_once_over_all_lanes(self):
+        seen = [d for lane in (0, 1) for m in equipoise.BatchSampler(drawn(), longest_first, lanes=2, lane=lane, **SHAPE) for d in m]
+        self.assertEqual(sorted(seen), list(range(480)))
+
+    def test_reshuffled_epochs_are_planned_in_their_order(self):
+        calls = []
+
+        def counted(lengths, options):
+            calls.append(lengths.tolist())
+            return longest_first(lengths, options)
+
+        sampler = equipoise.BatchSampler(drawn(), counted, reshuffle=True, seed=3, **SHAPE)
+        epochs = [list(sampler) for _ in range(2)]
+        self.assertEqual(calls[1], drawn()[np.random.RandomState([3, 1]).permutation(480)].tolist())
+        for epoch in epochs:
+            self.assertEqual(sorted(d for m in epoch for d in m), list(range(480)))
+        self.assertNotEqual(*epochs)
+
+    def test_tokens_per_step_options_and_what_is_wrong(self):
+        seen = {}
+
+        def look(lengths, options):
+            seen.update(options)
+            return longest_first(lengths, options)
+
+        shape = {key: value for key, value in SHAPE.items() if key != "documents_per_step"}
+        tokens = round(48 * drawn().mean())
+        list(equipoise.BatchSampler(drawn(), equipoise.policy(look, options={"keep": 3}), tokens_per_step=tokens, **shape))
+        self.assertEqual((seen["keep"], seen["documents_per_step"], seen["micro_batches"], len(seen["batches"])), (3, 48, 8, 10))
+        with self.assertRaisesRegex(ValueError, "policy drops: does not fit"):
+            list(equipoise.BatchSampler(drawn(), equipoise.policy(lambda *a: longest_first(*a)[1:], label="drops"), **SHAPE))
+        with self.assertRaisesRegex(ValueError, "steps: expected a list of steps.* found None, returned by"):
+            list(equipoise.BatchSampler(drawn(), lambda lengths, options: None, **SHAPE))
+
+    def test_of_a_studys_row(self):
+        study = {**STUDY, "batch": {**STUDY["batch"], "steps": 2}}
+        result = equipoise.study(study, policies={"mine": equipoise.policy(longest_first, options={"keep": 1}), "no": lambda *_: None})
+        ours = equipoise.BatchSampler.from_study(result, "mine", drawn(), lane=1, slices=True)
+        theirs = equipoise.BatchSampler(
+            drawn(), longest_first, lanes=2, lane=1, context=2, context_window=32768, sequences_per_step=8, slices=True)
+        self.assertEqual(list(ours), list(theirs))
+        with self.assertRaisesRegex(ValueError, "row: expected one that can be packed, found no, refused: policy no: steps"):
+            equipoise.BatchSampler.from_study(result, "no", drawn())
+        with self.assertRaisesRegex(ValueError, "functions stay in the process"):
+            equipoise.BatchSampler.from_study(pickle.loads(pickle.dumps(result)), "mine", drawn())
 
 
 class Loader(unittest.TestCase):

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 import equipoise
-from support import ROOT, STUDY, beats_during, program, program_error, without_measured
+from support import PROGRAM, ROOT, STUDY, beats_during, program, program_error, without_measured
 
 
 class Study(unittest.TestCase):
@@ -57,9 +57,14 @@ class Study(unittest.TestCase):
     def test_files_are_the_programs(self):
         out = Path(self.folder.name) / "out"
         equipoise.study(self.file, out=out)
-        self.assertEqual(
-            without_measured(json.loads((out / "summary.json").read_text())), without_measured(self.theirs)
-        )
+        saved = json.loads((out / "summary.json").read_text())
+        receipt = saved.pop("receipt")
+        self.assertEqual(without_measured(saved), without_measured(self.theirs))
+        subprocess.run([PROGRAM, "study", self.file, "--out", out.with_name("theirs"), "--quiet"], check=True, capture_output=True)
+        wanted = json.loads((out.with_name("theirs") / "summary.json").read_text())["receipt"]
+        self.assertEqual({**wanted, "options": {}}, {**receipt, "options": {}})
+        self.assertLessEqual(receipt["options"].items(), wanted["options"].items())
+        self.assertTrue(equipoise.verify(out / "summary.json")["holds"].all())
         self.assertTrue((out / "steps.csv").read_text().startswith("policy,step,tail,tokens,step_seconds"))
         self.assertEqual(len(list((out / "timeline").iterdir())), 3)
 
@@ -107,6 +112,19 @@ class Study(unittest.TestCase):
                 # An argument is called by its name, not as an option.
                 program_error("study", self.file, "--set", f"{key}={json.dumps(value)}").removeprefix("--"),
             )
+        for argument, text in (
+            ({"jobs": "2"}, 'jobs: expected an integer from 0, found "2"'),
+            ({"fidelity": 3}, "fidelity: expected stage or op, found 3"),
+            ({"out": 3}, "out: expected a path, found 3"),
+            ({"set": [1]}, r"set: expected a dict .*, found \[1\]"),
+            ({"set": {"batch.steps": {1}}}, r"set: batch.steps: expected values that JSON has, found \{1\}"),
+            ({"ignore_memory": "no"}, 'ignore_memory: expected True or False, found "no"'),
+            ({"max_memory_GB": "8"}, 'max_memory_GB: expected a number, found "8"'),
+        ):
+            with self.subTest(argument), self.assertRaisesRegex(ValueError, text):
+                equipoise.study(self.file, **argument)
+        with self.assertRaisesRegex(ValueError, "source: expected a study's path, .* found None"):
+            equipoise.study(None)
         missing = Path(self.folder.name) / "missing.json"
         with self.assertRaisesRegex(ValueError, "missing.json"):
             equipoise.study(missing)

@@ -5,6 +5,7 @@ and a type checker sees a wrong argument."""
 import ast
 import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,9 +34,25 @@ class Types(unittest.TestCase):
             if isinstance(node, ast.ClassDef):
                 members = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
                 self.assertEqual(public(members), public(vars(getattr(_core, name))), name)
+                for part in node.body:
+                    if isinstance(part, ast.FunctionDef) and part.name in vars(getattr(_core, name)):
+                        self.assert_same_arguments(part, getattr(getattr(_core, name), part.name))
+            else:
+                self.assert_same_arguments(node, getattr(_core, name))
         untyped = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
                    and any(a.annotation is None for a in node.args.args if a.arg not in ("self", "arg", "cls"))]
         self.assertEqual(untyped, [])
+
+    def assert_same_arguments(self, declared, function):
+        """The stub's arguments and defaults are those of the signature that the function itself prints."""
+        if not hasattr(function, "__nb_signature__"):
+            return  # a property
+        (signature, _, defaults), = function.__nb_signature__
+        signature = re.sub(r"ndarray\[[^\]]*\]", "ndarray", signature)
+        own = ast.parse(re.sub(r"\\\d+", "...", signature) + ": ...").body[0]
+        self.assertEqual([a.arg for a in declared.args.args], [a.arg for a in own.args.args], declared.name)
+        self.assertEqual(len(declared.args.defaults), len(own.args.defaults), declared.name)
+        self.assertEqual([ast.literal_eval(value) for value in declared.args.defaults], list(defaults or ()), declared.name)
 
     def test_public_functions_say_what_they_take(self):
         for name in equipoise.__all__:
@@ -59,7 +76,10 @@ class Types(unittest.TestCase):
             "sampler = equipoise.BatchSampler([1, 2], 'wlb', lanes=1)",
             "equipoise.study('study.json', jobs='two')  # wrong",
             "equipoise.study('study.json', no_such=1)  # wrong",
+            "equipoise.BatchSampler([1, 2], equipoise.policy(lambda lengths, options: []))",
+            "equipoise.pack([1, 2], lambda lengths, options: [])",
             "equipoise.BatchSampler([1, 2], 3)  # wrong",
+            "equipoise.pack([1, 2], 3)  # wrong",
         ]
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "user.py"

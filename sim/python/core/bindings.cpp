@@ -15,12 +15,15 @@
 
 namespace {
 
-// "--bucket-size" is an argument here, bucket_size, and "--no-rollback" rollback=False.
+// "--bucket-size" is an argument here, bucket_size, and "--no-rollback" rollback=False; a command in `backquotes`
+// stays one.
 std::string as_arguments(const std::string& message) {
   const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
   std::string text;
+  bool command = false;
   for (std::size_t i = 0; i < message.size();) {
-    const bool begins = i == 0 || (!is_letter(message[i - 1]) && message[i - 1] != '-');
+    if (message[i] == '`') command = !command;
+    const bool begins = !command && (i == 0 || (!is_letter(message[i - 1]) && message[i - 1] != '-'));
     if (!begins || message.compare(i, 2, "--") != 0 || i + 2 >= message.size() ||
         !is_letter(message[i + 2])) {
       text += message[i++];

@@ -9,8 +9,12 @@
 #include <cstdint>
 #include <future>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "policies/loader.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise::python {
 
@@ -52,6 +56,11 @@ auto interruptible(const Work& work) {
   }
   return result.get();
 }
+
+// What a policy of Python's is told beside the documents: the shape of a step, as JSON (open_study.cpp).
+std::string shape_of(const Study& study, const DocumentSet* documents);
+// Documents as their global batches: rows of batch, document, begin, end.
+nb::object rows_of(const DocumentSet& documents);
 
 void bind_plans(nb::module_& m);    // packed_plan.cpp
 void bind_studies(nb::module_& m);  // open_study.cpp

@@ -53,17 +53,7 @@ class OpenStudy {
     for (const std::string& assignment : assignments) set_study_key(file, assignment);
     text_ = file.dump();
     study_ = case_.empty() ? parse_study(file, path) : naming(case_, [&] { return parse_case(file, path); });
-    const auto baseline = std::find_if(study_.policies.begin(), study_.policies.end(),
-                                       [&](const PolicyRun& row) { return row.label == study_.baseline; });
-    for (PolicyRun& row : study_.policies) {
-      if (row.plan_file != kPlanOfCaller) continue;
-      row.plan = std::make_shared<const Plan>();
-      // So that the two differ in what they pack. Rules that place documents need a plan made for them.
-      if (row.says("shard") || baseline == study_.policies.end() || baseline->rule().places_documents)
-        continue;
-      row.shard = baseline->shard;
-      row.sharding = baseline->sharding;
-    }
+    await_plans(study_);
   }
 
   [[nodiscard]] std::vector<std::string> labels() const {
@@ -96,33 +86,17 @@ class OpenStudy {
 
   // What a policy of Python's is told beside the documents.
   [[nodiscard]] std::string shape() const {
-    PackOptions batch = study_.batch;
-    if (inputs_) batch.global_tokens = mean_global_tokens(inputs_->documents.batches, batch);
-    const std::int64_t micro_batches = micro_batches_of_step(batch);
-    return json{{"context_window", batch.context_window},
-                {"sequences_per_step", batch.sequences_per_step},
-                {"documents_per_step", batch.documents_per_step},
-                {"micro_batch_size", batch.micro_batch_size},
-                {"micro_batches", micro_batches},
-                {"lanes", batch.lanes},
-                {"context", batch.context},
-                {"stages", batch.stages},
-                {"steps", study_.steps}}
-        .dump();
+    return shape_of(study_, inputs_ ? &inputs_->documents : nullptr);
   }
 
   // The study's documents as its global batches: rows of batch, document, begin, end.
   nb::object documents(double max_memory_GB) {
-    std::vector<std::int64_t> rows;
     {
       const nb::gil_scoped_release released;
       if (!study_.impossible.empty()) throw UserError(study_.impossible);
       load(memory_limit(max_memory_GB));
-      for (std::size_t b = 0; b < inputs_->documents.batches.size(); ++b)
-        for (const Slice& s : inputs_->documents.batches[b].slices)
-          rows.insert(rows.end(), {static_cast<std::int64_t>(b), s.document, s.begin, s.end});
     }
-    return array_of(std::move(rows), 4);
+    return rows_of(inputs_->documents);
   }
 
   // The row was to have a plan, and its function failed: what it was, in one line.
@@ -133,10 +107,7 @@ class OpenStudy {
     const auto row = std::ranges::find(study_.policies, label, &PolicyRun::label);
     if (row == study_.policies.end() || row->plan == nullptr)
       throw UserError("no row \"" + label + "\" that waits for a plan");
-    row->plan_file = "policy " + label;
-    const RecomputedLayers recomputed(study_.model, study_.layout);
-    row->plan = std::make_shared<const Plan>(
-        read_plan(parse_json(text, row->plan_file), row->plan_file, "", recomputed));
+    give_plan(*row, study_, parse_json(text, "policy " + label));
   }
 
   Texts run(const RunArguments& arguments) {
@@ -185,7 +156,7 @@ class OpenStudy {
     }
     const StudyResult result = result_of(options, memory_limit(arguments.max_memory_GB));
     if (folder) {
-      write_outputs(folder->path().string(), study_, result);
+      write_outputs(folder->path().string(), study_, result, receipt(arguments, result));
       folder->commit();
     }
     Texts texts{summary_json(study_, result).dump(),
@@ -201,6 +172,14 @@ class OpenStudy {
     return texts;
   }
 
+  // As `equipoise study --out` leaves it; none of a case that cannot run.
+  [[nodiscard]] json receipt(const RunArguments& arguments, const StudyResult& result) const {
+    if (!inputs_) return nullptr;
+    json decides{{"fidelity", arguments.fidelity}, {"ignore_memory", arguments.ignore_memory}};
+    return receipt_of({EQUIPOISE_VERSION, study_.file, json::parse(text_), std::move(decides)}, study_,
+                      *inputs_, result);
+  }
+
   std::string case_;  // of a sweep; empty: none
   std::string text_;
   Study study_;
@@ -209,6 +188,29 @@ class OpenStudy {
 };
 
 }  // namespace
+
+std::string shape_of(const Study& study, const DocumentSet* documents) {
+  PackOptions batch = study.batch;
+  if (documents != nullptr) batch.global_tokens = mean_global_tokens(documents->batches, batch);
+  return json{{"context_window", batch.context_window},
+              {"sequences_per_step", batch.sequences_per_step},
+              {"documents_per_step", batch.documents_per_step},
+              {"micro_batch_size", batch.micro_batch_size},
+              {"micro_batches", micro_batches_of_step(batch)},
+              {"lanes", batch.lanes},
+              {"context", batch.context},
+              {"stages", batch.stages},
+              {"steps", study.steps}}
+      .dump();
+}
+
+nb::object rows_of(const DocumentSet& documents) {
+  std::vector<std::int64_t> rows;
+  for (std::size_t b = 0; b < documents.batches.size(); ++b)
+    for (const Slice& s : documents.batches[b].slices)
+      rows.insert(rows.end(), {static_cast<std::int64_t>(b), s.document, s.begin, s.end});
+  return array_of(std::move(rows), 4);
+}
 
 void bind_studies(nb::module_& m) {
   m.def(

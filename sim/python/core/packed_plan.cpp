@@ -19,6 +19,7 @@
 #include "sim/study/pack_request.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
+#include "sim/study/read/plan_file.h"
 #include "traces/json_text.h"
 
 namespace equipoise::python {
@@ -143,21 +144,52 @@ class PackedPlan {
   Packed packed_;
 };
 
-PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const std::string& options_text) {
+struct Loaded {
+  Options options;
+  Study study;
+  DocumentSet documents;
+};
+
+Loaded load_lengths(std::span<const std::int64_t> tokens, const std::string& options_text) {
+  Loaded loaded{read_options(options_text), {}, {}};
+  Study& study = loaded.study;
+  study = study_of_request(loaded.options.request);
+  LoadOptions load;
+  load.steps = study.steps;
+  load.tail = study.loader;
+  loaded.documents = load_documents(tokens, study.batch, load);
+  return loaded;
+}
+
+// The row of a plan that Python makes.
+PolicyRun own_row(Loaded& loaded, const std::string& label) {
+  PackRequest& request = loaded.options.request;
+  request.policy.update(json{{"file", kPlanOfCaller}, {"label", label}});
+  return row_of_request(request, loaded.study, std::string(plan_policy().name));
+}
+
+// What a policy of Python's plans: the documents by global batches, and the shape of a step.
+std::pair<nb::object, std::string> loaded(const Lengths& lengths, const std::string& options_text) {
+  Loaded found = load_lengths(span_of(lengths), options_text);
+  found.study.batch = own_row(found, "own").pack;  // micro_batches among its keys
+  found.study.steps = static_cast<int>(found.documents.batches.size());
+  return {rows_of(found.documents), shape_of(found.study, &found.documents)};
+}
+
+PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const std::string& options_text,
+                        const std::string& plan) {
   const std::span<const std::int64_t> tokens = span_of(lengths);
   return interruptible([&](const std::atomic<bool>&) {
-    const Options options = read_options(options_text);
-    Study study = study_of_request(options.request);
-    study.policies.push_back(row_of_request(options.request, study, policy));
-    LoadOptions load;
-    load.steps = study.steps;
-    load.tail = study.loader;
-    const DocumentSet documents = load_documents(tokens, study.batch, load);
+    Loaded loaded = load_lengths(tokens, options_text);
+    auto& [options, study, documents] = loaded;
+    const PackRequest& request = options.request;
+    study.policies.push_back(plan.empty() ? row_of_request(request, study, policy) : own_row(loaded, policy));
+    if (!plan.empty()) give_plan(study.policies.front(), study, parse_json(plan, "policy " + policy));
     RunStudyOptions planned;
     planned.keep_plans = true;
     check_planned_memory(study, totals_of(documents), planned, memory_limit(options.max_memory_GB));
-    Packed packed = pack(options.request, study, documents, study.policies.front());
-    std::vector<std::string> idle = idle_request_notes(options.request, study);
+    Packed packed = pack(request, study, documents, study.policies.front());
+    std::vector<std::string> idle = idle_request_notes(request, study);
     if (std::string note = cut_note(documents, study.batch); !note.empty()) idle.push_back(std::move(note));
     packed.notes.insert(packed.notes.begin(), idle.begin(), idle.end());
     return PackedPlan(std::move(packed));
@@ -192,8 +224,10 @@ void bind_plans(nb::module_& m) {
       .def("first_cut", &PackedPlan::first_cut, nb::arg("lengths"))
       .def("json", &PackedPlan::json_text)
       .def("metrics", &PackedPlan::metrics_text);
-  m.def("pack", pack_lengths, nb::arg("lengths"), nb::arg("policy"), nb::arg("options"),
-        "The plan of a policy; options are a JSON object.");
+  m.def("pack", pack_lengths, nb::arg("lengths"), nb::arg("policy"), nb::arg("options"), nb::arg("plan") = "",
+        "The plan of a policy; options are a JSON object. With the JSON of a plan, that one: policy is its label.");
+  m.def("loaded", loaded, nb::arg("lengths"), nb::arg("options"),
+        "What there is to plan: rows of batch, document, begin, end, and the shape of a step as JSON.");
   m.def("policy_names", policy_names, "All packing policies, in help order.");
   m.def("pack_options", option_helps,
         "Options of pack beside lanes, context, seed, cost, model and profile.");

@@ -2,9 +2,43 @@
 
 import json
 import os
-from typing import Any
+import reprlib
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import numpy as np
+
+
+def refuse(argument: str, expected: str, found: Any) -> NoReturn:
+    """Raises the error of a wrong argument: its name, what is allowed, what was found."""
+    shown = f'"{found}"' if isinstance(found, str) else reprlib.repr(found)
+    raise ValueError(f"{argument}: expected {expected}, found {shown}")
+
+
+def path_of(argument: str, value: Any, expected: str = "a path") -> str:
+    """A file or folder's name."""
+    if not isinstance(value, (str, os.PathLike)):
+        refuse(argument, expected, value)
+    return os.fspath(value)
+
+
+def flag(argument: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        refuse(argument, "True or False", value)
+    return bool(value)
+
+
+def text_of(argument: str, value: Any, expected: str) -> str:
+    if not isinstance(value, str):
+        refuse(argument, expected, value)
+    return value
+
+
+def integer(argument: str, value: Any, least: int, most: int = 2**62) -> int:
+    """An argument that is an integer, NumPy's too, and no bool."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        refuse(argument, f"an integer from {least}" + (f" to {most}" if most < 2**62 else ""), value)
+    return int(value)
 
 
 def _plain(value: Any) -> Any:
@@ -14,17 +48,27 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise TypeError(f"expected values that JSON has, found {type(value).__name__}")
+    raise TypeError(f"found {reprlib.repr(value)}")
 
 
-def json_text(value: Any) -> str:
-    """JSON of a value; NumPy's numbers and arrays and paths are taken as what they hold."""
-    return json.dumps(value, default=_plain, allow_nan=False)
+def json_text(value: Any, argument: str) -> str:
+    """JSON of an argument's value; NumPy's numbers and arrays and paths are taken as what they hold."""
+    try:
+        return json.dumps(value, default=_plain, allow_nan=False)
+    except (TypeError, ValueError) as error:  # no type of JSON's, NaN, a key that is no text
+        for key, one in value.items() if isinstance(value, Mapping) else ():
+            json_text(one, f"{argument}: {key}")
+        raise ValueError(f"{argument}: expected values that JSON has, {error}") from None
 
 
 def lengths_array(lengths: Any) -> np.ndarray:
     """Tokens of each document as int64, without a copy where they are that already."""
-    array = np.asarray(lengths)
+    try:
+        array = np.asarray(lengths)
+    except ValueError as error:  # lists of unequal lengths
+        raise ValueError(f"lengths: expected one list of integers, found {reprlib.repr(lengths)}") from error
+    if array.ndim == 0:
+        refuse("lengths", "one list of integers", lengths)
     if array.ndim != 1:
         raise ValueError(f"lengths: expected one list of integers, found {array.ndim} dimensions")
     if array.size == 0:

@@ -1,34 +1,63 @@
-"""A policy of one's own as a row of a study: f(lengths, options) -> steps."""
+"""A policy of one's own as a row of a study, or in place of a policy's name: f(lengths, options) -> steps."""
 
 import json
+import os
+import reprlib
 import traceback
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from operator import index
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
-from ._values import json_text
+from ._values import json_text, refuse
 
 Policy = Callable[[np.ndarray, Dict[str, Any]], Any]
+Own = Union[Policy, Mapping]  # a function, alone or as `policy` gives it
 _LEVELS = ("steps", "lanes", "micro-batches", "(document, begin, end)")
+_FOLDER = os.path.dirname(__file__)
 
 
 def policy(function: Policy, **keys: Any) -> Dict[str, Any]:
     """A function as an entry of a study's policies, with that entry's keys: label, shard, schedule, order, recompute,
-    options (which the function is given), ..."""
+    options (which the function is given), ... `pack` and BatchSampler take it, too, and of its keys label and options."""
+    if not callable(function):
+        refuse("function", "f(lengths, options) that returns steps", function)
     return {"policy": function, **keys}
 
 
-def failure_text(error: BaseException) -> str:
+def parts(own: Any, label: Optional[str] = None) -> Tuple[Policy, str, Mapping]:
+    """The function, the label and the options of a policy of one's own."""
+    entry = own if isinstance(own, Mapping) else {"policy": own}
+    function, options = entry.get("policy"), entry.get("options", {})
+    if not callable(function):
+        refuse("policy", "a name, a function f(lengths, options) or equipoise.policy(function, ...)", own)
+    if not isinstance(options, Mapping):
+        refuse("policy: options", "a dict, which the function is given", options)
+    return function, label or entry.get("label") or getattr(function, "__name__", "own"), options
+
+
+def made_by(function: Policy) -> str:
+    """Where a function stands, to end a message about what it returned."""
+    code = getattr(function, "__code__", None)
+    where = f"{code.co_filename}:{code.co_firstlineno} ({code.co_name})" if code else repr(function)
+    return f", returned by {where}"
+
+
+def failure_text(error: BaseException, function: Policy) -> str:
     """What was raised, and where, the innermost call first, in one line."""
-    frames = traceback.extract_tb(error.__traceback__)[1:][-5:]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) != _FOLDER][-5:]
     calls = ", called at ".join(f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in reversed(frames))
-    return " ".join(f"{type(error).__name__}: {error}{', at ' if calls else ''}{calls}".split())
+    if frames or not isinstance(error, ValueError):
+        text = f"{type(error).__name__}: {error}{', at ' if calls else ''}{calls}"
+    else:  # ours: what it returned is no plan
+        text = str(error) if isinstance(error, NoPlan) else f"{error}{made_by(function)}"
+    return " ".join(text.split())
 
 
 class NoPlan(ValueError):
-    """What a function returned is not lists of lists of pieces."""
+    """What a function returned is not lists of lists of pieces of the documents."""
 
 
 def document_lengths(documents: np.ndarray) -> np.ndarray:
@@ -47,19 +76,30 @@ def options_of(documents: np.ndarray, shape: str, own: Mapping) -> Dict[str, Any
     return {**json.loads(shape), "batches": batches, **own}
 
 
-def _nested(value: Any, where: str, label: str, level: int = 0) -> List[Any]:
+def _nested(value: Any, where: str, lengths: np.ndarray, level: int = 0) -> List[Any]:
     """Steps, lanes, micro-batches and pieces as lists, whatever iterables they are."""
-    if level < len(_LEVELS):
-        if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
-            return [_nested(item, f"{where}[{i}]", label, level + 1) for i, item in enumerate(value)]
-        expected = f"a list of {_LEVELS[level]}"
-    else:
-        try:
-            document, begin, end = value
-            return [int(document), int(begin), int(end)]
-        except (TypeError, ValueError):
-            expected = _LEVELS[-1]
-    raise NoPlan(f"policy {label}: {where}: expected {expected}, found {value!r}"[:400])
+    if level == len(_LEVELS):
+        return _piece(value, where, lengths)
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
+        return [_nested(item, f"{where}[{i}]", lengths, level + 1) for i, item in enumerate(value)]
+    also = ", each a list of lanes of micro-batches of (document, begin, end), or a whole plan" if level == 0 else ""
+    raise NoPlan(f"{where}: expected a list of {_LEVELS[level]}{also}, found {reprlib.repr(value)}")
+
+
+def _piece(value: Any, where: str, lengths: np.ndarray) -> List[int]:
+    """(document, begin, end) as integers, a range of a document that is there."""
+    expected = "(document, begin, end), three integers"
+    try:
+        document, begin, end = map(index, value)
+        if not 0 <= document < len(lengths):
+            expected = f"a document from 0 to {len(lengths) - 1}"
+        elif not 0 <= begin < end <= lengths[document]:
+            expected = f"0 <= begin < end <= {lengths[document]}, the length of document {document}"
+        else:
+            return [document, begin, end]
+    except (TypeError, ValueError):
+        pass
+    raise NoPlan(f"{where}: expected {expected}, found {reprlib.repr(value)}")
 
 
 class _Loader:
@@ -106,16 +146,21 @@ class _Loader:
         return held
 
 
-def plan_text(steps: Any, label: str, documents: np.ndarray, context: int) -> str:
-    """JSON (equipoise.plan/1) of what a policy returned: its steps, or a whole plan (values, or
-    equipoise.Plan), which is taken as it is. Raises ValueError where they are not lists of lists."""
+def plan_text(function: Policy, label: str, documents: np.ndarray, shape: str, own: Mapping) -> str:
+    """JSON (equipoise.plan/1) of what a policy returns: its steps, or a whole plan (values, or
+    equipoise.Plan), which is taken as it is. Raises NoPlan where they are not lists of lists, and what the function
+    raises."""
+    lengths = document_lengths(documents)
+    steps = function(lengths.copy(), options_of(documents, shape, own))
     if isinstance(steps, Mapping) or hasattr(steps, "json"):
-        return json_text(steps if isinstance(steps, Mapping) else steps.json)
+        return json_text(steps if isinstance(steps, Mapping) else steps.json, f"policy {label}")
+    try:
+        nested = _nested(steps, "steps", lengths)  # runs what is left of a generator
+    except NoPlan as wrong:
+        raise NoPlan(f"policy {label}: {wrong}{made_by(function)}") from None
     loader = _Loader(documents)
-    cut = [
-        [[[part for piece in m for part in loader.cut(piece)] for m in lane] for lane in lanes]
-        for lanes in _nested(steps, "steps", label)
-    ]
+    cut = [[[[part for piece in m for part in loader.cut(piece)] for m in lane] for lane in lanes] for lanes in nested]
+    context = json.loads(shape)["context"]
     carried = loader.carried(cut)
     batches = int(documents[:, 0].max()) + 1
     plan = {
@@ -135,4 +180,4 @@ def plan_text(steps: Any, label: str, documents: np.ndarray, context: int) -> st
             for s, lanes in enumerate(cut)
         ],
     }
-    return json_text(plan)
+    return json_text(plan, f"policy {label}")

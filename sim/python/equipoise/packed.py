@@ -5,6 +5,8 @@ from typing import Any, Dict, List, Tuple, Union
 
 import numpy as np
 
+from ._values import refuse
+
 IGNORED = -100  # of a label: no loss, PyTorch's own default
 
 
@@ -21,6 +23,8 @@ class PackedDataset:
         """Tokens of a document, or of a range of it."""
         document, begin, end = piece if isinstance(piece, tuple) else (piece, 0, None)
         sample = self.dataset[document]
+        if isinstance(sample, dict) and self.field not in sample:
+            refuse("field", f"one of {', '.join(map(str, sample))}", self.field)
         return np.asarray(sample[self.field] if isinstance(sample, dict) else sample)[begin:end]
 
 
@@ -31,6 +35,8 @@ def collate(documents: List[Any]) -> Dict[str, Any]:
     token of the same document, IGNORED at its last; cu_seqlens (documents + 1), where each begins and the
     last ends, as variable-length attention takes it; max_seqlen.
     """
+    if len(documents) == 0:
+        refuse("documents", "at least one", documents)
     import torch
 
     arrays = [np.asarray(d, dtype=np.int64) for d in documents]

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import numpy as np
 import pandas as pd
 
-from . import _core
-from ._values import json_text, lengths_array
+from . import _core, own_policy
+from ._values import json_text, lengths_array, path_of
 
 Slice = Tuple[int, int, int]  # document, begin, end: a token range of one document
 MicroBatch = List[Slice]
@@ -28,7 +28,7 @@ class Plan:
     @classmethod
     def read(cls, path: Union[str, os.PathLike]) -> "Plan":
         """A plan from a file of schema equipoise.plan/1."""
-        plan = cls(text=_core.read_json(os.fspath(path)))
+        plan = cls(text=_core.read_json(path_of("path", path)))
         found = plan.json.get("schema") if isinstance(plan.json, dict) else None
         if found != "equipoise.plan/1":
             raise ValueError(f"{os.fspath(path)}: schema: expected equipoise.plan/1, found {found or 'none'}")
@@ -107,8 +107,22 @@ class Plan:
         return f"<equipoise.Plan of {len(self)} steps>"
 
 
-def pack(lengths: Any, policy: str, **options: Any) -> Plan:
-    """The plan that a packing policy makes of document lengths (tokens, in arrival order).
+def planned(lengths: np.ndarray, policy: Union[str, own_policy.Own], options: str) -> _core.PackedPlan:
+    """The plan of a policy by name, or of one's own, which the validator of all plans looks at."""
+    if isinstance(policy, str):
+        return _core.pack(lengths, policy, options)
+    function, label, own = own_policy.parts(policy)
+    documents, shape = _core.loaded(lengths, options)
+    text = own_policy.plan_text(function, label, documents, shape, own)
+    try:
+        return _core.pack(lengths, label, options, text)
+    except ValueError as error:
+        raise ValueError(own_policy.failure_text(error, function)) from None
+
+
+def pack(lengths: Any, policy: Union[str, own_policy.Own], **options: Any) -> Plan:
+    """The plan that a packing policy makes of document lengths (tokens, in arrival order): one that `policy_names`
+    lists, or a function, f(lengths, options) or equipoise.policy(f, options={...}), as a study takes it.
 
     `options` are those of `equipoise pack`, with underscores: context_window, sequences_per_step,
     documents_per_step, max_length, steps, lanes, context, seed, cost, model, profile, and the policy's own (queues,
@@ -116,4 +130,4 @@ def pack(lengths: Any, policy: str, **options: Any) -> Plan:
     value that it does not allow, is a ValueError. int64 arrays are read where they lie.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    return Plan(held=_core.pack(lengths_array(lengths), policy, json_text(given)))
+    return Plan(held=planned(lengths_array(lengths), policy, json_text(given, "pack")))

@@ -6,8 +6,10 @@
 Simulated figures say so in their labels.
 """
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
+from ._values import refuse
+from .program import Tuned
 from .study import Result
 from .sweep import Sweep
 
@@ -25,33 +27,63 @@ def _axes(columns: int = 1, height: float = 4.0):
     return figure, figure.subplots(1, columns, squeeze=False)[0]
 
 
-def _run(result: Result) -> List[Dict[str, Any]]:
-    rows = [row for row in result.policies if row["metrics"]["tokens_per_second_per_gpu"] is not None]
-    if not rows:
-        raise ValueError("result: expected a row that ran, found none")
-    return rows
+def _of(value: Any, argument: str, wanted: type) -> None:
+    """Refuses another kind of result, and says what draws it."""
+    if isinstance(value, wanted):
+        return
+    also = ""
+    if isinstance(value, Result):
+        also = ", which plot.comparison, plot.memory and plot.steps draw"
+    elif isinstance(value, Sweep):
+        also = ", which plot.sweep draws, and whose items are Results"
+    elif isinstance(value, Tuned):
+        also = ", whose frame() is a table, and whose best is a study to run"
+    elif hasattr(value, "frame"):
+        also = ", whose frame() is a table"
+    makes = "equipoise.study" if wanted is Result else "equipoise.sweep"
+    raise ValueError(f"{argument}: expected what {makes} returns, found {type(value).__name__}{also}")
+
+
+def _metric(frame: Any, metric: str) -> None:
+    numbers = list(frame.select_dtypes("number").columns)
+    if metric not in numbers:
+        refuse("metric", f"one of {', '.join(numbers)}", metric)
 
 
 def comparison(result: Result):
-    """Tokens per second and GPU of every row that ran; the bar of a speed-up is its 95 % interval."""
-    figure, (axes,) = _axes(height=1.2 + 0.45 * len(_run(result)))
-    for place, row in enumerate(reversed(_run(result))):
+    """Tokens per second and GPU of every row; the bar of a speed-up is its 95 % interval. A row that did not run has
+    no bar, and says why in its place."""
+    _of(result, "result", Result)
+    rows = list(reversed(result.policies))
+    if all(row["metrics"]["tokens_per_second_per_gpu"] is None for row in rows):
+        raise ValueError(f"result: expected a row that ran, found none; {rows[-1]['label']}: {rows[-1]['reason']}")
+    figure, (axes,) = _axes(height=1.2 + 0.45 * len(rows))
+    for place, row in enumerate(rows):
         metrics = row["metrics"]
         rate, speedup = metrics["tokens_per_second_per_gpu"], metrics["speedup"]
         low, high = metrics["speedup_low"], metrics["speedup_high"]
-        known = None not in (speedup, low, high)
+        known = None not in (rate, speedup, low, high)
         error = [[max(0.0, rate * (1 - low / speedup))], [max(0.0, rate * (high / speedup - 1))]] if known else None
-        axes.barh(place, rate, xerr=error, color="C0", ecolor="0.3", capsize=3)
-        if speedup is not None:
+        axes.barh(place, rate or 0.0, xerr=error, color="C0", ecolor="0.3", capsize=3)
+        if rate is None:
+            axes.annotate(" " + _why(row), (0, place), color="0.3", va="center", fontsize="small")
+        elif speedup is not None:
             axes.annotate(f" {speedup:.2f}x", (0, place), color="white", va="center")
-    axes.set_yticks(range(len(_run(result))), [row["label"] for row in reversed(_run(result))])
+    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.set_xlabel("tokens/s/GPU, simulated")
     axes.set_title(result.summary["study"]["name"])
     return figure
 
 
+def _why(row: Dict[str, Any], width: int = 64) -> str:
+    """Why a row did not run, in a line."""
+    text = f"{'does not fit' if row['status'] == 'oom' else row['status']}: {row['reason'] or ''}".rstrip(": ")
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
 def memory(result: Result):
     """What holds the bytes of each row's fullest GPU, stacked."""
+    _of(result, "result", Result)
     frame = result.memory()
     figure, (axes,) = _axes()
     left = [0.0] * len(frame)
@@ -68,6 +100,7 @@ def memory(result: Result):
 
 def steps(result: Result):
     """Seconds of every step, a line a row; the steps that only empty what was held are marked."""
+    _of(result, "result", Result)
     figure, (axes,) = _axes()
     for label, frame in result.steps().groupby("policy", sort=False):
         (line,) = axes.plot(frame["step"], frame["step_seconds"], label=label, linewidth=1)
@@ -80,23 +113,30 @@ def steps(result: Result):
 
 
 def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None):
-    """A metric over the values of one key, a line a policy; over those of two keys, a map of one `policy` (the first)."""
-    frame = swept.frame()
+    """A metric over the values of one key, a line a policy (or of one `policy`); over those of two keys, a map of one
+    `policy` (the first)."""
+    _of(swept, "swept", Sweep)
     keys = list(swept[0].case)
+    if len(keys) not in (1, 2):
+        found = f"{len(keys)}: {', '.join(keys)}" if keys else "none; its one Result is for plot.comparison"
+        raise ValueError(f"swept: expected a sweep of one or two keys (its frame() has them all), found {found}")
+    frame = swept.frame()
+    _metric(frame, metric)
+    frame[keys] = frame[keys].map(str) if hasattr(frame, "map") else frame[keys].applymap(str)  # in the order of the grid
+    if policy is not None and policy not in set(frame["label"]):
+        refuse("policy", f"one of {', '.join(dict.fromkeys(frame['label']))}", policy)
     figure, (axes,) = _axes()
     if len(keys) == 1:
         for label, rows in frame.groupby("label", sort=False):
-            axes.plot([str(value) for value in rows[keys[0]]], rows[metric], "o-", label=label)
+            if policy in (None, label):
+                axes.plot(rows[keys[0]], rows[metric].astype(float), "o-", label=label)
         axes.set_xlabel(keys[0])
         axes.set_ylabel(f"{metric}, simulated")
         axes.legend(fontsize="small")
         return figure
-    if len(keys) != 2:
-        raise ValueError(f"swept: expected one or two keys, found {len(keys)}")
     chosen = policy if policy is not None else frame["label"].iloc[0]
-    if chosen not in set(frame["label"]):
-        raise ValueError(f"policy: expected one of {', '.join(dict.fromkeys(frame['label']))}, found {chosen}")
     table = frame[frame["label"] == chosen].pivot(index=keys[0], columns=keys[1], values=metric).astype(float)
+    table = table.reindex(index=frame[keys[0]].unique(), columns=frame[keys[1]].unique())
     image = axes.imshow(table.to_numpy(), aspect="auto")
     axes.set_xticks(range(table.shape[1]), [str(value) for value in table.columns])
     axes.set_yticks(range(table.shape[0]), [str(value) for value in table.index])

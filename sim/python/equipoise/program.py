@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 import pandas as pd
 
 from . import _core
-from ._values import json_text
+from ._values import json_text, path_of, refuse
 from .study import Source, _flat
 
 PATH = Path(__file__).with_name("equipoise")
@@ -37,13 +38,13 @@ def run(*arguments: Any) -> str:
 
 
 @contextlib.contextmanager
-def _file_of(source: Source, directory: Optional[StrPath] = None) -> Iterator[str]:
+def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str = "source") -> Iterator[str]:
     """A study's path: its own, or that of a file with its values where its paths are relative to."""
     if not isinstance(source, Mapping):
-        yield os.fspath(source)
+        yield path_of(argument, source, "a path, or a dict of keys")
         return
     with tempfile.NamedTemporaryFile("w", dir=directory or os.getcwd(), prefix=".study-", suffix=".json") as file:
-        file.write(json_text(source))
+        file.write(json_text(source, argument))
         file.flush()
         yield file.name
 
@@ -53,12 +54,14 @@ def _options(**given: Any) -> List[str]:
     words: List[str] = []
     for name, value in given.items():
         option = "--" + name.replace("_", "-")
+        if name == "set" and not isinstance(value, (Mapping, type(None))):
+            refuse("set", "a dict of keys and values, {'parallel.context': 4}", value)
         if value is None or value is False:
             continue
         if value is True:
             words.append(option)
         elif isinstance(value, Mapping):
-            words += [word for key, v in value.items() for word in (option, f"{key}={json_text(v)}")]
+            words += [word for key, v in value.items() for word in (option, f"{key}={json_text(v, f'{name}: {key}')}")]
         elif isinstance(value, (list, tuple)):
             words += [word for item in value for word in (option, str(item))]
         else:
@@ -107,12 +110,15 @@ def tune(
     """
     with contextlib.ExitStack() as files:
         study = files.enter_context(_file_of(source, directory))
-        folder = os.fspath(out) if out is not None else files.enter_context(tempfile.TemporaryDirectory()) + "/tune"
+        folder = path_of("out", out) if out is not None else files.enter_context(tempfile.TemporaryDirectory()) + "/tune"
         words = _options(set=set, budget=budget, minutes=minutes, resume=resume, max_delay=max_delay, gpus=gpus, jobs=jobs)
         words += _options(**{"for": framework})
         if space is not None:
-            words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir()))]
-        text = run("tune", study, "--out", folder, "--format", "json", "--quiet", *words)
+            words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir(), "space"))]
+        try:
+            text = run("tune", study, "--out", folder, "--format", "json", "--quiet", *words)
+        except ValueError as error:  # --for is a word of Python's
+            raise ValueError(re.sub("^for: ", "framework: ", str(error))) from None
         best = Path(folder) / "best.json"
         return Tuned(text, json.loads(best.read_text(encoding="utf-8")) if best.exists() else None)
 
@@ -147,11 +153,14 @@ def check(
     """A study held against what it is expected to show, a file that `update` makes: `equipoise check`."""
     with _file_of(source, directory) as study:
         words = _options(set=set, update=update)
+        for name, value in (("metric", metric), ("tolerance", tolerance)):
+            if isinstance(value, str) or not hasattr(value or [], "__iter__"):
+                refuse(name, "a list", value)
         if metric is not None:
             words += ["--metric", ",".join(metric)]
         if tolerance is not None:
             words += ["--tolerance", ",".join(map(str, tolerance))]
-        return Checked(run("check", study, "--expect", os.fspath(expect), "--format", "json", "--quiet", *words))
+        return Checked(run("check", study, "--expect", path_of("expect", expect), "--format", "json", "--quiet", *words))
 
 
 def fit(
@@ -165,15 +174,18 @@ def fit(
     """Measurements in, a profile out: `equipoise fit`. Samples are what `equipoise profile` wrote, tables, nccl-tests'
     output or traces of torch.profiler; a `recipe` says which make which table, a `base` which profile they mend.
     Returns the profile, which is also in `out`."""
-    files = [samples] if isinstance(samples, (str, os.PathLike)) else list(samples)
-    run("fit", "--samples", *map(os.fspath, files), "--out", os.fspath(out), *_options(recipe=recipe, base=base, **options))
+    files = list(samples) if isinstance(samples, (list, tuple)) else [samples]
+    names = [path_of("samples", file) for file in files]
+    if not names:
+        refuse("samples", "at least one file", samples)
+    run("fit", "--samples", *names, "--out", path_of("out", out), *_options(recipe=recipe, base=base, **options))
     return json.loads(Path(out).read_text(encoding="utf-8"))
 
 
 def predict(profile: StrPath, rows: StrPath, **options: Any) -> pd.DataFrame:
     """Attention, GEMM or collective rows in the columns of the public tables, with what a profile says of them
     (`predicted_ms`) and, where a time is given, the error: `equipoise predict`."""
-    words = _options(profile=os.fspath(profile), rows=os.fspath(rows), **options)
+    words = _options(profile=path_of("profile", profile), rows=path_of("rows", rows), **options)
     return pd.read_csv(io.StringIO(run("predict", "--format", "csv", *words)))
 
 
@@ -185,6 +197,7 @@ def validate(source: Source, *, set: Optional[Mapping] = None, directory: Option
 
 
 def verify(summary: StrPath) -> pd.DataFrame:
-    """A saved summary.json held against its receipt, its inputs as they are now, and a new run: `equipoise verify`. A
-    line for each thing that was looked at; `holds` says whether it is as it was."""
-    return pd.DataFrame(json.loads(run("verify", os.fspath(summary), "--format", "json", "--quiet")))
+    """A saved summary.json (of `study(out=...)` or `equipoise study --out`) held against its receipt, its inputs as they
+    are now, and a new run: `equipoise verify`. Rows of functions run again with the plans beside it, in plan.json. A line
+    for each thing that was looked at; `holds` says whether it is as it was, null where nothing was to be run again."""
+    return pd.DataFrame(json.loads(run("verify", path_of("summary", summary), "--format", "json", "--quiet")))

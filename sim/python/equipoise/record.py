@@ -2,10 +2,12 @@
 
 import os
 from itertools import islice
+from operator import index
 from typing import Any, Callable, Iterable, List, Optional, Union
 
 import numpy as np
 
+from ._values import integer, path_of, refuse
 from .trace import write_trace
 
 _EXPECTED = (
@@ -70,9 +72,20 @@ def record(
     `lengths(batch)` says what a batch holds where `lengths_of` cannot see it. Documents of no token are left
     out.
     """
+    if not hasattr(dataloader, "__iter__"):
+        refuse("dataloader", "something to iterate over", dataloader)
+    if lengths is not None and not callable(lengths):
+        refuse("lengths", "a function of a batch", lengths)
+    if batches is not None:
+        integer("batches", batches, 1)
+    path_of("path", path)
     found: List[int] = []
     for batch in islice(dataloader, batches):
-        found += [int(n) for n in (lengths or lengths_of)(batch) if n > 0]
+        of_batch = (lengths or lengths_of)(batch)
+        try:
+            found += [n for n in map(index, of_batch) if n > 0]
+        except TypeError:
+            refuse("lengths", "a function that gives a list of integers", of_batch)
     if not found:
         raise ValueError("record: expected at least one document, found none")
     written = np.array(found, dtype=np.int64)

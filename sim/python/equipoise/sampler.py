@@ -7,8 +7,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
-from . import _core
-from ._values import json_text, lengths_array
+from . import _core, own_policy
+from ._values import flag, integer, json_text, lengths_array, refuse
+from .plan import planned
 from .study import Result
 
 Piece = Union[int, Tuple[int, int, int]]  # a whole document, or document, begin, end
@@ -46,13 +47,17 @@ class BatchSampler:
     lock, while the one before it trains. `options` are those of `pack`, whose plan this is. `tokens_per_step`
     stands for `documents_per_step`: as many whole documents as have so many tokens on the mean.
 
+    `policy` may be a function, too, f(lengths, options) or equipoise.policy(f, options={...}): called once an epoch, for
+    all of its steps, as a study calls it, and its plan is looked at by the validator of all plans. It has to return the
+    same on every rank, and after a resume, whose state knows the plan.
+
     With `reshuffle`, each epoch has the documents in another order, drawn from `seed` and the epoch.
     """
 
     def __init__(
         self,
         lengths: Any,
-        policy: str,
+        policy: Union[str, own_policy.Own],
         *,
         lanes: int = 1,
         lane: int = 0,
@@ -62,43 +67,52 @@ class BatchSampler:
         tokens_per_step: Optional[int] = None,
         **options: Any,
     ):
-        if not 0 <= lane < lanes:
-            raise ValueError(f"lane: expected 0 to {lanes - 1}, found {lane}")
         self.lengths = lengths_array(lengths)
-        self.policy, self.lanes, self.lane = policy, lanes, lane
-        self.slices, self.reshuffle, self.seed = slices, reshuffle, seed
+        self.lanes, self.seed = integer("lanes", lanes, 1), integer("seed", seed, 0)
+        self.lane = integer("lane", lane, 0, self.lanes - 1)
+        self.policy, self.name = policy, policy if isinstance(policy, str) else own_policy.parts(policy)[1]
+        self.slices, self.reshuffle = flag("slices", slices), flag("reshuffle", reshuffle)
         given = {name: value for name, value in options.items() if value is not None}
         if tokens_per_step is not None:
             if "documents_per_step" in given:
                 raise ValueError("tokens_per_step: expected it or documents_per_step, found both")
-            if not tokens_per_step >= 1:
-                raise ValueError(f"tokens_per_step: expected 1 or more, found {tokens_per_step}")
-            mean = float(self.lengths.mean()) if self.lengths.size else 1.0
-            given["documents_per_step"] = max(1, round(tokens_per_step / mean))
+            tokens = integer("tokens_per_step", tokens_per_step, 1)
+            given["documents_per_step"] = max(1, round(tokens / float(self.lengths.mean())))
         self.context = given.get("context", 1)
-        self._options = json_text({**given, "lanes": lanes, "seed": seed})
+        self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
         self._start()
 
     @classmethod
     def from_study(cls, result: Result, row: str, lengths: Any, *, lane: int = 0, **options: Any) -> "BatchSampler":
         """The policy of a row as the study ran it, on the documents that are trained: its options, what was derived
-        for it from memory, and the study's step, lanes, CP degree, model and profile. `options` go before."""
+        for it from memory, and the study's step, lanes, CP degree, model and profile. `options` go before. A row of a
+        function is packed by that function."""
+        if not isinstance(result, Result):
+            refuse("result", "what equipoise.study returns", result)
         found, values = result[row], result.source
-        entries = [e if isinstance(e, dict) else {"name": e} for e in values["policies"]]
-        entry = next((e for e in entries if e.get("label", e["name"]) == row), None)
-        if entry is None or entry["name"] == "plan" or found["status"] in ("refused", "unplaceable"):
-            raise ValueError(f"row: expected one that a policy of its own packs, found {row}")
+        layout, batch = values.get("parallel", {}), dict(values.get("batch", {}))
+        place = [other["label"] for other in result.policies].index(row)
+        entry = values["policies"][place] if isinstance(values["policies"][place], dict) else {}
+        if found["status"] in ("refused", "unplaceable"):
+            raise ValueError(f"row: expected one that can be packed, found {row}, {found['status']}: {found['reason']}")
+        policy = result.functions.get(row, found["policy"])
+        if policy == "plan":
+            why = "function's, and functions stay in the process of their study" if entry["file"] == _core.PLAN_OF_CALLER else "file's"
+            raise ValueError(
+                f"row: expected one with a policy, found {row}, whose plan is a {why}: BatchSampler(lengths, policy, ...) takes one"
+            )
         known = {key for key, _ in _core.pack_options()} - {"steps"} | {"cost"}  # steps: of the study
-        layout = values.get("parallel", {})
         derived = {key: value for key, value in found["provenance"].get("derived", {}).items() if key != "candidates"}
+        if options.get("tokens_per_step") is not None:
+            batch.pop("documents_per_step", None)
         given: Dict[str, Any] = {"context": layout.get("context", 1)}
-        if isinstance(values.get("model"), str):  # W(d) of the study's model on its GPU
+        if isinstance(values.get("model"), str) and isinstance(policy, str):  # W(d) of the study's model on its GPU
             given.update(model=values["model"], profile=values.get("cluster", {}).get("profile", "h100-sxm"))
-        for part in (values.get("batch", {}), entry, derived):
+        for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
         given.update(options)
-        return cls(lengths, found["policy"], lanes=layout.get("data", 1), lane=lane, **given)
+        return cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
 
     def _start(self) -> None:
         self._plans: Dict[int, Future] = {}
@@ -112,15 +126,16 @@ class BatchSampler:
             return None
         return np.random.RandomState([self.seed & 0xFFFFFFFF, epoch]).permutation(self.lengths.size)
 
-    def _make(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray]]:
+    def _make(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], bytes]:
+        """The epoch's plan, the order of its documents, and a hash of a function's plan."""
         order = self._order(epoch)
         lengths = self.lengths if order is None else self.lengths[order]
-        plan = _core.pack(lengths, self.policy, self._options)
+        plan = planned(lengths, self.policy, self._options)
         for step in range(plan.steps):
             degrees = plan.degrees(step)
             if len(degrees) > self.lanes or set(degrees) - {int(self.context)}:
                 raise ValueError(
-                    f"policy: {self.policy} gives step {step} lanes of CP degree {', '.join(map(str, degrees))}: expected "
+                    f"policy: {self.name} gives step {step} lanes of CP degree {', '.join(map(str, degrees))}: expected "
                     f"the {self.lanes} of degree {self.context} of this sampler, or equipoise.pack, whose plan has them all"
                 )
         if not self.slices:
@@ -131,7 +146,10 @@ class BatchSampler:
                     f"[{begin}, {end}): expected whole documents, as with documents_per_step and without "
                     "oversize truncate or split, or slices=True"
                 )
-        return plan, order
+        digest = hashlib.sha256()
+        for step in range(plan.steps if not isinstance(self.policy, str) else 0):
+            digest.update(repr([plan.micro_batches(step, lane) for lane in range(plan.lanes(step))]).encode())
+        return plan, order, digest.digest()
 
     def _plan_ahead(self, epoch: int) -> Future:
         key = epoch if self.reshuffle else 0  # without another order every epoch has the same plan
@@ -143,7 +161,7 @@ class BatchSampler:
     def _planned(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], List[int]]:
         """The epoch's plan, the order of its documents, and how many micro-batches this lane has in each
         step."""
-        plan, order = self._plan_ahead(epoch).result()
+        plan, order, _ = self._plan_ahead(epoch).result()
         return plan, order, plan.counts(self.lane)
 
     def _piece(self, piece: Tuple[int, int, int], order: Optional[np.ndarray]) -> Piece:
@@ -159,7 +177,7 @@ class BatchSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch; stays where it is if it is in that epoch already."""
-        if epoch != self._epoch:
+        if integer("epoch", epoch, 0) != self._epoch:
             self._epoch, self._at = epoch, (0, 0)
             self._plan_ahead(epoch)
 
@@ -203,9 +221,11 @@ class BatchSampler:
 
     # Resuming.
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self, epoch: int) -> str:
         digest = hashlib.sha256(self.lengths.tobytes())
-        digest.update(json_text([self.policy, self._options, self.reshuffle, self.slices]).encode())
+        digest.update(json_text([self.name, self._options, self.reshuffle, self.slices], "state").encode())
+        if not isinstance(self.policy, str):  # a function is what it returns
+            digest.update(self._plan_ahead(epoch).result()[2])
         return digest.hexdigest()
 
     def state_dict(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> Dict[str, Any]:
@@ -214,19 +234,18 @@ class BatchSampler:
         `epoch`)."""
         place = (self._epoch, *self._at)
         if consumed is not None:
-            place = self._place_after(self._epoch if epoch is None else epoch, consumed)
+            place = self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
         return {
             "version": 1,
             **dict(zip(("epoch", "step", "micro_batch"), place)),
-            "fingerprint": self._fingerprint(),
+            "fingerprint": self._fingerprint(place[0]),
         }
 
     def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
         """What follows so many micro-batches of this lane: epoch, step, micro-batch of the step. A step in which
         the lane has none is not passed over: others may have some."""
         counts = self._planned(epoch)[2]
-        if not 0 <= micro_batches <= sum(counts):
-            raise ValueError(f"consumed: expected 0 to {sum(counts)}, found {micro_batches}")
+        integer("consumed", micro_batches, 0, sum(counts))
         for step, count in enumerate(counts):
             if micro_batches < max(count, 1):
                 return epoch, step, micro_batches
@@ -236,17 +255,17 @@ class BatchSampler:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes to where `state_dict` was taken, on the same documents with the same policy, options and
         lanes."""
-        if state.get("version") != 1:
-            raise ValueError(f"state: version: expected 1, found {state.get('version')!r}")
-        if state.get("fingerprint") != self._fingerprint():
-            raise ValueError(
-                "state: fingerprint: expected that of these lengths, policy, options and lanes, found another:"
-                " its micro-batches would not be those that were left"
-            )
+        if not isinstance(state, dict) or state.get("version") != 1:
+            refuse("state: version", "1, as state_dict gives it", state.get("version") if isinstance(state, dict) else state)
         place = [state.get(key) for key in ("epoch", "step", "micro_batch")]
         if not all(isinstance(value, int) and value >= 0 for value in place):
             raise ValueError(f"state: expected epoch, step and micro_batch >= 0, found {place}")
         epoch, step, done = place
+        if state.get("fingerprint") != self._fingerprint(epoch):
+            raise ValueError(
+                "state: fingerprint: expected that of these lengths, policy, options and lanes, found another:"
+                " its micro-batches would not be those that were left"
+            )
         counts = self._planned(epoch)[2]
         if step >= len(counts) or done > counts[step]:
             raise ValueError(

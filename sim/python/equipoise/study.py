@@ -3,13 +3,15 @@
 import io
 import json
 import os
+import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import pandas as pd
 
 from . import _core, own_policy
-from ._values import json_text
+from ._values import flag, integer, json_text, path_of, refuse, text_of
 
 Source = Union[str, os.PathLike, Mapping]
 
@@ -34,6 +36,7 @@ class Result:
         self.table = table  # what `equipoise study` prints
         self.notes = notes
         self.case = case or {}  # of a sweep: its keys and values
+        self.functions: Dict[str, Dict[str, Any]] = {}  # of rows that are policies of one's own; stays in its process
 
     @property
     def policies(self) -> List[Dict[str, Any]]:
@@ -104,33 +107,40 @@ def _flat(values: Mapping, before: str = "") -> Dict[str, Any]:
 def _read(source: Source, directory: Optional[Union[str, os.PathLike]]) -> Tuple[Dict[str, Any], str]:
     """A study's values, and the path that names it in errors and that its own paths are relative to."""
     if isinstance(source, Mapping):
-        return dict(source), os.path.join(os.fspath(directory or ""), "study")
-    path = os.fspath(source)
+        return dict(source), os.path.join(path_of("directory", directory or ""), "study")
+    path = path_of("source", source, "a study's path, or a dict of its keys")
     return json.loads(_core.read_json(path)), path
 
 
-OwnRows = Dict[int, Tuple[own_policy.Policy, Mapping]]  # by place: a function, and its entry's options
+def _mapping(argument: str, value: Any, expected: str) -> Dict[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        refuse(argument, expected, value)
+    return dict(value or {})
+
+
+OwnRows = Dict[int, Dict[str, Any]]  # by place: the entry of a function
 
 
 def _with_own(values: Dict[str, Any], policies: Mapping) -> Tuple[Dict[str, Any], OwnRows]:
     """The study with rows for functions, simulated as plans of the caller: f or {"policy": f, "label": ...}
-    among its policies, and those of `policies` after them. Beside it, the functions."""
+    among its policies, and those of `policies` after them. Beside it, the functions' entries."""
     rows = values.get("policies", []) if isinstance(values, dict) else None
     if not isinstance(rows, (list, tuple)):
         return values, {}  # the simulator says what is wrong
     rows = list(rows)
     for label, f in policies.items():
+        if not callable(f.get("policy") if isinstance(f, Mapping) else f):
+            refuse(f"policies: {label}", "a function f(lengths, options) or equipoise.policy(function, ...)", f)
         rows.append({**f, "label": label} if isinstance(f, Mapping) else {"policy": f, "label": label})
     own: OwnRows = {}
     for place, row in enumerate(rows):
         entry = {"policy": row} if callable(row) else row
         if not isinstance(entry, Mapping) or not callable(entry.get("policy")):
             continue
-        entry = dict(entry)
-        f = entry.pop("policy")
-        own[place] = (f, entry.pop("options", {}))
-        entry.setdefault("label", getattr(f, "__name__", "own"))
-        rows[place] = {**entry, "name": "plan", "file": _core.PLAN_OF_CALLER}
+        f, label, options = own_policy.parts(entry)
+        own[place] = own_policy.policy(f, label=label, options=options)
+        entry = {key: value for key, value in entry.items() if key not in ("policy", "options")}
+        rows[place] = {**entry, "label": label, "name": "plan", "file": _core.PLAN_OF_CALLER}
     return {**values, "policies": rows} if rows else values, own
 
 
@@ -143,14 +153,31 @@ def open_study(
 ) -> Tuple["_core.OpenStudy", OwnRows]:
     """A study, read and checked and not yet run, and the functions among its rows."""
     values, path = _read(source, directory)
-    overrides = {**(set or {}), **(case or {})}
+    overrides = {**_mapping("set", set, "a dict of keys and values, {'parallel.context': 4}"), **(case or {})}
     if "policies" in overrides:
         values = {**values, "policies": overrides.pop("policies")}
-    if policies is not None and not isinstance(policies, Mapping):
-        raise ValueError(f"policies: expected functions by label, {{label: function}}, found {type(policies).__name__}")
-    values, own = _with_own(values, policies or {})
-    assignments = [f"{key}={json_text(value)}" for key, value in overrides.items()]
-    return _core.OpenStudy(json_text(values), path, assignments, case_name(case or {})), own
+    values, own = _with_own(values, _mapping("policies", policies, "functions by label, {label: function}"))
+    argument = {key: f"{'grid' if key in (case or {}) else 'set'}: {key}" for key in overrides}
+    assignments = [f"{key}={json_text(value, argument[key])}" for key, value in overrides.items()]
+    return _core.OpenStudy(json_text(values, "source"), path, assignments, case_name(case or {})), own
+
+
+def warn_of_numbered(opened: "_core.OpenStudy") -> None:
+    """Rows that nobody told apart by a label have a number after it: says which, and in what they differ."""
+    entries = [{"name": e} if isinstance(e, str) else e for e in json.loads(opened.text).get("policies", [])]
+    labels = opened.labels
+    for label, entry in zip(labels, entries):
+        numbered = re.fullmatch(r"(.*) #\d+", label)
+        if numbered is None or entry.get("label") == label or numbered[1] not in labels:
+            continue
+        first = entries[labels.index(numbered[1])]
+        keys = [key for key in {**first, **entry} if key != "label" and first.get(key) != entry.get(key)]
+        differ = ", ".join(f"{key} {first.get(key, 'by default')} and {entry.get(key, 'by default')}" for key in keys)
+        warnings.warn(
+            f'policies: two rows are called "{numbered[1]}", the later one is "{label}" here; they differ in '
+            f'{differ or "nothing that the study says"}; "label" names a row',
+            stacklevel=3,
+        )
 
 
 def case_name(case: Mapping) -> str:
@@ -177,24 +204,31 @@ def study(
     `set` overrides keys: {"parallel.context": 4, "policies.2.queues": 3}. `policies` adds rows of one's own,
     by label: functions f(lengths, options) that return a list of steps, each a list of lanes, each a list of
     micro-batches, each a list of (document, begin, end). They are checked by the validator of all plans and
-    compared like any other; one that drops or repeats a token, or raises, is a row with status "refused" and the
-    reason. Such a row is sharded as the baseline is; equipoise.policy(f, shard=..., schedule=...) says otherwise.
+    compared like any other; one that drops or repeats a token, raises, or returns no plan is a row with status
+    "refused" and the reason. Such a row is sharded as the baseline is; equipoise.policy(f, shard=..., schedule=...) says otherwise.
     In a dict it stands among the `policies`, alone or as {"policy": f, "label": ..., "shard": ..., "options": {...}}.
 
     `fidelity`: "stage" or "op" (every kernel and collective of every rank). `jobs`: threads, all cores by
-    default. `ignore_memory`: times of rows that do not fit, too. `out`: a folder for summary.json, steps.csv,
-    plan.json and timelines. `directory`: what paths in a dict are relative to. Ctrl-C ends it at once. Raises
+    default. `ignore_memory`: times of rows that do not fit, too. `out`: a folder for summary.json (with the receipt that
+    `verify` reads), steps.csv, plan.json and timelines. `directory`: what paths in a dict are relative to. Ctrl-C ends it at once. Raises
     ValueError.
     """
+    if isinstance(max_memory_GB, bool) or not isinstance(max_memory_GB, (int, float)):
+        refuse("max_memory_GB", "a number", max_memory_GB)
     opened, own = open_study(source, set, policies, directory, _case)
+    if not _case:
+        warn_of_numbered(opened)
     if _carried:
         opened.carry_slowdowns(_carried)
     if own:
         _plan_own_rows(opened, own, max_memory_GB, in_sweep=bool(_case))
+    folder = path_of("out", out) if out is not None else ""
     texts = opened.run(
-        fidelity, jobs, ignore_memory, os.fspath(out) if out is not None else "", max_memory_GB
+        text_of("fidelity", fidelity, "stage or op"), integer("jobs", jobs, 0), flag("ignore_memory", ignore_memory), folder, max_memory_GB
     )
-    return Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text)
+    result = Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text)
+    result.functions = {opened.labels[place]: entry for place, entry in own.items()}
+    return result
 
 
 def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float, in_sweep: bool) -> None:
@@ -204,16 +238,10 @@ def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float
         if in_sweep:
             return  # run() refuses the rows of this case and says why
         raise
-    lengths = own_policy.document_lengths(documents)
-    context = json.loads(opened.shape)["context"]
-    for place, (f, options) in own.items():
+    for place, entry in own.items():
         label = opened.labels[place]
+        function, _, options = own_policy.parts(entry)
         try:
-            made = f(lengths.copy(), own_policy.options_of(documents, opened.shape, options))
-            text = own_policy.plan_text(made, label, documents, context)  # runs what is left of a generator
-        except own_policy.NoPlan:
-            raise
+            opened.set_plan(label, own_policy.plan_text(function, label, documents, opened.shape, options))
         except Exception as error:
-            opened.refuse(label, own_policy.failure_text(error))
-            continue
-        opened.set_plan(label, text)
+            opened.refuse(label, own_policy.failure_text(error, function))

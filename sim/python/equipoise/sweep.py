@@ -8,7 +8,8 @@ from typing import Any, Dict, Iterator, List, Sequence
 import pandas as pd
 
 from . import _core
-from .study import Result, Source, case_name, open_study, study
+from ._values import path_of, refuse
+from .study import Result, Source, case_name, open_study, study, warn_of_numbered
 
 
 class Sweep:
@@ -61,21 +62,24 @@ def sweep(source: Source, grid: Mapping, executor: Any = None, **options: Any) -
     run.
     """
     if not isinstance(grid, Mapping):
-        raise ValueError(f"grid: expected a dict of keys and lists of values, found {type(grid).__name__}")
+        refuse("grid", "a dict of keys and lists of values, {'parallel.context': [1, 2]}", grid)
     for key, values in grid.items():
-        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) == 0:
-            raise ValueError(f"grid: {key}: expected a list of at least one value, found {values!r}")
+        if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or len(values) == 0:
+            refuse(f"grid: {key}", "a list of at least one value", values)
+    if executor is not None and not hasattr(executor, "submit"):
+        refuse("executor", "something with submit, as concurrent.futures has", executor)
     cases: List[Dict[str, Any]] = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
-    options = {**options, "set": dict(options.get("set") or {})}
+    options = {**options, "set": options.get("set") or {}}
     if not isinstance(source, Mapping):
-        source = os.path.abspath(os.fspath(source))
+        source = os.path.abspath(path_of("source", source, "a study's path, or a dict of its keys"))
     elif options.get("directory") is None:
         options["directory"] = os.getcwd()
     if options.get("out"):
-        options["out"] = os.path.abspath(os.fspath(options["out"]))
+        options["out"] = os.path.abspath(path_of("out", options["out"]))
     opened = [
         open_study(source, options["set"], options.get("policies"), options.get("directory"), case)[0] for case in cases
     ]
+    warn_of_numbered(opened[0])
     carried = _core.OpenStudy.one_rule(opened)
     if executor is None:
         return Sweep([_run(source, case, options, note) for case, note in zip(cases, carried)])

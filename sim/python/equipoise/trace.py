@@ -6,20 +6,23 @@ from typing import Any, Union
 import numpy as np
 
 from . import _core
-from ._values import lengths_array
+from ._values import integer, lengths_array, path_of, refuse, text_of
 
 
 def read_trace(path: Union[str, os.PathLike], column: str = "") -> np.ndarray:
     """Tokens of each document (int64) of a trace file: integers a line (plain, .gz, .zst), CSV, JSONL, .npy,
     or a Megatron-LM .idx. `column` names the CSV column or JSONL field."""
-    return _core.read_lengths(os.fspath(path), column)
+    return _core.read_lengths(path_of("path", path), text_of("column", column, "a name"))
 
 
 def draw_trace(distribution: str, documents: int, seed: int = 0) -> np.ndarray:
     """`documents` lengths (int64) drawn from a published distribution, such as "wlb-128k"."""
-    return _core.draw_lengths(distribution, documents, seed)
+    return _core.draw_lengths(text_of("distribution", distribution, "a name"), integer("documents", documents, 1), integer("seed", seed, 0))
 
 
 def write_trace(lengths: Any, path: Union[str, os.PathLike]) -> None:
     """Writes lengths whole or not at all: .npy, else a line a document, which .gz and .zst compress."""
-    _core.write_lengths(lengths_array(lengths), os.fspath(path))
+    array = lengths_array(lengths)
+    if array.min() < 1:
+        refuse("lengths", "at least 1 token each", int(array.min()))
+    _core.write_lengths(array, path_of("path", path))

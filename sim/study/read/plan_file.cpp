@@ -299,6 +299,24 @@ Plan read_plan(const json& file, const std::string& where, const std::string& na
   return reader.read(plans[place], inside(where, "plans", place));
 }
 
+void await_plans(Study& study) {
+  const auto baseline = std::ranges::find(study.policies, study.baseline, &PolicyRun::label);
+  for (PolicyRun& row : study.policies) {
+    if (row.plan_file != kPlanOfCaller) continue;
+    row.plan = std::make_shared<const Plan>();
+    // Rules that place documents need a plan made for them.
+    if (row.says("shard") || baseline == study.policies.end() || baseline->rule().places_documents) continue;
+    row.shard = baseline->shard;
+    row.sharding = baseline->sharding;
+  }
+}
+
+void give_plan(PolicyRun& row, const Study& study, const json& file, const std::string& name) {
+  row.plan_file = "policy " + row.label;
+  const RecomputedLayers recomputed(study.model, study.layout);
+  row.plan = std::make_shared<const Plan>(read_plan(file, row.plan_file, name, recomputed));
+}
+
 PlansOfRows read_plan_files(const Study& study) {
   PlansOfRows plans;
   std::map<std::string, json> files;  // rows may take plans of one file

@@ -31,6 +31,14 @@ namespace equipoise {
 // read.
 inline constexpr std::string_view kPlanOfCaller = "(of the caller)";
 
+// Rows whose plan the caller brings along wait for it with an empty one, sharded as the baseline unless they say
+// otherwise: so the two differ in what they pack.
+void await_plans(Study& study);
+
+// Gives such a row its plan: the one of that name in a file's contents, or its only one where `name` is empty.
+// Errors name the policy. Throws UserError.
+void give_plan(PolicyRun& row, const Study& study, const nlohmann::json& file, const std::string& name = "");
+
 // The row of the registry that `plan` would have: it derives nothing and has no algorithm.
 const Policy& plan_policy();
 

@@ -116,7 +116,12 @@ Plan plan_of(const StudyRow& row, const PackingProblem& problem, std::vector<std
   const PolicyRun& run = row.run;
   if (!run.has_plan_file()) return make_plan(run.policy(), problem);
   std::vector<std::string> odd;
-  check_plan(row.models->layout, row.models->costs.model().heads, row.documents, run, odd);
+  Layout ranks;  // all that `pack` knows without a model
+  ranks.data = run.pack.lanes;
+  ranks.context = run.pack.context;
+  const RunModels* const models = row.models.get();
+  check_plan(models != nullptr ? models->layout : ranks, models != nullptr ? models->costs.model().heads : 0,
+             row.documents, run, odd);
   for (const std::string& note : odd) notes.push_back(run.label + ": " + note);
   Plan plan = *run.plan;
   order_micro_batches(plan, run.pack.order, problem.workload);
