@@ -106,6 +106,41 @@ TEST_CASE("A wider bound on delay is never slower, by simulated time") {
   CHECK(faster >= 3);
 }
 
+TEST_CASE(
+    "Where memory decides what is recomputed, short micro-batches recompute less and none takes longer") {
+  json file = small_study();
+  file["trace"] = {{"file", EQUIPOISE_SOURCE_DIR "/traces/recorded/mixed.txt.zst"}};  // one of 128K is in it
+  file["model"] = "llama3.1-8b";
+  file["cluster"] = {{"profile", "h100-sxm"}};
+  file["batch"] = {{"context_window", "128K"}, {"sequences_per_step", 2}, {"steps", 7}};
+  file["policies"] = json::array({{{"name", "equipoise"}, {"moves", 1000}}});
+  file.erase("baseline");
+  const auto run_with = [&](const json& recompute) {
+    file["parallel"] = {{"context", 8}, {"zero", 3}, {"recompute", recompute}};
+    const Study study = parse(file);
+    RunStudyOptions options;
+    options.keep_plans = true;
+    const StudyInputs inputs = load_inputs(study);
+    PolicyResult row = run_study(study, inputs, options).policies.front();
+    REQUIRE(row.status == RowStatus::ok);
+    const StudyRow made(study, inputs, row.run);
+    CHECK(StepBound(*made.models, row.run, false).run_seconds(inputs.documents) <= seconds_of(row));
+    return row;
+  };
+  const PolicyResult chosen = run_with("auto");
+  const int most = chosen.run.recompute_layers;
+  REQUIRE(most > 0);
+  CHECK(seconds_of(chosen) < seconds_of(run_with({{"layers", most}})));
+  int less = 0;
+  for (const Step& step : chosen.plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches) {
+        CHECK(m.recompute_layers <= most);
+        less += m.recompute_layers >= 0 && m.recompute_layers < most ? 1 : 0;
+      }
+  CHECK(less > 0);
+}
+
 TEST_CASE("No row is below the bound where copies of weights cost every micro-batch the same") {
   json file = small_study();
   file["model"] = "llama3.1-8b";
