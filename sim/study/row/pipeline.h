@@ -93,7 +93,7 @@ void derive_sizes(StudyRow& row, bool ignore_memory);
 int layers_of_group(const StudyRow& row, std::int64_t length, int degree);
 
 // The same for a search of groups (PlanPrices::layers); -1 for a degree that the layout has no groups of, too.
-// Holds on to the row. Empty where the policy has no groups and memory does not choose what is recomputed.
+// Holds on to the row. Empty where neither the policy's search nor the choice of what is recomputed asks memory.
 std::function<int(std::int64_t length, int degree)> layers_of_groups(const StudyRow& row);
 
 struct PlannedRow {

@@ -165,7 +165,8 @@ int layers_of_group(const StudyRow& row, std::int64_t length, int degree) {
 
 std::function<int(std::int64_t length, int degree)> layers_of_groups(const StudyRow& row) {
   const bool by_micro_batch = row.run.recompute_chosen && !row.run.recompute_by_stage;
-  if (row.run.policy().derives != Derives::groups && !by_micro_batch) return {};
+  const Policy& policy = row.run.policy();
+  if (policy.derives != Derives::groups && !policy.search.by_memory && !by_micro_batch) return {};
   return [&row](std::int64_t length, int degree) {
     return has_degree(*row.models, degree) ? layers_of_group(row, length, degree) : -1;
   };
