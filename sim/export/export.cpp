@@ -143,7 +143,7 @@ std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row) 
   return lines;
 }
 
-std::string untold(const Exporter& to, const Study& study, Untold part) {
+std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part) {
   PolicyResult row;
   row.run = study.policies.front();
   row.layout = study.layout;
@@ -163,8 +163,9 @@ std::string untold(const Exporter& to, const Study& study, Untold part) {
     for (const Gap& gap : gaps)
       if (std::find(asked.begin(), asked.end(), gap.key) != asked.end())
         if (const std::string found = gap.found({study, row}); !found.empty())
-          return "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why);
-  return "";
+          return {std::string(gap.key), "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) +
+                                            ": " + std::string(gap.why)};
+  return {};
 }
 
 namespace {

@@ -74,10 +74,10 @@ const Exporter& exporter_of(std::string_view name, std::string_view also = {});
 
 // What cannot be expressed, a line each.
 std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row);
-// Why no flag says the study's layout, whatever is packed, or lets its first row have CP degrees of its own;
+// The key that no flag says of the study's layout, whatever is packed, or of its first row's own CP degrees, and why;
 // empty where nothing is lost.
 enum class Untold { layout, row };
-std::string untold(const Exporter& to, const Study& study, Untold part);
+std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part);
 // "0.104 s a step of 65,530 tokens, 61565 tokens/s/GPU"
 std::string simulated_text(const PolicyResult& row);
 // The flags or the config, `notes` in it as comments.
