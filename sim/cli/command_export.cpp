@@ -1,4 +1,5 @@
 // `equipoise export`: a study's best row as what a training framework is told, or the study as a Slurm job.
+#include <algorithm>
 #include <filesystem>
 #include <ostream>
 
@@ -40,6 +41,34 @@ void write_slurm(const ExportOptions& options, std::ostream& out) {
   out << slurm_script({std::filesystem::absolute(options.file).lexically_normal().string(), options.sweep, options.tasks});
 }
 
+// Nothing but whose kernels the times are of.
+bool says_row(const std::vector<std::string>& lost) {
+  return std::ranges::all_of(lost, [](const std::string& line) { return line.starts_with("framework "); });
+}
+
+// What the flags alone come to: the same documents on the same layout, packed and sharded as they say.
+std::string flags_alone(const ExportOptions& options, const Exporter& to, const ExportedRow& row,
+                        const std::atomic<bool>& stop) {
+  const std::string flags = "that is with what is not expressed (below); the flags alone";
+  const std::string none = flags + ": no figure is known, since ";
+  if (to.alone.empty()) return none + "what packs documents and masks them is your data loader's";
+  const std::string policy(to.alone);
+  std::vector<std::string> set = options.set;
+  set.insert(set.end(), {R"(policies=[{"name": ")" + policy + R"(", "shard": "per-document"}])", "baseline=" + policy});
+  Study study = possible_study(options.file, set);
+  study.layout = row.layout();
+  const std::vector<int> recomputed = row.recomputed_of_stages();  // one number is said for all
+  study.layout.recompute_layers =
+      std::min(row.model().all_layers(), std::ranges::max(recomputed) * static_cast<int>(recomputed.size()));
+  study.schedule = row.schedule();
+  study.batch.micro_batches = study.policies.front().pack.micro_batches = 0;  // a window each
+  const PolicyResult alone = std::move(run_within(options, study, stop).policies.front());
+  for (const std::string& line : lost_lines(to, {study, alone}))
+    if (!says_row({line}))
+      return none + "even " + policy + ", per-document, is not what they say: " + line.substr(0, line.find("; nearest"));
+  return flags + " (" + policy + ", per-document), simulated: " + simulated_text(alone);
+}
+
 }  // namespace
 
 int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
@@ -54,10 +83,13 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
   const StudyResult result = run_within(options, study, stop);
   const ExportedRow row{study, chosen_row(result, options.row)};
   const std::vector<std::string> lost = lost_lines(to, row);
-  if (!options.quiet)
-    for (const std::string& line : lost)
-      log << "note: cannot be expressed for " << to.name << ": " << line << '\n';
-  out << export_text(to, row, lost);
+  std::vector<std::string> notes;
+  if (!says_row(lost)) notes.push_back(flags_alone(options, to, row, stop));
+  for (const std::string& line : lost) {
+    if (!options.quiet) log << "note: cannot be expressed for " << to.name << ": " << line << '\n';
+    notes.push_back("cannot be expressed: " + line);
+  }
+  out << export_text(to, row, notes);
   return 0;
 }
 

@@ -26,14 +26,17 @@ using nlohmann::json;
 
 namespace {
 
+void check_minutes(double minutes) {
+  if (!(minutes >= 0)) throw UserError("--minutes: expected a number >= 0, found " + fixed(minutes, 3));
+}
+
 void check_options(const TuneOptions& options) {
   if (!options.target.empty()) (void)exporter_of(options.target);
   if (options.budget < 1)
     throw UserError("--budget: expected 1 or more candidates, found " + std::to_string(options.budget));
   if (options.resume && options.out.empty())
     throw UserError("--resume needs --out DIR, where the journal of the earlier run is");
-  if (!(options.minutes >= 0))
-    throw UserError("--minutes: expected a number >= 0, found " + fixed(options.minutes, 3));
+  check_minutes(options.minutes);
   const std::filesystem::path out = options.out;
   if (!options.out.empty() && std::filesystem::exists(out) && !std::filesystem::is_directory(out))
     throw UserError("--out " + options.out + ": expected a folder, found a file");
@@ -225,13 +228,21 @@ void set_aside(const std::string& journal, std::ostream& log) {
       << ".old; --resume goes on with one\n";
 }
 
-SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ostream& log) {
+SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool quiet, std::ostream& log) {
+  const TimeLimit time(*job.search.run.stop, minutes);
   SearchProgress progress(log, !quiet, job.gpus);
   SearchOptions options = job.search;
+  options.run.stop = &time.over();
   options.progress = [&](std::int64_t tried, std::int64_t most, double seconds) {
     progress.show(tried, most, seconds);
   };
-  return search(job.candidates, job.inputs, options, journal);
+  SearchResult found = search(job.candidates, job.inputs, options, journal);
+  if (!found.interrupted) return found;
+  found.interrupted = *job.search.run.stop;
+  found.timed_out = !found.interrupted;
+  log << (found.interrupted ? "interrupted after " : "the time is over after ") << found.tried.size() << " candidates"
+      << (journal == nullptr ? "" : "; --resume goes on from there") << '\n';
+  return found;
 }
 
 // Runs the best in full, prints the ranking and writes it to `folder` (empty: nowhere). An interrupted search has
@@ -272,8 +283,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (!share.is_all()) folder /= share.folder();
   TuneJob job = job_of(options, log);
   job.search.share = share;
-  const TimeLimit time(stop, options.minutes);
-  job.search.run.stop = &time.over();
+  job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;
   if (!options.out.empty()) {
     json asked = asked_of(job);
@@ -281,14 +291,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
     if (!options.resume) set_aside((folder / kTuneJournal).string(), log);
     journal = std::make_unique<Journal>((folder / kTuneJournal).string(), asked, options.resume);
   }
-  SearchResult found = searched(job, journal.get(), options.quiet, log);
-  job.search.run.stop = &stop;
-  if (journal && !found.interrupted) journal->close();
-  if (found.interrupted)
-    log << (stop ? "interrupted after " : "the time is over after ") << found.tried.size() << " candidates"
-        << (options.out.empty() ? "" : "; --resume goes on from there") << '\n';
-  found.timed_out = found.interrupted && !stop;
-  if (found.timed_out) found.interrupted = false;
+  SearchResult found = searched(job, journal.get(), options.minutes, options.quiet, log);
+  if (journal && !found.interrupted && !found.timed_out) journal->close();
   if (share.is_all()) return report_search(job, std::move(found), options.out, options.format, out);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)
@@ -299,6 +303,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
 
 int merge_tune(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out,
                std::ostream& log, const std::atomic<bool>& stop) {
+  check_minutes(options.minutes);
   KnownTrials known;
   PartsFound parts(kTuneJournalKind);
   for (const std::string& folder : folders) {
@@ -310,7 +315,15 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
   TuneJob job = refusing_other_types(folders.front(), [&] { return job_of(parts.whole(), options); });
   job.search.known = &known;
   job.search.run.stop = &stop;
-  SearchResult found = searched(job, nullptr, options.quiet, log);
+  SearchResult found = searched(job, nullptr, options.minutes, options.quiet, log);
+  if (found.timed_out) {  // all that is known stands later in its order, too
+    const std::int64_t ran = found.ran;
+    known.add(std::move(found.tried));
+    job.search.only_known = true;
+    found = search(job.candidates, job.inputs, job.search, nullptr);
+    found.ran = ran;
+    found.timed_out = true;
+  }
   if (!options.quiet)
     log << "note: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran) << " of "
         << grouped(static_cast<std::int64_t>(found.tried.size()))

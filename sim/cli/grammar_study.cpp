@@ -203,6 +203,7 @@ Command grammar_of_merge() {
       "machine"};
   command.add("out", options->out, "Folder for the results of the whole").required();
   command.add("folders", options->folders, "Folders of shards: their --out, or one each").required();
+  command.add("--minutes", options->minutes, "tune: ranks what is known after so many minutes of trying the rest");
   add_simulation_options(command, *options);
   command.run = [options] { return run_bounded(run_merge_command, *options); };
   return command;

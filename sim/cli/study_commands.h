@@ -132,6 +132,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
 struct MergeOptions : SimulationOptions {
   std::string out;                   // folder of the whole
   std::vector<std::string> folders;  // shards, or folders that hold some
+  double minutes = 0;                // most of trying what the shards of a search did not; 0: any
 };
 
 // Prints and writes what one machine would have. A shard that is missing or of another run is an error.

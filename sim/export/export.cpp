@@ -1,6 +1,7 @@
 #include "sim/export/export.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "policies/base/text.h"
 #include "sim/study/read/study_keys.h"
@@ -12,6 +13,26 @@ using nlohmann::ordered_json;
 
 std::string_view ExportedRow::schedule() const {
   return row.run.schedule.empty() ? std::string_view(study.schedule) : std::string_view(row.run.schedule);
+}
+
+std::pair<std::int64_t, std::int64_t> ExportedRow::micro_batches() const {
+  std::int64_t least = 0, most = 0;
+  for (std::size_t i = 0; i < row.steps.size(); ++i) {
+    if (row.tail[i] != 0) continue;
+    const auto count = static_cast<std::int64_t>(row.steps[i].times.forward_latency.size());
+    least = most == 0 ? count : std::min(least, count);
+    most = std::max(most, count);
+  }
+  return {least, most};
+}
+
+ExportedRow::BatchSizes ExportedRow::batch() const {
+  const std::int64_t each = study.batch.micro_batch_size, lanes = layout().data;
+  const std::int64_t windows = study.batch.sequences_per_step;
+  if (has_windows() && windows % (each * lanes) == 0) return {windows, windows / (each * lanes)};
+  const auto [least, most] = micro_batches();
+  if (least != most || most % lanes != 0) return {};
+  return {most * each, most / lanes};
 }
 
 std::int64_t ExportedRow::micro_batch_tokens() const {
@@ -122,7 +143,7 @@ std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row) 
   return lines;
 }
 
-std::string untold(const Exporter& to, const Study& study, Untold part) {
+std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part) {
   PolicyResult row;
   row.run = study.policies.front();
   row.layout = study.layout;
@@ -142,8 +163,9 @@ std::string untold(const Exporter& to, const Study& study, Untold part) {
     for (const Gap& gap : gaps)
       if (std::find(asked.begin(), asked.end(), gap.key) != asked.end())
         if (const std::string found = gap.found({study, row}); !found.empty())
-          return "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why);
-  return "";
+          return {std::string(gap.key), "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) +
+                                            ": " + std::string(gap.why)};
+  return {};
 }
 
 namespace {
@@ -164,16 +186,11 @@ std::string word_of(const ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-std::string comments(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& lost) {
-  const Metrics& m = row.row.metrics;
+std::string comments(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes) {
   std::string text = "# " + printable(row.study.name + ": " + row.row.run.label) + ", for " +
                      std::string(to.source) + "\n# " + std::string(to.use) + "\n# " +
-                     grouped(row.layout().gpus()) + " GPUs; simulated: " +
-                     (m.step_seconds ? fixed(*m.step_seconds, 3) + " s a step, " +
-                                           fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU"
-                                     : "no step ran (" + printable(row.row.reason) + ")") +
-                     "\n";
-  for (const std::string& line : lost) text += "# cannot be expressed: " + line + "\n";
+                     grouped(row.layout().gpus()) + " GPUs; simulated: " + simulated_text(row.row) + "\n";
+  for (const std::string& line : notes) text += "# " + line + "\n";
   return text;
 }
 
@@ -229,17 +246,24 @@ std::string toml_text(const ordered_json& tree) {
 
 }  // namespace
 
-std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& lost) {
-  if (to.form == ExportForm::arguments) return comments(to, row, lost) + arguments_text(to, row);
-  if (to.form == ExportForm::overrides) return comments(to, row, lost) + overrides_text(to, row);
+std::string simulated_text(const PolicyResult& row) {
+  const Metrics& m = row.metrics;
+  if (!m.step_seconds) return "no step ran (" + printable(row.reason) + ")";
+  return fixed(*m.step_seconds, 3) + " s a step of " + grouped(std::llround(m.tokens_per_step.value_or(0))) + " tokens, " +
+         fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
+}
+
+std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes) {
+  const std::string text = comments(to, row, notes);
+  if (to.form == ExportForm::arguments) return text + arguments_text(to, row);
+  if (to.form == ExportForm::overrides) return text + overrides_text(to, row);
   ordered_json tree = tree_of(to, row);
-  if (to.form == ExportForm::toml) return comments(to, row, lost) + toml_text(tree);
+  if (to.form == ExportForm::toml) return text + toml_text(tree);
   // JSON has no comments; DeepSpeed passes over keys that it does not know.
-  ordered_json notes = ordered_json::array();
-  const std::string text = comments(to, row, lost);
+  ordered_json lines = ordered_json::array();
   for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
-    notes.push_back(text.substr(begin + 2, text.find('\n', begin) - begin - 2));
-  ordered_json file = {{"_comment", std::move(notes)}};
+    lines.push_back(text.substr(begin + 2, text.find('\n', begin) - begin - 2));
+  ordered_json file = {{"_comment", std::move(lines)}};
   file.update(tree);
   return file.dump(2) + "\n";
 }

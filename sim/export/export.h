@@ -25,6 +25,14 @@ struct ExportedRow {
   [[nodiscard]] const FrameworkOptions& framework() const { return study.framework.in_training; }
   [[nodiscard]] bool has_windows() const { return study.batch.documents_per_step == 0; }
   [[nodiscard]] std::string_view schedule() const;
+  // Fewest and most micro-batches of a full step, all lanes together; 0 where none ran.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> micro_batches() const;
+  // Sequences of a step and micro-batches of a lane: of the study's windows where lanes share them evenly, else of
+  // the plan, a pack a sequence; 0 where its steps or lanes differ in that.
+  struct BatchSizes {
+    std::int64_t sequences = 0, of_lane = 0;
+  };
+  [[nodiscard]] BatchSizes batch() const;
   // Most tokens of a micro-batch.
   [[nodiscard]] std::int64_t micro_batch_tokens() const;
   [[nodiscard]] std::vector<int> layers_of_stages() const;
@@ -55,6 +63,9 @@ struct Exporter {
   ExportForm form;
   std::span<const Setting> settings;
   std::span<const Gap> gaps;
+  // The policy that packs as the flags alone do, sharded per-document; empty: what packs and masks documents is
+  // not theirs.
+  std::string_view alone = {};
 };
 
 std::span<const Exporter> exporters();
@@ -63,12 +74,14 @@ const Exporter& exporter_of(std::string_view name, std::string_view also = {});
 
 // What cannot be expressed, a line each.
 std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row);
-// Why no flag says the study's layout, whatever is packed, or lets its first row have CP degrees of its own;
+// The key that no flag says of the study's layout, whatever is packed, or of its first row's own CP degrees, and why;
 // empty where nothing is lost.
 enum class Untold { layout, row };
-std::string untold(const Exporter& to, const Study& study, Untold part);
-// The flags or the config, `lost` in it as comments.
-std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& lost);
+std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part);
+// "0.104 s a step of 65,530 tokens, 61565 tokens/s/GPU"
+std::string simulated_text(const PolicyResult& row);
+// The flags or the config, `notes` in it as comments.
+std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes);
 
 // The search or the sweep of a study as an array job of Slurm, its results merged in the end.
 struct SlurmJob {
@@ -98,6 +111,18 @@ inline Value where(bool holds, Value value) {
 }
 // The policy with what its options say beside their defaults: "wlb (queues 2)".
 std::string policy_text(const ExportedRow& row);
+
+// Where the plan has not as many as the study's windows make.
+inline constexpr Gap kCountOfPlan = {
+    "micro_batches",
+    [](const ExportedRow& r) {
+      const auto [least, most] = r.micro_batches();
+      const std::int64_t made = r.batch().of_lane * r.layout().data;
+      if (most == 0 || (least == made && most == made)) return std::string();
+      return (least < most ? std::to_string(least) + " to " : "") + std::to_string(most) + " a step";
+    },
+    "a global batch is one number, of samples as long as a window",
+    "the one that counts the plan's micro-batches, each a sample, once they are fed"};
 
 inline constexpr std::string_view kFeedIt =
     "its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them";

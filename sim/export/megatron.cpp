@@ -149,11 +149,12 @@ constexpr BothNames kSettings[] = {
     {"--recompute-modules", "model.recompute_modules", recompute_modules},
     {"--micro-batch-size", "train.micro_batch_size", [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
     {"--global-batch-size", "train.global_batch_size",
-     [](Row r) { return where(r.has_windows(), r.study.batch.sequences_per_step); }},
+     [](Row r) { return above(0, r.batch().sequences); }},
     {"--seq-length", "dataset.seq_length", [](Row r) -> Value { return r.study.batch.context_window; }},
     {"--max-position-embeddings", "",
      [](Row r) -> Value { return std::max(r.study.batch.context_window, r.row.run.pack.max_tokens); }},
-    {"--dataloader-inter-document-masking", "", [](Row r) { return where(r.row.run.shard != "per-sequence", true); }},
+    // No document of a plan sees another.
+    {"--dataloader-inter-document-masking", "", [](Row) -> Value { return true; }},
     {"--bf16", "", [](Row) -> Value { return true; }},
     {"--fp8-format", "", [](Row r) { return where(r.layout().precision == Precision::fp8, "hybrid"); }},
     {"", "mixed_precision",
@@ -254,7 +255,8 @@ constexpr Gap kGaps[] = {
      "a gather under the forward needs a reduction under the backward", "neither"},
     {"batch.documents_per_step",
      [](Row r) { return r.has_windows() ? std::string() : std::to_string(r.study.batch.documents_per_step); },
-     "a global batch is a number of windows", "--global-batch-size of as many windows as a step has tokens for"},
+     "a global batch is a number of samples", "the plan's micro-batches as samples, or as many windows as a step has tokens for"},
+    kCountOfPlan,
     {"max_tokens",
      [](Row r) {
        const std::int64_t most = r.row.run.pack.max_tokens;
@@ -286,7 +288,7 @@ Exporter megatron_exporter() {
   static const std::vector<Setting> kFlags = settings_of<&BothNames::flag>();
   return {"megatron", "Megatron-LM (main of 2026-08-22, d98e8a64dd)",
           "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer, optimizer and --rotary-base",
-          "megatron megatron-2022 ", ExportForm::arguments, kFlags, kGaps};
+          "megatron megatron-2022 ", ExportForm::arguments, kFlags, kGaps, "plain"};
 }
 
 Exporter nemo_exporter() {

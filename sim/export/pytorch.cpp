@@ -10,10 +10,6 @@ namespace {
 using namespace exported;
 using Row = const ExportedRow&;
 
-std::int64_t micro_batches_of_lane(Row r) {
-  const std::int64_t windows = r.study.batch.micro_batch_size * r.layout().data;
-  return std::max<std::int64_t>(1, r.study.batch.sequences_per_step / windows);
-}
 std::string number_above(std::int64_t least, std::int64_t number) {
   return number > least ? std::to_string(number) : std::string();
 }
@@ -42,9 +38,10 @@ constexpr Gap kDocuments = {
     "a global batch is a number of samples", "samples that are packs, as many as a step has"};
 
 constexpr Setting kDeepspeed[] = {
-    {"train_batch_size", [](Row r) { return where(r.has_windows(), r.study.batch.sequences_per_step); }},
+    // Micro-batches x accumulation x data parallelism, as DeepSpeed asks.
+    {"train_batch_size", [](Row r) { return above(0, r.batch().sequences); }},
     {"train_micro_batch_size_per_gpu", [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
-    {"gradient_accumulation_steps", [](Row r) { return where(r.has_windows(), micro_batches_of_lane(r)); }},
+    {"gradient_accumulation_steps", [](Row r) { return above(0, r.batch().of_lane); }},
     {"bf16.enabled", [](Row) -> Value { return true; }},
     {"zero_optimization.stage", [](Row r) -> Value { return r.layout().zero; }},
     {"sequence_parallel_size", [](Row r) { return above(1, r.layout().context); }},
@@ -80,6 +77,7 @@ constexpr Gap kDeepspeedGaps[] = {
      "the config knows bf16 and fp16", "Transformer Engine's layers in the model"},
     kOrderOfRanks,
     kDocuments,
+    kCountOfPlan,
     kPrediction,
 };
 
@@ -114,9 +112,9 @@ constexpr Setting kTorchtitan[] = {
     {"training.seq_len", [](Row r) -> Value { return r.study.batch.context_window; }},
     {"training.local_batch_size",
      [](Row r) -> Value {
-       return r.study.batch.micro_batch_size * (r.layout().pipeline > 1 && r.has_windows() ? micro_batches_of_lane(r) : 1);
+       return r.study.batch.micro_batch_size * (r.layout().pipeline > 1 ? std::max<std::int64_t>(1, r.batch().of_lane) : 1);
      }},
-    {"training.global_batch_size", [](Row r) { return where(r.has_windows(), r.study.batch.sequences_per_step); }},
+    {"training.global_batch_size", [](Row r) { return above(0, r.batch().sequences); }},
     {"training.mixed_precision_param", [](Row) -> Value { return "bfloat16"; }},
     {"parallelism.data_parallel_replicate_degree", [](Row r) -> Value { return r.layout().zero == 0 ? r.layout().data : 1; }},
     {"parallelism.data_parallel_shard_degree", [](Row r) -> Value { return r.layout().zero == 0 ? 1 : r.layout().data; }},
@@ -190,6 +188,7 @@ constexpr Gap kTorchtitanGaps[] = {
      "the mode written; more layers with a smaller selective_ac_option"},
     kOrderOfRanks,
     kDocuments,
+    kCountOfPlan,
     kPrediction,
 };
 
@@ -293,7 +292,7 @@ Exporter torchtitan_exporter() {
 Exporter verl_exporter() {
   return {"verl", "verl (0.9.1)", "use: python3 -m verl.trainer.main_ppo \"${OVERRIDES[@]}\" with your data and model; actor.megatron.* with "
           "--config-name=ppo_megatron_trainer", "fsdp megatron ",
-          ExportForm::overrides, kVerl, kVerlGaps};
+          ExportForm::overrides, kVerl, kVerlGaps, "karmarkar-karp"};
 }
 
 }  // namespace equipoise

@@ -113,20 +113,11 @@ std::string batch_of(const PolicyResult& winner, const PolicyResult& baseline) {
   return ", with " + times(*own / *other) + " the tokens a step of " + baseline.run.label;
 }
 
-// Tokens a step of each row, where they are further apart than equal batches are; else empty.
-std::string batch_difference(const StudyResult& result) {
-  double least = 0, most = 0;
-  std::string rows;
-  for (const PolicyResult& row : result.policies) {
-    const Metric tokens = row.metrics.tokens_per_step;
-    if (!row.simulated() || !tokens || *tokens <= 0) continue;
-    least = least == 0 ? *tokens : std::min(least, *tokens);
-    most = std::max(most, *tokens);
-    rows += (rows.empty() ? "" : ", ") + row.run.label + ' ' + grouped(std::llround(*tokens));
-  }
-  if (most <= (1 + kEqualBatch) * least) return "";
-  return "tokens a step differ by up to " + times(most / least) +
-         ", and part of the speed-up is the batch: " + rows;
+std::string unequal_batches(const StudyResult& result) {
+  std::vector<std::pair<std::string, Metric>> rows;
+  for (const PolicyResult& row : result.policies)
+    if (row.simulated()) rows.emplace_back(row.run.label, row.metrics.tokens_per_step);
+  return batch_difference(rows);
 }
 
 std::string next_sentence(const PolicyResult& winner, const PolicyResult& next,
@@ -280,7 +271,7 @@ std::vector<std::string> verdict_of(const Study& study, const StudyResult& resul
     if (!line.empty()) lines.push_back(line);
   };
   add(sure_sentence(*winner, baseline));
-  if (const std::string unequal = batch_difference(result); !unequal.empty())
+  if (const std::string unequal = unequal_batches(result); !unequal.empty())
     add("Global batches are not equal: " + unequal + '.');
   if (next != nullptr) add(next_sentence(*winner, *next, baseline));
   add(why_sentence(study, *winner, baseline));
@@ -399,9 +390,22 @@ std::string recompute_difference(const StudyResult& result) {
   return text + "; one parallel.recompute makes them alike";
 }
 
+std::string batch_difference(const std::vector<std::pair<std::string, Metric>>& rows) {
+  double least = 0, most = 0;
+  std::string text;
+  for (const auto& [name, tokens] : rows) {
+    if (!tokens || *tokens <= 0) continue;
+    least = least == 0 ? *tokens : std::min(least, *tokens);
+    most = std::max(most, *tokens);
+    text += (text.empty() ? "" : ", ") + name + ' ' + grouped(std::llround(*tokens));
+  }
+  if (most <= (1 + kEqualBatch) * least) return "";
+  return "tokens a step differ by up to " + times(most / least) + ", and part of the speed-up is the batch: " + text;
+}
+
 std::vector<std::string> differences_of(const StudyResult& result) {
   std::vector<std::string> lines;
-  for (std::string line : {recompute_difference(result), batch_difference(result), tails_of(result)})
+  for (std::string line : {recompute_difference(result), unequal_batches(result), tails_of(result)})
     if (!line.empty()) lines.push_back(std::move(line));
   return lines;
 }

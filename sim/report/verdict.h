@@ -50,6 +50,10 @@ bool told_apart(const Metrics& a, const Metrics& b);
 // The rows that ran and whose intervals do not lie below the winner's.
 std::vector<const PolicyResult*> not_told_apart(const StudyResult& result, const PolicyResult& winner);
 
+// "tokens a step differ by up to 1.12x, and ...": tokens a step of each, by name, where they are further apart than
+// equal batches are; else empty.
+std::string batch_difference(const std::vector<std::pair<std::string, Metric>>& rows);
+
 // What differs in what rows recompute; empty where all rows that ran follow one rule.
 std::string recompute_difference(const StudyResult& result);
 // Where rows are not of one kind, a line each, naming them: what they recompute, tokens a step, end-of-data

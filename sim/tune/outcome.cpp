@@ -264,7 +264,7 @@ std::string counts_text(const SearchResult& found) {
 
 std::string proof_text(const SearchResult& found) {
   if (found.interrupted) return "Interrupted: the search is not finished.\n";
-  if (found.timed_out) return "The time was over before the search was: --resume goes on with it.\n";
+  if (found.timed_out) return "The time was over before the search was: more --minutes, with --resume after tune, reach more.\n";
   return found.complete()
              ? "No candidate of the space is faster than the first: every one was run or proven slower.\n"
              : "What was not reached is what promised least; a larger --budget, with --resume, reaches "
@@ -296,8 +296,8 @@ std::string what_if_text(const WhatIf& what) {
 }
 
 TextTable ranking_table(const TuneReport& report) {
-  TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "speed-up (95 %)", "MFU %",
-                   "bubble %", "delay (max)", "mem. free GiB"});
+  TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "tokens/step", "speed-up (95 %)",
+                   "MFU %", "bubble %", "delay (max)", "mem. free GiB"});
   for (const std::size_t column : {1U, 2U, 3U}) table.align_left(column);
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
@@ -306,12 +306,27 @@ TextTable ranking_table(const TuneReport& report) {
     table.add({std::to_string(i + 1),
                row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""),
                layout_text(row.layout), recompute_text(row.layout), cell(m.tokens_per_second_per_gpu, 0),
-               cell(m.step_seconds, 3), speedup_cell(m), cell(m.mfu, 1, 100),
+               cell(m.step_seconds, 3), cell(m.tokens_per_step, 0), speedup_cell(m), cell(m.mfu, 1, 100),
                row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
                cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
                fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
   }
   return table;
+}
+
+// "Left out for want of a flag: 144 layouts (parallel.context_comm 120, schedule 24)."
+std::string without_flag_text(const NoCandidates& none) {
+  std::string text;
+  for (const auto& [what, counts] : {std::pair(" layouts", &none.layouts_without), {" policies", &none.rows_without}}) {
+    std::int64_t all = 0;
+    std::string keys;
+    for (const auto& [key, count] : *counts) {
+      all += count;
+      keys += (keys.empty() ? "" : ", ") + key + ' ' + grouped(count);
+    }
+    if (all > 0) text += (text.empty() ? "Left out for want of a flag: " : ", ") + grouped(all) + what + " (" + keys + ")";
+  }
+  return text.empty() ? "" : text + ".\n";
 }
 
 std::string baseline_text(const Baseline& baseline) {
@@ -354,6 +369,8 @@ json counts_json(const TuneReport& report) {
                  {"do_not_go_together", none.impossible},
                  {"same_as_another", none.alike},
                  {"example", none.example.empty() ? json(nullptr) : json(none.example)}}}};
+  if (!none.layouts_without.empty() || !none.rows_without.empty())  // by key of the study
+    node["no_flag"] = {{"layouts", none.layouts_without}, {"policies", none.rows_without}};
   const auto counts = counts_of(found);
   for (std::size_t i = 0; i < kOutcomes; ++i) node["outcomes"][std::string(kOutcomeNames[i])] = counts[i];
   return node;
@@ -374,6 +391,14 @@ json tried_json(const Tried& tried) {
 
 }  // namespace
 
+std::string unequal_batches(const TuneReport& report) {
+  const PolicyResult& baseline = report.baseline.row();
+  std::vector<std::pair<std::string, Metric>> rows = {{baseline.run.label, baseline.metrics.tokens_per_step}};
+  for (std::size_t i = 0; i < report.ranking.size(); ++i)
+    rows.emplace_back("#" + std::to_string(i + 1), report.ranking[i].row().metrics.tokens_per_step);
+  return batch_difference(rows);
+}
+
 std::string tune_table(const TuneReport& report) {
   std::ostringstream out;
   const SearchResult& found = report.found;
@@ -383,14 +408,16 @@ std::string tune_table(const TuneReport& report) {
       << " steps of every candidate that runs to the end, framework " << study.framework.preset.name << '\n';
   if (report.ranking.empty()) {
     out << (found.interrupted ? "Interrupted before a candidate ran.\n" : reasons_text(found));
-    out << counts_text(found);
+    out << counts_text(found) << without_flag_text(report.candidates.none);
     return out.str();
   }
   out << ranking_table(report).text();
   out << baseline_text(report.baseline);
+  if (const std::string unequal = unequal_batches(report); !unequal.empty())
+    out << "Global batches are not equal: " << unequal << ".\n";
   const RankedRow& winner = report.ranking.front();
   out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline) << ".\n"
-      << memory_line(winner.result) << counts_text(found) << proof_text(found);
+      << memory_line(winner.result) << counts_text(found) << without_flag_text(report.candidates.none) << proof_text(found);
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
   return out.str() + source_line(winner.study, winner.result) + '\n';
@@ -448,16 +475,17 @@ json tune_json(const TuneReport& report) {
 std::string tune_csv(const TuneReport& report) {
   std::ostringstream out;
   out.precision(12);
-  out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,speedup,speedup_low,speedup_"
-         "high,mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_bytes\n";
+  out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,tokens_per_step,speedup,speedup_low,"
+         "speedup_high,mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_bytes\n";
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     out << i + 1 << ',' << csv_cell(row.run.label) << ',' << csv_cell(layout_text(row.layout)) << ','
         << csv_cell(recompute_text(row.layout));
     const Metrics& m = row.metrics;
     for (const Metric& metric :
-         {m.tokens_per_second_per_gpu, m.step_seconds, m.speedup, m.speedup_low, m.speedup_high, m.mfu,
-          m.bubble_ratio, m.token_delay_mean, m.token_delay_max, m.token_delay_held, m.peak_memory_bytes})
+         {m.tokens_per_second_per_gpu, m.step_seconds, m.tokens_per_step, m.speedup, m.speedup_low,
+          m.speedup_high, m.mfu, m.bubble_ratio, m.token_delay_mean, m.token_delay_max, m.token_delay_held,
+          m.peak_memory_bytes})
       out << ',' << (metric ? json(*metric).dump() : "");
     out << '\n';
   }

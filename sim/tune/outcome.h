@@ -71,6 +71,8 @@ struct TuneReport {
   const std::vector<WhatIf>& what_if;
 };
 
+// Where rows of the ranking and the baseline hold unequal tokens a step: how unequal; else empty.
+std::string unequal_batches(const TuneReport& report);
 // The ranking, what the search looked at, what limits the winner, and how sure it is.
 std::string tune_table(const TuneReport& report);
 // equipoise.tune/1: the same and every candidate that was tried. No measured time is in it: equal searches

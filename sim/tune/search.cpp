@@ -185,8 +185,7 @@ std::string priced_alike(const LayoutChoice& layout) {
 // Policies that leave all lanes on the layout's CP ranks and place no document on one of them.
 bool spreads_documents(const PolicyRun& row) {
   constexpr std::string_view kSpread[] = {"plain", "fixed-greedy", "wlb", "chunkflow"};
-  return std::find(std::begin(kSpread), std::end(kSpread), row.policy().name) != std::end(kSpread) &&
-         !row.rule().places_documents;
+  return std::ranges::count(kSpread, row.policy().name) > 0 && !row.rule().places_documents;
 }
 
 // Packing that simulates or branches on its own.
@@ -370,6 +369,7 @@ void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Shar
       ++result_.bounded;
       continue;
     }
+    if (options_.only_known && !options_.known->find(point, limit())) continue;
     batch.push_back(point);
     if (batch.size() < batch_size()) continue;
     try_batch(batch);

@@ -48,6 +48,7 @@ struct SearchOptions {
   bool prune = true;                   // false: every candidate to its end, for tests
   Share share;                         // of the candidates after the probes
   const KnownTrials* known = nullptr;  // what others have tried
+  bool only_known = false;             // nothing else is tried
   RunStudyOptions run;                 // jobs: threads
   std::string name;                    // of the study, for messages
   // Called after each batch: tried, of how many at most, the best seconds per token so far.

@@ -47,8 +47,7 @@ void read_shared(const json& node, const std::string& prefix, const std::string&
   for (const auto& [name, values] : node.items()) {
     const std::string key = prefix + name;
     if (prefix.empty() && name == "policies") continue;
-    const bool group =
-        prefix.empty() && std::find(std::begin(kGroups), std::end(kGroups), name) != std::end(kGroups);
+    const bool group = prefix.empty() && std::ranges::count(kGroups, name) > 0;
     if (group && values.is_object()) {
       read_shared(values, name + ".", path, space);
       continue;
@@ -448,18 +447,19 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
                          const std::string& space_name, int jobs, const Unwanted& unwanted) {
   Candidates made{study, {}, {}, {}};
   made.rows = rows_of(space, space_name, made.none.alike);
-  std::string why;
+  std::pair<std::string, std::string> why;
   if (unwanted.row)
     std::erase_if(made.rows, [&](const RowChoice& row) {
       json file = study;
       file.update({{"policies", {row.entry}}, {"baseline", row.label}});
       try {
-        return !(why = unwanted.row(parse_case(file, space_name))).empty();
+        why = unwanted.row(parse_case(file, space_name));
+        return !why.first.empty() && ++made.none.rows_without[why.first] > 0;
       } catch (const UserError&) {  // it goes with another layout only
         return false;
       }
     });
-  if (made.rows.empty()) throw UserError(why);
+  if (made.rows.empty()) throw UserError(why.second);
   const std::int64_t all = combinations(space.shared, kMostLayouts, space_name);
   std::vector<json> keys;
   for (std::int64_t c = 0; c < all; ++c) {
@@ -476,22 +476,22 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
                     " GPUs (tensor x context x pipeline x data), found none among " + std::to_string(all) +
                     " combinations; other degrees, or --gpus");
   std::vector<LayoutChoice> layouts(keys.size());
-  std::vector<std::string> impossible(keys.size());
+  std::vector<std::pair<std::string, std::string>> none(keys.size());  // the key, if it is one, and why
   parallel_for(jobs, keys.size(), [&](int, std::size_t i) {
     json file = with_keys(study, keys[i]);
     file["policies"] = json::array({made.rows.front().entry});
     const Study parsed = parse_case(file, space_name);
     layouts[i] = {keys[i], parsed.layout};
-    impossible[i] =
-        unwanted.layout && parsed.impossible.empty() ? unwanted.layout(parsed) : parsed.impossible;
+    none[i].second = parsed.impossible;
+    if (unwanted.layout && parsed.impossible.empty()) none[i] = unwanted.layout(parsed);
   });
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (impossible[i].empty()) {
+    const auto& [key, why_not] = none[i];
+    if (made.none.example.empty()) made.none.example = why_not;
+    if (why_not.empty())
       made.layouts.push_back(std::move(layouts[i]));
-      continue;
-    }
-    ++made.none.impossible;
-    if (made.none.example.empty()) made.none.example = impossible[i];
+    else
+      ++(key.empty() ? made.none.impossible : made.none.layouts_without[key]);
   }
   if (made.layouts.empty()) throw UserError(made.none.example);
   if (made.count() > kMostCandidates)

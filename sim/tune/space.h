@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -42,8 +43,6 @@ Space read_space(const std::string& path, const nlohmann::json& study);
 Space parse_space(const nlohmann::json& file, const std::string& path, const nlohmann::json& study);
 
 nlohmann::json space_json(const Space& space);
-
-struct Study;
 
 // The space that is searched where the user names none: every layout of the GPUs that the model's sizes
 // allow, and the policies that keep the order of data up to a bounded delay. `gpus`: of the candidates;
@@ -75,6 +74,8 @@ struct Point {
 struct NoCandidates {  // combinations that are none, by reason
   std::int64_t gpus = 0, impossible = 0, alike = 0;
   std::string example;  // why one is impossible
+  // Those that are not wanted, by the key that says so; rows apart.
+  std::map<std::string, std::int64_t> layouts_without, rows_without;
 };
 
 struct Candidates {
@@ -88,9 +89,9 @@ struct Candidates {
   }
 };
 
-// Why a study's layout, or its one row, is not wanted; empty: it is.
+// The key for which a study's layout, or its one row, is not wanted, and why; empty: it is.
 struct Unwanted {
-  std::function<std::string(const Study&)> layout, row;
+  std::function<std::pair<std::string, std::string>(const Study&)> layout, row;
 };
 
 // All of them on exactly `gpus` GPUs that are wanted. `study`: an absolute_study.

@@ -38,6 +38,8 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   if (report.ranking.size() > 1)
     lines.push_back("Next is " + name_of_row(report.ranking[1].row()) + " at " +
                     fixed(*report.ranking[1].row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU.");
+  if (const std::string unequal = unequal_batches(report); !unequal.empty())
+    lines.push_back("Global batches are not equal: " + unequal + ".");
   lines.push_back("It is limited by " + blame_text(m, winner.study.layout.pipeline) + "; " +
                   fixed(100 * beyond_samples_share(winner.row()), 0) +
                   " % of its kernel times are beyond the profile's samples.");

@@ -70,6 +70,49 @@ class Export(Case):
                 self.assertIn("; nearest: ", note)
                 self.assertIn("cannot be expressed: " + note, json.loads(found.stdout)["_comment"] if target == "deepspeed" else found.stdout)
 
+    def test_the_head_says_what_the_flags_alone_come_to(self):
+        plain = dict(STUDY, policies=[*STUDY["policies"], {"name": "plain", "shard": "per-document", "label": "own"}])
+        own = self.export("megatron", plain, "--row", "own")
+        self.assertNotIn("the flags alone", own)
+        head = "that is with what is not expressed (below); the flags alone"
+        simulated = own.splitlines()[2].split("simulated: ")[1]
+        for row in ("wlb", "plain-4d"):  # the same figure as that of the row that does what they say
+            self.assertIn(f"# {head} (plain, per-document), simulated: {simulated}\n", self.export("megatron", plain, "--row", row))
+        # The number of micro-batches is the policy's; the flags have a window in each.
+        counted = dict(plain, batch=dict(STUDY["batch"], micro_batches=8))
+        self.assertIn(f"per-document), simulated: {simulated}\n", self.export("megatron", counted, "--row", "wlb"))
+        # A layout that the flags do not say has no figure, nor has packing that is not theirs.
+        cast = dict(STUDY, parallel=STUDY["parallel"] | {"context_comm": "group-cast"})
+        self.assertIn(head + ": no figure is known, since even plain, per-document, is not what they say: parallel.context_comm group-cast: a rank",
+                      self.export("megatron", cast))
+        self.assertIn(head + ": no figure is known, since what packs documents", json.loads(self.export("deepspeed"))["_comment"][3])
+        ring = dict(STUDY, parallel=STUDY["parallel"] | {"context_comm": "ring"}, batch={"context_window": "16K", "documents_per_step": 32, "max_length": "16K", "steps": 2})
+        self.assertIn(head + " (karmarkar-karp, per-document), simulated: 0.", self.export("verl", ring, "--row", "wlb"))
+
+    def test_batch_sizes_are_of_windows_and_a_plan_with_other_micro_batches_says_so(self):
+        study = dict(STUDY, parallel={"data": 2}, batch=dict(STUDY["batch"], micro_batches=6), cluster={"memory_GB": 200})
+        text = self.export("megatron", study, "--row", "wlb")
+        self.assertEqual(flags(text)["--global-batch-size"], "4")
+        self.assertIn("cannot be expressed: micro_batches 6 a step: ", text)
+        self.assertNotIn("micro_batches", self.export("megatron", STUDY, "--row", "plain-4d"))
+
+        def sizes(study):
+            found = json.loads(self.export("deepspeed", study, "--row", "wlb"))
+            return tuple(found.get(key) for key in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"))
+
+        self.assertEqual(sizes(study), (4, 1, 2))
+        study["batch"]["sequences_per_step"] = 3  # which two replicas cannot share: as many samples as the plan has
+        self.assertEqual(sizes(study), (6, 1, 3))
+        study["batch"] = {"context_window": "16K", "documents_per_step": 16, "max_length": "16K", "micro_batches": 8, "steps": 2}
+        self.assertEqual(sizes(study), (8, 1, 4))
+        found = tomllib.loads(self.export("torchtitan", study, "--row", "wlb"))["training"]
+        self.assertEqual((found["seq_len"], found["local_batch_size"], found["global_batch_size"]), (16384, 1, 8))
+        study["policies"] = ["chunkflow"]  # as many chunks as documents need, which differs by step
+        del study["baseline"]
+        text = self.export("deepspeed", study)
+        self.assertNotIn("train_batch_size", json.loads(text))
+        self.assertRegex(text, r"micro_batches \d+ to \d+ a step")
+
     def test_megatron(self):
         study = copy.deepcopy(STUDY)
         study["parallel"].update(virtual_pipeline=2, context_comm="ring", recompute={"layers": 8})
@@ -115,8 +158,13 @@ class Export(Case):
     def test_recompute_auto_is_what_a_run_makes_of_it(self):
         study = dict(STUDY, model="llama2-7b", parallel={"tensor": 2, "context": 2, "pipeline": 2, "recompute": "auto"},
                      cluster={"memory_GB": 48}, batch={"context_window": "64K", "sequences_per_step": 4, "steps": 2})
-        found = flags(self.export("megatron", study, "--row", "plain-4d"))
-        self.assertGreaterEqual(int(found["--recompute-num-layers"]), 1)
+        path = self.write("auto.json", study)
+        rows = json.loads(self.ok("study", path, "--format", "json", "--quiet"))["policies"]
+        for row in rows:  # of 32 layers on 2 stages
+            judged = next(int(note.split()[4]) for note in row["notes"] if ": recompute auto is " in note)
+            text = self.export("megatron", study, "--row", row["label"])
+            self.assertEqual(int(flags(text)["--recompute-num-layers"]), (judged + 1) // 2)
+            self.assertNotIn("no figure is known", text)
 
     def test_deepspeed(self):
         found = json.loads(self.export("deepspeed", dict(STUDY, parallel={"context": 2, "data": 2, "zero": 3, "context_comm": "ulysses"})))

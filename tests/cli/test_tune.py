@@ -70,6 +70,17 @@ class Tune(Case):
         self.assertEqual(len(rows), 1 + len(found["ranking"]))
         speeds = [row["metrics"]["tokens_per_second_per_gpu"] for row in found["ranking"]]
         self.assertEqual(speeds, sorted(speeds, reverse=True))
+        tokens = [row["metrics"]["tokens_per_step"] for row in found["ranking"]]
+        column = rows[0].split(",").index("tokens_per_step") - len(rows[0].split(","))  # layouts have commas
+        self.assertEqual([float(row.split(",")[column]) for row in rows[1:]], tokens)
+        held = [found["baseline"]["metrics"]["tokens_per_step"], *tokens]
+        said = [line for line in self.search().splitlines() if line.startswith("Global batches are not equal: tokens a step differ by up to ")]
+        self.assertGreater(max(held), 1.02 * min(held))
+        self.assertEqual(len(said), 1)
+        for name, number in zip([found["baseline"]["label"], *(f"#{i + 1}" for i in range(len(tokens)))], held):
+            self.assertIn(f" {name} {round(number):,}", said[0])
+        one = self.search(space={"parallel.context": [1, 2], "policies": ["plain"]})
+        self.assertNotIn("Global batches", one)
         counts = found["counts"]
         decided = counts["tried"] + counts["slower_by_bound"] + counts["states_do_not_fit"] + counts["not_reached"]
         self.assertEqual(decided, counts["candidates"])
@@ -148,6 +159,12 @@ class Tune(Case):
         self.assertNotIn("group-cast", json.dumps(told["layouts"]))
         self.assertEqual([row["label"] for row in told["rows"]], ["plain"])
         self.assertEqual(len(every["rows"]), 3)
+        gone = len(every["layouts"]) - len(told["layouts"])
+        self.assertEqual(told["counts"]["no_flag"], {"layouts": {"parallel.context_comm": gone}, "policies": {"parallel.context": 1, "parallel.context_comm": 1}})
+        self.assertEqual(told["counts"]["no_candidates"]["do_not_go_together"], 0)
+        self.assertNotIn("no_flag", every["counts"])
+        self.assertIn(f"\nLeft out for want of a flag: {gone} layouts (parallel.context_comm {gone}), 2 policies (parallel.context 1, parallel.context_comm 1).\n",
+                      self.search("--for", "megatron", space=space))
         self.refused("tune", self.folder / "study.json", "--for", "nobody", says=["--for", "nobody", "megatron"])
         self.write("space.json", {"policies": ["flexsp"]})
         self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])
@@ -236,6 +253,21 @@ class Tune(Case):
         self.refused("merge", merged, self.folder / "nothing", says=["no such folder"])
         self.search("--shard", "1/3", "--out", parts, "--budget", 50)
         self.refused("merge", merged, parts, "--quiet", says=["shard-1-of-3", "found another"])
+
+    def test_a_merge_whose_minutes_are_over_ranks_what_is_known(self):
+        study = self.write("study.json", {**STUDY, "batch": {**STUDY["batch"], "steps": 100}})
+        parts, merged = self.folder / "parts", self.folder / "merged"
+        for i, minutes in enumerate((60, 1e-6)):  # the second ends before it has tried its share
+            self.ok("tune", study, "--budget", 100, "--minutes", minutes, "--shard", f"{i}/2", "--out", parts, "--quiet")
+        known = [json.loads(line) for path in parts.rglob("tune.journal") for line in path.read_text().splitlines()[1:]]
+        best = min(trial["seconds_per_token"] for trial in known if trial["outcome"] == "ok")
+        result = run("merge", merged, parts, "--minutes", 1e-6, "--quiet")
+        self.assertEqual((result.returncode, result.stderr.startswith("the time is over after ")), (0, True), result.stderr)
+        found = json.loads((merged / "tune.json").read_text())
+        self.assertTrue(found["timed_out"])
+        self.assertLessEqual(min(trial["seconds_per_token"] for trial in found["tried"] if trial["outcome"] == "ok"), best)
+        self.assertIn("The time was over before the search was", result.stdout)
+        self.refused("merge", merged, parts, "--minutes", -1, says=["--minutes", "-1"])
 
     def test_a_killed_shard_resumes(self):
         parts = self.folder / "parts"

@@ -68,10 +68,11 @@ class Search {
   [[nodiscard]] const FailedRow& row() const { return row_; }
   // What a token took with the changes of this text, which ran.
   [[nodiscard]] double seconds_per_token(const std::string& text) const { return seconds_.at(text); }
-  // Every key that was changed in vain, at the value tried last.
-  [[nodiscard]] std::string tried() const {
-    return all_joined(tried_);
+  // "neither A nor B" of every key that was changed in vain, at the value tried last: no advice.
+  [[nodiscard]] std::string in_vain() const {
+    return (tried_.size() > 1 ? "neither " : "not even ") + all_joined(tried_, " nor ");
   }
+  [[nodiscard]] bool has_tried() const { return !tried_.empty(); }
 
  private:
   void note_tried(const std::vector<Change>& changes) const {
@@ -314,7 +315,7 @@ std::string smallest_change(const FailedRow& row, const TryRow& try_row) {
   if (!found.empty() && row.status == RowStatus::oom) return "fits with " + found + cost_of(search, found);
   if (!found.empty()) return "runs with " + found;
   if (row.status != RowStatus::oom) return "";
-  return search.tried().empty() ? "" : "nothing tried fits: " + search.tried();
+  return search.has_tried() ? search.in_vain() + " would make it fit" : "";
 }
 
 }  // namespace equipoise

@@ -234,6 +234,6 @@ TEST_CASE("A bucket that a row gives is tried smaller, whichever policy or rule 
     const PolicyResult result = run(file).policies.front();
     CAPTURE(result.reason);
     REQUIRE(result.status == RowStatus::oom);
-    CHECK(result.reason.find("nothing tried fits: bucket_size 65536") != std::string::npos);
+    CHECK(result.reason.find("bucket_size 65536 nor ") != std::string::npos);
   }
 }
