@@ -141,6 +141,7 @@ class MemoryModel {
   double whole_per_token_ = 0;  // with what named recomputation leaves out
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
+  std::int64_t repeated_heads_ = 0;  // PyTorch's ring: query heads for each KV head that a rank sends
   std::vector<int> layers_;                    // by virtual stage
   std::vector<std::vector<ModelPart>> parts_;  // by virtual stage
   PartSizes part_sizes_, trained_sizes_;

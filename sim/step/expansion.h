@@ -78,7 +78,8 @@ class StepExpander {
     kBackward = kForward + kLayerKinds,
     kInputGradient = kBackward + kLayerKinds,
     kWeightGradient = kInputGradient + kLayerKinds,
-    kNothing = kWeightGradient + kLayerKinds,  // no ops: marks a point in time
+    kRepeat = kWeightGradient + kLayerKinds,  // a forward run again; no ops where it is as the first
+    kNothing = kRepeat + kLayerKinds,         // no ops: marks a point in time
     kBlockKinds
   };
 
@@ -106,6 +107,7 @@ class StepExpander {
     Held held{-1};
     ExpertArrivals arriving;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
+    std::vector<Op> again_before, again_after;    // a forward's, without what is not run again
     std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
   };
   static void split_backward(LayerOps& ops);
