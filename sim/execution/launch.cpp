@@ -188,29 +188,32 @@ int signal_of_ended(int pid) {
 }
 
 // The ranks under mpirun, as they are seen. mpirun may miss the end of one that dies while it starts, and
-// waits for ever with the others.
+// waits for ever with the others; or it ends the others, too, and then waits.
 class SeenRanks {
  public:
-  // The first that has been seen and has ended; null: none.
   struct Rank {
     std::string number;
     int signal = 0;  // that ended it; 0: none, or mpirun has waited for it before we looked
   };
+  // The first that was seen to have ended; null: none. Of several at one look, one that mpirun did not end.
   const Rank* ended(pid_t launcher) {
     for (const int child : children_of(launcher))
       if (process_state(child) != ProcessState::gone && !rank_by_pid_.contains(child))
         if (std::string rank = rank_of(child); !rank.empty())
           rank_by_pid_.emplace(child, Rank{std::move(rank)});
+    const Rank* found = nullptr;
     for (auto& [pid, rank] : rank_by_pid_) {
       if (process_state(pid) != ProcessState::gone) continue;
       if (rank.signal == 0) rank.signal = signal_of_ended(pid);
-      return &rank;
+      if (found == nullptr || (found->signal == SIGTERM && rank.signal != SIGTERM)) found = &rank;
     }
-    return nullptr;
+    if (first_ == nullptr) first_ = found;
+    return first_;
   }
 
  private:
   std::map<int, Rank> rank_by_pid_;
+  const Rank* first_ = nullptr;
 };
 
 // --- The supervisor

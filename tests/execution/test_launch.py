@@ -340,8 +340,8 @@ def mpirun_misses_an_end(launch, chance, and_then=""):
 
 
 def mpirun_takes_an_end_for_nothing(launch, chance):
-    """What ended the rank is to be seen for some seconds, and then no more."""
-    mpirun_misses_an_end(launch, chance, "time.sleep(3)\nranks[1].wait()\n")
+    """What ended the rank is to be seen for some seconds, and then no more; the others are ended, too."""
+    mpirun_misses_an_end(launch, chance, "time.sleep(3)\nfor rank in ranks:\n  rank.terminate()\n  rank.wait()\n")
 
 
 EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
