@@ -87,7 +87,8 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
 // The study of a command that runs it. Throws UserError where its layout is impossible.
 Study possible_study(const std::string& file, const std::vector<std::string>& set);
 // The study run on the threads and within the memory of the options (command_check.cpp).
-StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop);
+StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop,
+                       bool keep_plans = false);
 
 // `equipoise check`: a study held against what it is expected to show.
 struct CheckOptions : SimulationOptions {
