@@ -47,6 +47,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
                        const RankGrid& grid, NetworkRates network, FrameworkOptions framework)
     : model_(model),
       layer_counts_(model.layer_counts()),
+      backward_counts_(model.backward_counts()),
       layout_(layout),
       framework_(framework),
       profile_(profile),

@@ -120,6 +120,7 @@ class LayerCosts {
   [[nodiscard]] Picoseconds attention_forward_time(const AttentionCall& call, RangeUse& use) const;
   // Layers of the whole model by kind, and the window of those that are of a kind.
   [[nodiscard]] const LayerCounts& layer_counts() const { return layer_counts_; }
+  [[nodiscard]] const LayerCounts& backward_counts() const { return backward_counts_; }  // ModelShape's
   [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
     return slides(kind) ? model_.sliding_window : 0;
   }
@@ -286,7 +287,7 @@ class LayerCosts {
                      bool by_row_op = true) const;
 
   ModelShape model_;
-  LayerCounts layer_counts_{};
+  LayerCounts layer_counts_{}, backward_counts_{};
   double sliding_share_ = 0;
   Layout layout_;
   FrameworkOptions framework_;

@@ -96,10 +96,10 @@ MicroBatchCoster::ModelTimes MicroBatchCoster::model_times(const MicroBatch& mic
   const Picoseconds forward = *std::max_element(clock.begin(), clock.end());
   add(cost.head_backward);
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    const int again = std::min(recomputed, layers[k]);
+    const int through = costs_.backward_counts()[k], again = std::min(recomputed, through);
     recomputed -= again;
     advance(cost.full[k], again, clock);
-    advance(cost.backward[k], layers[k] - again, clock);
+    advance(cost.backward[k], through - again, clock);
   }
   add(cost.embed_backward);
   return {forward, *std::max_element(clock.begin(), clock.end())};

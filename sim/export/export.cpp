@@ -130,7 +130,9 @@ constexpr Gap kGapsOfAll[] = {
     {"frozen",
      [](const ExportedRow& r) {
        const Training& training = r.model().training;
-       return std::string(training.frozen != 0 && training.adapted == 0 ? "parts of the model" : "");
+       if (training.frozen == 0 || training.adapted != 0) return std::string();
+       const int layers = training.frozen_layers;
+       return layers > 0 ? "the first " + std::to_string(layers) + " layers" : std::string("parts of the model");
      },
      "what is frozen is said of parameters, in your script", "requires_grad_(False) before the optimizer is made"},
     {kDegreesOfRow,

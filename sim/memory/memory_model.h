@@ -114,7 +114,8 @@ class MemoryModel {
   // `context` ranks.
   [[nodiscard]] std::int64_t gathered_tokens(int context, std::int64_t rank_tokens,
                                              std::int64_t group_tokens) const;
-  [[nodiscard]] int layers(int virtual_stage) const { return layers_[at(virtual_stage)]; }
+  // Layers of a virtual stage that keep something for a backward.
+  [[nodiscard]] int layers(int virtual_stage) const { return keeping_[at(virtual_stage)]; }
 
  private:
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;
@@ -141,8 +142,8 @@ class MemoryModel {
   double whole_per_token_ = 0;  // with what named recomputation leaves out
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
-  std::vector<int> layers_;                    // by virtual stage
-  std::vector<std::vector<ModelPart>> parts_;  // by virtual stage
+  std::vector<int> layers_, keeping_;  // by virtual stage: all, and those that a backward goes through
+  std::vector<std::vector<ModelPart>> parts_, trained_parts_;  // of the same
   PartSizes part_sizes_, trained_sizes_;
   RecomputedLayers recomputed_;
 };

@@ -165,7 +165,7 @@ class StepExpander {
   PartOrders orders_;
   GradientSync gradients_;
   std::uint32_t shared_block_ = 0;         // first of those that all micro-batches of the lane share
-  std::vector<std::int32_t> first_layer_;  // by virtual stage: of the model's
+  std::vector<std::int32_t> first_layer_, first_of_backward_;  // by virtual stage: of the model's
   // Direct-mapped by tokens, layers with experts by what arrives, too.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
   std::vector<std::shared_ptr<const EndOps>> end_memo_;

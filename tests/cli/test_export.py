@@ -185,6 +185,11 @@ class Export(Case):
                     self.assertLessEqual(int(found[2]), 2 * int(flags(text)["--recompute-num-layers"]))
         self.assertNotIn("by micro-batch", self.export("megatron", study, "--row", "plain-4d"))
 
+    def test_what_is_frozen_your_script_says(self):
+        for frozen, found in ((["head"], "parts of the model"), (["embedding", {"layers": 4}], "the first 4 layers")):
+            text = self.export("megatron", dict(STUDY, model="llama2-7b", frozen=frozen, cluster={"memory_GB": 200}))
+            self.assertIn(f"# cannot be expressed: frozen {found}: what is frozen is said of parameters, in your script; nearest: requires_grad_(False)", text)
+
     def test_nemo_is_told_in_its_own_keys(self):
         study = dict(STUDY, model="gpt-oss-20b", framework={"preset": "megatron", "expert_nodes": 1}, cluster={"memory_GB": 500})
         text = self.export("nemo", study, "--row", "wlb")

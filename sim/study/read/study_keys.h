@@ -371,6 +371,7 @@ std::span<const Key<ModelShape>> shape_keys();
 std::span<const Key<MoeShape>> expert_keys();
 std::span<const Key<MlaShape>> mla_keys();
 std::span<const Key<Training>> lora_keys();
+std::span<const Key<Training>> frozen_keys();  // of an entry of that list that is no word
 std::span<const Key<Cluster>> cluster_keys();
 std::span<const Key<Cluster>> network_keys();
 std::span<const Key<Cluster>> watts_keys();
