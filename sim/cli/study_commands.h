@@ -63,15 +63,6 @@ struct StudyOptions : SimulationOptions {
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);
 
-// `study --verify`: each row's plan, by the validator (`result` was made with it), its times by the engine of
-// the other fidelity (not with jitter, stragglers or contention, which only one of them knows), its slowest
-// step's schedule, timeline and memory by the oracle (`of_steps`, by row), its table by sums.
-using StepChecks = std::map<std::string, std::vector<Check>>;
-std::vector<Check> checks_of(const Study& study, const StudyInputs& inputs, const StudyResult& result,
-                             RunStudyOptions options, const StepChecks& of_steps);
-// What RunStudyOptions::check_step is for that: fills `checks`. Where the module is missing, the reason is
-// said.
-std::function<void(const std::string&, const StepToCheck&)> checked_by_oracle(StepChecks& checks);
 void print_checks(const std::vector<Check>& checks, Format format, std::ostream& out);
 
 // `equipoise verify`: a saved summary held against its receipt, its inputs as they are now, and a new run.

@@ -264,7 +264,8 @@ void note_training(const ModelShape& model, std::vector<std::string>& notes) {
     adapters += model.adapter_parameters(layer, false) + model.adapter_parameters(layer, true);
   notes.push_back(std::string(adapters > 0 ? "lora" : "frozen") + ": a step trains " +
                   grouped(model.trained_parameters()) + " of " + grouped(model.parameters() + adapters) +
-                  " parameters; MFU counts no products for gradients of the others");
+                  " parameters; MFU counts no products for gradients of the others" +
+                  (model.training.frozen_layers > 0 ? ", and of the first layers a forward alone" : ""));
 }
 
 void note_prediction(const ModelShape& model, std::vector<std::string>& notes) {
