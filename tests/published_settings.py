@@ -65,6 +65,14 @@ def nanotron_stages(row, model):
     return split
 
 
+def torchtitan_stages(row, model):
+    """Layers of each virtual stage, as torchtitan at 9dec370 splits a model that names no split (generate_split_points in
+    parallelisms/pipelining_utils.py): what is left over goes to the second stage and those behind it, one each."""
+    stages = int(row["pp"]) * int(row["vp"] or 1)
+    even, left = divmod(int(model["n_layers"]), stages)
+    return [even + (0 < stage <= left) for stage in range(stages)]
+
+
 # Models of arXiv 2504.14960, which prints no chunks of a stage, that its authors' own benchmarks of the time cut into one
 # layer each: Megatron-MoE-ModelZoo at 78fd4d6 (3 April 2025), runtime_configs/benchmarking/runtime.conf, PP 4 and VPP 7 of
 # 28 layers, 8 of 32. Mixtral 8x22B has VPP 1 there, and 7 from 30 July 2025 on; Llama-3 8x70B does not stand there.
@@ -72,7 +80,7 @@ ONE_LAYER_A_CHUNK = ("folding_qwen2-57b-a14b", "folding_mixtral-8x7b")
 
 
 def with_stages(rows, models):
-    """The rows, with the stages of those that nanotron ran, and the chunks of those whose authors say them elsewhere."""
+    """The rows, with the stages of those that nanotron and torchtitan ran, and the chunks of those whose authors say them elsewhere."""
     shapes = {model["model_id"]: model for model in models}
     for row in rows:
         if (row.get("group") or "").startswith(ONE_LAYER_A_CHUNK) and not row.get("vp"):
@@ -80,6 +88,8 @@ def with_stages(rows, models):
             row["vp"] = str(layers // stages) if layers % stages == 0 else ""
         if (row.get("group") or "").startswith("ultrascale"):
             row["stage_layers"] = ";".join(map(str, nanotron_stages(row, shapes[row["model_id"]])))
+        if (row.get("group") or "").startswith("titan") and int(row["pp"] or 1) > 1:
+            row["stage_layers"] = ";".join(map(str, torchtitan_stages(row, shapes[row["model_id"]])))
     return rows
 
 

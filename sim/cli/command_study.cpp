@@ -46,8 +46,7 @@ std::vector<int> numbers_of(const char* option, const std::string& text) {
     int number = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
     if (error != std::errc() || end != item.data() + item.size())
-      throw UserError(std::string(option) + ": expected numbers, such as 0,3, or all, found " +
-                      printable(text));
+      throw UserError(std::string(option) + ": expected numbers, such as 0,3, or all, found " + printable(text));
     numbers.push_back(number);
   }
   return numbers;

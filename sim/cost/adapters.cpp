@@ -46,8 +46,7 @@ Op LayerCosts::thin_product(OpName name, const AdaptedLayer& layer, std::int64_t
 }
 
 // Of A x, or of its gradient: gathered from its shares, or summed up from every rank's part.
-Op LayerCosts::thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
-                             RangeUse& use) const {
+Op LayerCosts::thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width, RangeUse& use) const {
   Op op{kind == Collective::all_gather ? OpName::tp_all_gather : OpName::tp_reduce_scatter, Stream::tp};
   op.bytes = kBf16Bytes * as_double(layer.tokens) * as_double(width);
   op.duration = to_picoseconds(collectives_.seconds(kind, op.bytes, layer.group, use));
@@ -100,7 +99,7 @@ LayerCosts::AdaptedLayer LayerCosts::dense_adapter(std::int64_t m, std::int64_t 
 // output's gradient is gathered first, exposed.
 void LayerCosts::push_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
                                 OpList& ops, RangeUse& use) const {
-  push_gradients(weights, gemm(OpName::input_gradient, m, k, n, use),
+  push_gradients(weights, column ? gemm(OpName::input_gradient, m, k, n, use) : fused_products(OpName::input_gradient, m, {n}, k, use),
                  gemm(OpName::weight_gradient, k, n, m, use), m, n, k, column, ops, use);
 }
 
@@ -112,7 +111,7 @@ void LayerCosts::push_gradients(WeightKind weights, const Op& input, const Op& w
     // What was gathered for the forward, unless a norm that is run again brings back a rank's part of it.
     const bool kept = torch_layers() && !layout_.repeats(RecomputeModule::layernorm);
     Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
-    Op scatter = in_order(tp_collective(OpName::tp_reduce_scatter, m, k, tp_group_, use), false, use);
+    Op scatter = tp_collective(OpName::tp_reduce_scatter, m, k, use);
     gather.with_next = true;
     scatter.with_next = trains && !kept;  // under the weight's product, if there is one
     if (trains && !kept) ops.push(gather);
@@ -121,7 +120,7 @@ void LayerCosts::push_gradients(WeightKind weights, const Op& input, const Op& w
   } else {
     if (layout_.tensor > 1) {
       Op gather = gather_cast(m, n, weights != WeightKind::head, use);
-      gather.with_next = framework_.tp_overlap_forward;
+      if (overlaps_tp(weights != WeightKind::head)) fuse(gather, input, ops, use);
       ops.push(gather);
     }
     ops.push(input);

@@ -45,7 +45,10 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   const int tensor = layout.tensor;
   const double t = tensor;
   const double h = as_double(m.hidden);
-  double queries_and_keys = as_double(m.query_width()) / t + as_double(m.kv_width_of_rank(tensor));
+  // Eager PyTorch keeps K and V as attention read them: repeated for all query heads.
+  const bool repeated = framework.linear_layers == LinearLayers::torch_eager && !m.mla;
+  double queries_and_keys = as_double(m.query_width()) / t * (repeated ? 3 : 1) +
+                            (repeated ? 0 : as_double(m.kv_width_of_rank(tensor)));
   if (layout.repeats(RecomputeModule::mla_up_proj))
     queries_and_keys =
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;

@@ -11,8 +11,7 @@ namespace equipoise {
 namespace {
 
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
-double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,
-                       std::int64_t window) {
+double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces, std::int64_t window) {
   double pairs = 0;
   for (const QueryKeys& p : pieces)
     pairs += window > 0 ? causal_pairs(as_double(p.queries), as_double(p.keys - p.queries), as_double(window))
@@ -71,6 +70,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add_shared(c);
   element_bytes_ = profile.device().element_bytes;
   kv_bytes_per_token_ = model.kv_width_of_rank(layout.tensor) * static_cast<std::int64_t>(element_bytes_);
+  if (torch_ring()) kv_bytes_per_token_ *= model.heads / std::max(layout.tensor, model.kv_heads);
   launch_seconds_ = profile.device().launch_seconds;
   if (model.moe && !framework.expert_kernel.empty())
     expert_gemm_.emplace(profile, layout.precision, framework.expert_kernel);
@@ -92,7 +92,7 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
                         : name == OpName::weight_gradient ? GemmRole::weight_gradient
                                                           : GemmRole::forward;
   Op op = grouped_gemm(name == OpName::logits_gemm ? logits_gemm_ : gemm_, name, role, 1, m, n, k, use);
-  if (role == GemmRole::weight_gradient && framework_.gradient_add_bytes > 0) {
+  if (role == GemmRole::weight_gradient && framework_.gradient_add_bytes > 0 && !layout_.reduces_each_micro_batch()) {
     const Op sum =
         moves(name, Elementwise::copy, framework_.gradient_add_bytes * as_double(m) * as_double(n), use);
     op.duration += sum.duration;
@@ -110,7 +110,7 @@ Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use,
 }
 
 Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const {
-  return in_order(tp_collective(name, tokens, width, tp_group_, use), framework_.tp_overlap_forward, use);
+  return in_order(tp_collective(name, tokens, width, tp_group_, use), use);
 }
 
 Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
@@ -136,14 +136,15 @@ void LayerCosts::push_quantize(WeightKind weights, std::int64_t rows, std::int64
 // Sequence parallelism: a column-parallel GEMM needs the whole sequence first (all-gather).
 void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                              RangeUse& use) const {
-  push_gathered(gemm(name, m, n, k, use), m, n, k, ops, use);
+  push_gathered(fused_products(name, m, {n}, k, use), m, n, k, ops, use);
 }
 
 void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                                RangeUse& use) const {
   if (layout_.tensor > 1) {
-    Op gather = gather_cast(m, k, product.name != OpName::logits_gemm, use);
-    gather.with_next = framework_.tp_overlap_forward;
+    const bool of_layer = product.name != OpName::logits_gemm;
+    Op gather = gather_cast(m, k, of_layer, use);
+    if (overlaps_tp(of_layer)) fuse(gather, product, ops, use);
     ops.push(gather);
   }
   ops.push(product);
@@ -153,21 +154,23 @@ void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t n
 // A row-parallel GEMM ends in a reduce-scatter of its output.
 void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                           RangeUse& use) const {
-  const Op product = gemm(name, m, n, k, use);
+  const Op product = fused_products(name, m, {n}, k, use);
   if (layout_.tensor == 1) {
     ops.push(product);
+  } else if (framework_.tp_overlap_forward) {
+    Op scatter = tp_collective(OpName::tp_reduce_scatter, m, n, tp_group_, use);
+    fuse(scatter, product, ops, use);
+    ops.push(scatter);
+    ops.push(product);
   } else {
-    Op scatter = tp_collective(OpName::tp_reduce_scatter, m, n, use);
-    scatter.with_next = framework_.tp_overlap_forward;
-    ops.push(scatter.with_next ? scatter : product);
-    ops.push(scatter.with_next ? product : scatter);
+    ops.push(product);
+    ops.push(tp_collective(OpName::tp_reduce_scatter, m, n, use));
   }
   push_adapter_of(product, m, n, k, false, ops, use);
 }
 
 // A product that every TP rank does for its own tokens, with the whole weight.
-void LayerCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
-                                 RangeUse& use) const {
+void LayerCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const {
   const Op product = gemm(OpName::mla_projection, m, n, k, use);
   ops.push(product);
   if (model_.training.adapts(WeightKind::qkv))
@@ -180,7 +183,9 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   if (!model_.mla) {
     const std::int64_t q = std::int64_t{model_.heads} / t * model_.head_dim;
     const std::int64_t kv = std::max<std::int64_t>(1, model_.kv_heads / t) * model_.head_dim;
-    const auto product = [&](OpName name) { return products(name, n, {q, kv, kv}, h, use); };
+    const auto product = [&](OpName name) {
+      return backward ? products(name, n, {q, kv, kv}, h, use) : fused_products(name, n, {q, kv, kv}, h, use);
+    };
     if (backward) {
       push_quantize(WeightKind::qkv, n, q + 2 * kv, ops, use);
       push_gradients(WeightKind::qkv,
@@ -228,18 +233,17 @@ Op LayerCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pas
   const bool forward = pass == ElementwisePass::forward;
   const std::int64_t fused_width = forward ? up + f : 2 * up + f;
   const std::int64_t width = unfused ? (forward ? 5 : 13) * f : fused_width;
-  return moves(OpName::activation, Elementwise::swiglu, as_double(rows) * as_double(width) * element_bytes_,
-               use, pass);
+  return moves(OpName::activation, Elementwise::swiglu, as_double(rows) * as_double(width) * element_bytes_, use, pass);
 }
 
-void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
-                             RangeUse& use) const {
+void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = model_.hidden;
   const auto product = [&](OpName name) {  // gate and up side by side in our own ranks, too
-    return model_.gated_ffn && !framework_.own_kernels ? products(name, n, {f, f}, h, use)
-                                                       : products(name, n, {up}, h, use);
+    const bool apart = model_.gated_ffn && !framework_.own_kernels;
+    if (backward) return apart ? products(name, n, {f, f}, h, use) : products(name, n, {up}, h, use);
+    return apart ? fused_products(name, n, {f, f}, h, use) : fused_products(name, n, {up}, h, use);
   };
   if (backward) {
     ops.push(activation(n, f, ElementwisePass::backward, use));
@@ -252,8 +256,7 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
   }
 }
 
-void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
-                               RangeUse& use) const {
+void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   push_quantize(WeightKind::fc2, backward ? cast_rows(n) : n, backward ? model_.hidden : f, ops, use);
   if (backward)
@@ -262,8 +265,7 @@ void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward
     push_row(OpName::down_gemm, n, model_.hidden, f, ops, use);
 }
 
-void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
-                                RangeUse& use) const {
+void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
   if (backward) push_ffn_down(n, width, backward, ops, use);
   push_ffn_up(n, width, backward, ops, use);
   if (!backward) push_ffn_down(n, width, backward, ops, use);
@@ -300,6 +302,7 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrival
     push_input_cast(n, after, use), push_dense_ffn(n, model_.ffn, false, after, use);
   after.mark_ffn(ffn);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  if (!is_moe(kind)) mark_unneeded(after);
 }
 
 void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
@@ -341,8 +344,7 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
   // gradient.
   before.push(norm(row_bytes, ElementwisePass::backward, use));
-  before.push(
-      moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
+  before.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
   push_quantize(WeightKind::proj, cast_rows(n), model_.hidden, before, use);
   push_gradients(WeightKind::proj, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false,
                  before, use);
@@ -358,8 +360,7 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   repeat_norm(after);
   push_projections(n, true, after, use);
   after.push(norm(row_bytes, ElementwisePass::backward, use));
-  after.push(
-      moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
+  after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
 }
 
 // Forward and backward follow each other, so the lead that one leaves is the other's, unless the host waits
@@ -397,16 +398,14 @@ LayerCosts::AttentionTimes LayerCosts::attention_times(std::span<const QueryKeys
           to_picoseconds(model.backward_seconds(pieces, use, window) * framework_.attention_slowdown)};
 }
 
-Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
-                                 std::int64_t window) const {
+Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
   op.duration = attention_forward_time(pieces, use, window);
   op.flops = attention_flops(model_, layout_.tensor, pieces, window);
   return op;
 }
 
-Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
-                                  std::int64_t window) const {
+Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
   op.duration =
       to_picoseconds(attention_.backward_seconds(pieces, use, window) * framework_.attention_slowdown);
@@ -515,8 +514,7 @@ void LayerCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& u
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
   ops.push(norm(as_double(own_rows(tokens)) * as_double(model_.hidden) * element_bytes_, ElementwisePass::forward, use));
   push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                 as_double(tokens) * as_double(vocab) *
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy, as_double(tokens) * as_double(vocab) *
                      row_elements(element_bytes_, loss_bytes(framework_.loss, element_bytes_).forward),
                  use));
   if (t > 1 && is_cross_entropy(framework_.loss)) {
@@ -531,8 +529,7 @@ void LayerCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& u
 void LayerCosts::push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                 as_double(tokens) * as_double(vocab) *
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy, as_double(tokens) * as_double(vocab) *
                      row_elements(2 * element_bytes_, loss_bytes(framework_.loss, element_bytes_).backward),
                  use, ElementwisePass::backward));
   push_gradients(WeightKind::head, tokens, vocab, model_.hidden, true, ops, use);

@@ -51,6 +51,7 @@ double kept_bytes(const ModelShape& model, const Layout& layout, const Framework
 // of a query and a key in one layer, and of a token in the head.
 struct LeastCosts {
   double forward_token = 0, forward_pair = 0, backward_token = 0, backward_pair = 0;
+  double again_token = 0;  // in a forward that is run again
   // A token that arrives at experts, whichever rank sent it; 0 where the experts are the rank's own.
   double forward_arrived = 0, backward_arrived = 0;
   double head_token = 0;  // forward and backward
@@ -91,6 +92,12 @@ class LayerCosts {
   }
   // The time that compute under an exchange of this length loses to the SMs that the exchange holds.
   [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
+  // Whether a ring over CP is PyTorch's, which sends K and V of all query heads (ring.cpp).
+  [[nodiscard]] bool torch_ring() const {
+    return torch_layers() && layout_.acting_form() == ContextComm::ring && !model_.mla;
+  }
+  // Whether a recomputed layer runs less than its forward: ops that are marked (Op::once) are left out.
+  [[nodiscard]] bool repeats_less() const { return framework_.early_stop || torch_layers(); }
   // What a rank that holds so many tokens sends, as what would arrive if all of its group sent as many.
   [[nodiscard]] ExpertArrivals sent_to_experts(std::int64_t tokens) const;
   // The load of the busiest expert rank over the mean: for the micro-batches of one exchange, and for a
@@ -100,10 +107,8 @@ class LayerCosts {
 
   // Attention of one layer over the pieces of one rank.
   // `window`: keys that a query sees, 0: all up to its own.
-  [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
-                                     std::int64_t window = 0) const;
-  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
-                                      std::int64_t window = 0) const;
+  [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
+  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
   // The times alone of both passes of a call, counted once: for hot loops. `head_shares`: ranks that share
   // the heads.
   struct AttentionTimes {
@@ -115,8 +120,7 @@ class LayerCosts {
                                                    std::int64_t window = 0) const;
   // The same of a call that is counted already, where times follow from counts alone.
   [[nodiscard]] bool prices_counts() const { return attention_.prices_counts(); }
-  [[nodiscard]] AttentionTimes attention_times(const AttentionCall& call, RangeUse& use,
-                                               int head_shares = 1) const;
+  [[nodiscard]] AttentionTimes attention_times(const AttentionCall& call, RangeUse& use, int head_shares = 1) const;
   [[nodiscard]] Picoseconds attention_forward_time(const AttentionCall& call, RangeUse& use) const;
   // Layers of the whole model by kind, and the window of those that are of a kind.
   [[nodiscard]] const LayerCounts& layer_counts() const { return layer_counts_; }
@@ -174,7 +178,7 @@ class LayerCosts {
   [[nodiscard]] const FrameworkOptions& framework() const { return framework_; }
   [[nodiscard]] const CollectiveModel& collectives() const { return collectives_; }
   [[nodiscard]] const ElementwiseModel& elementwise() const { return elementwise_; }
-  // Bytes of K and V of one layer on one TP rank.
+  // Bytes of K and V of one layer on one TP rank, as CP sends them.
   [[nodiscard]] std::int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
 
   // An elementwise kernel that moves so many bytes.
@@ -189,8 +193,7 @@ class LayerCosts {
   // `groups` products of m x n x k in one launch. `output_bytes`: moved of an element of the result.
   [[nodiscard]] Op grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
                                 std::int64_t n, std::int64_t k, RangeUse& use, double output_bytes = 2) const;
-  [[nodiscard]] Op rotary(std::int64_t tokens, std::int64_t documents, ElementwisePass pass,
-                          RangeUse& use) const;
+  [[nodiscard]] Op rotary(std::int64_t tokens, std::int64_t documents, ElementwisePass pass, RangeUse& use) const;
   // Of an FFN whose product has `f` columns on this rank, an expert's too.
   [[nodiscard]] Op activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
@@ -217,8 +220,7 @@ class LayerCosts {
   [[nodiscard]] AdaptedLayer dense_adapter(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const;
   [[nodiscard]] Op thin_product(OpName name, const AdaptedLayer& layer, std::int64_t m, std::int64_t n,
                                 std::int64_t k, RangeUse& use) const;
-  [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
-                                 RangeUse& use) const;
+  [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width, RangeUse& use) const;
   void push_adapter(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const;
   // Behind the layer's own product, where it has one.
   void push_adapter_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
@@ -233,19 +235,14 @@ class LayerCosts {
   void push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                      RangeUse& use) const;
   void push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
-  void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
-                   RangeUse& use) const;
-  void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
-                RangeUse& use) const;
+  void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
+  void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
   void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
-  void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
-                      RangeUse& use) const;
+  void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
   // Its halves: gate/up with the activation, and down.
   void push_ffn_up(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
-  void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
-                     RangeUse& use) const;
-  void push_moe(std::int64_t tokens, bool backward, const ExpertArrivals& arriving, OpList& ops,
-                RangeUse& use) const;
+  void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
+  void push_moe(std::int64_t tokens, bool backward, const ExpertArrivals& arriving, OpList& ops, RangeUse& use) const;
   void push_embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
@@ -261,9 +258,17 @@ class LayerCosts {
   [[nodiscard]] bool casts_by_torchao() const { return torch_layers() && layout_.precision == Precision::fp8; }
   // Norm of rows of so many bytes.
   [[nodiscard]] Op norm(double row_bytes, ElementwisePass pass, RangeUse& use) const;
-  // A collective along the sequence with the copy that puts what it moves in order, unless it is fused with its
-  // product.
-  [[nodiscard]] Op in_order(Op collective, bool fused, RangeUse& use) const;
+  // A collective along the sequence with the copy that puts what it moves in order.
+  [[nodiscard]] Op in_order(Op collective, RangeUse& use) const;
+  // Whether TP's collectives run under the products of a layer, or of the head; PyTorch compiles layers only.
+  [[nodiscard]] bool overlaps_tp(bool of_layer) const {
+    return framework_.tp_overlap_forward && (of_layer || !torch_layers());
+  }
+  // Puts a collective, which is pushed next, under its product, with what that costs.
+  void fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const;
+  // `products` that such a collective runs under: PyTorch cuts them into one for each TP rank's rows.
+  [[nodiscard]] Op fused_products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
+                                  std::int64_t k, RangeUse& use) const;
   // Tokens of a TP rank outside its column- and row-parallel layers.
   [[nodiscard]] std::int64_t own_rows(std::int64_t tokens) const {
     return (tokens + layout_.tensor - 1) / layout_.tensor;
@@ -276,6 +281,7 @@ class LayerCosts {
   void push_input_cast(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_weight_copies(bool backward, OpList& ops, RangeUse& use) const;
   void push_per_op(std::int64_t tokens, std::int64_t documents, OpList& ops, RangeUse& use) const;
+  void mark_unneeded(OpList& after) const;
   // The product of m rows of k with weights of these widths side by side, or its gradient by `name`: one, or,
   // where a framework has them apart, one each, as one op.
   [[nodiscard]] Op products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,

@@ -32,10 +32,11 @@ struct LeastRates {
     return op.flops > 0 ? op.flops * flop : op.bytes * byte;
   }
 
-  // Seconds per token of a list that is for `tokens` tokens.
-  [[nodiscard]] double of_token(const OpList& list, std::int64_t tokens) const {
+  // Seconds per token of a list that is for `tokens` tokens. `again`: of what a recomputation repeats of it.
+  [[nodiscard]] double of_token(const OpList& list, std::int64_t tokens, bool again) const {
     OpList least;
     for (Op op : list.ops()) {
+      if (again && op.once) continue;
       op.duration = static_cast<Picoseconds>(seconds(op) * 1e12 * kScale);
       least.push(op);
     }
@@ -80,7 +81,7 @@ LeastCosts LayerCosts::least() const {
   const std::int64_t tokens = std::int64_t{model_.moe ? 4096 : 64} * layout_.tensor;
   // Seconds of the kind of layer that takes least; `own`: without what arrives at experts from other ranks.
   double forward = std::numeric_limits<double>::infinity(), backward = forward;
-  double own_forward = forward, own_backward = forward;
+  double own_forward = forward, own_backward = forward, again = forward;
   try {
     for (int k = 0; k < kLayerKinds; ++k) {
       if (layer_counts_[at(k)] == 0) continue;
@@ -90,10 +91,10 @@ LeastCosts LayerCosts::least() const {
       // and the busiest rank has more than its part.
       const double share =
           is_moe(kind) ? (1 - most_rounding(tokens)) / std::max(1.0, framework_.expert_imbalance) : 1;
-      const auto of_token = [&](auto&& make_ops) {
+      const auto of_token = [&](auto&& make_ops, bool repeated = false) {
         const auto seconds = [&](std::int64_t n) {
           make_ops(n);
-          return rates.of_token(before, tokens) + rates.of_token(after, tokens);
+          return rates.of_token(before, tokens, repeated) + rates.of_token(after, tokens, repeated);
         };
         const double once = seconds(tokens);
         // Copies of weights cost the same with any number of tokens.
@@ -107,16 +108,17 @@ LeastCosts LayerCosts::least() const {
       };
       forward = std::min(forward, forward_of());
       own_forward = std::min(own_forward, shared ? forward_of(ExpertArrivals{}) : forward_of());
+      again = std::min({again, own_forward, of_token([&](std::int64_t n) { forward_ops(kind, n, before, after, unused); }, true)});
       backward = std::min(backward, backward_of());
       own_backward = std::min(own_backward, shared ? backward_of(ExpertArrivals{}) : backward_of());
     }
     head_backward_ops(tokens, before, unused);
-    least.head_token = rates.of_token(before, tokens);
+    least.head_token = rates.of_token(before, tokens, false);
     head_forward_ops(tokens, before, unused);
     rates.reduce_scattered_byte = 0;  // there it is an all-reduce
-    least.head_token += rates.of_token(before, tokens);
+    least.head_token += rates.of_token(before, tokens, false);
   } catch (const UserError&) {
-    forward = backward = own_forward = own_backward = least.head_token = 0;  // a profile that does not reach
+    forward = backward = own_forward = own_backward = again = least.head_token = 0;  // a profile that does not reach
                                                                              // so far
   }
   const AttentionModel::Least attention_forward = attention_.least_forward();
@@ -125,6 +127,7 @@ LeastCosts LayerCosts::least() const {
   least.forward_arrived = std::max(0.0, forward - own_forward);
   least.backward_arrived = std::max(0.0, backward - own_backward);
   least.forward_token = own_forward + slow * attention_forward.per_query;
+  least.again_token = again + slow * attention_forward.per_query;
   least.forward_pair = slow * attention_forward.per_pair;
   least.backward_token = own_backward + slow * attention_backward.per_query;
   least.backward_pair = slow * attention_backward.per_pair;

@@ -61,12 +61,11 @@ void MicroBatchCost::begin(int context, const LayerCounts& layers) {
   ranks = context;
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
     const int of_kind = layers[k] > 0 ? context : 0;
-    for (LayerTimeline* layer : {&forward[k], &backward[k], &full[k], &input_gradient[k]})
+    for (LayerTimeline* layer : {&forward[k], &again[k], &backward[k], &full[k], &input_gradient[k]})
       layer->reset(of_kind);
-    for (auto* of_rank : {&weight_gradient[k], &compute_forward[k], &compute_backward[k]})
+    for (auto* of_rank : {&weight_gradient[k], &compute_forward[k], &compute_again[k], &compute_backward[k]})
       of_rank->assign(at(of_kind), 0);
-    exposed_forward[k].fill(0);
-    exposed_backward[k].fill(0);
+    for (auto* exposed : {&exposed_forward[k], &exposed_again[k], &exposed_backward[k]}) exposed->fill(0);
   }
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
     attention_forward[mask].assign(at(context), 0);
@@ -111,8 +110,7 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
   if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);
 }
 
-void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out,
-                             AttentionCounts& counts) {
+void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts) {
   shard(micro_batch, context, out);
   counts = attention_.counts_of(out.sharding);
 }
@@ -235,17 +233,17 @@ Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weigh
   return total;
 }
 
-// Time of the ops that repeat a forward's, without what runs beside the op before.
-Picoseconds repeated(std::span<const Op> ops) {
-  Picoseconds total = 0;
+// Time of the ops with a mark, without what runs beside the op before.
+RunTime marked(std::span<const Op> ops, bool Op::*mark) {
+  RunTime sum;
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (!ops[i].again) continue;
+    if (!(ops[i].*mark)) continue;
     std::size_t count = 1;
-    while (i + count < ops.size() && ops[i + count].again) ++count;
-    total += run_time(ops.subspan(i, count)).total;
+    while (i + count < ops.size() && ops[i + count].*mark) ++count;
+    sum += run_time(ops.subspan(i, count));
     i += count;
   }
-  return total;
+  return sum;
 }
 
 template <class TimeOf>
@@ -289,8 +287,7 @@ Issued until_routed(const HostOptions& host, std::span<const Op> ops) {
 
 }  // namespace
 
-const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
-                                              const ExpertArrivals& of_rank) {
+const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held, const ExpertArrivals& of_rank) {
   const std::int64_t tokens = held.tokens;
   const ExpertArrivals arriving = is_moe(kind) ? of_rank : ExpertArrivals{};
   const std::size_t slots = memo_[at(kind)].size();
@@ -301,6 +298,8 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
   costs_.forward_ops(kind, tokens, arriving, before_, after_, slot.use, held.documents);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
+  slot.once_before = marked(before_.ops(), &Op::once);
+  slot.once_after = marked(after_.ops(), &Op::once);
   slot.before_launches = launches_of(costs_.host(), before_.ops(), false);
   slot.behind_lengths = behind_lengths(costs_.host(), before_.ops());
   slot.forward_launches = slot.before_launches + launches_of(costs_.host(), after_.ops(), false);
@@ -313,7 +312,7 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
   slot.backward_after = run_time(after_.ops());
   slot.backward_launches =
       launches_of(costs_.host(), before_.ops(), true) + launches_of(costs_.host(), after_.ops(), true);
-  for (const OpList* list : {&before_, &after_}) slot.recomputed += repeated(list->ops());
+  for (const OpList* list : {&before_, &after_}) slot.recomputed += marked(list->ops(), &Op::again).total;
   slot.backward_exchanges = split_at_exchanges(before_.ops(), total);
   slot.input_exchanges = split_at_exchanges(before_.ops(), [](std::span<const Op> ops) {
     Picoseconds weight = 0;
@@ -345,6 +344,7 @@ LayerWork MicroBatchCoster::layer_work(LayerKind kind, std::size_t rank, const M
                    both_.backward_after.total};
   work.input = {second.input_before, both_.input_before, second.input_after, both_.input_after};
   both_ += second;
+  both_.once_before = both_.once_after = {};  // halves are repeated whole
   work.all = &both_;
   return work;
 }
@@ -363,8 +363,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     for (std::size_t r = 0; r < c; ++r) timeline.add_local(static_cast<int>(r), pass.run[run * c + r]);
   };
   // An exchange, with the run behind it.
-  const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass,
-                                 LayerTimeline& timeline) {
+  const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass, LayerTimeline& timeline) {
     for (std::size_t e = 0; e < exchanges.size(); ++e) {
       timeline.add_sync(exchanges[e].duration);
       for (std::size_t r = 0; r < c; ++r) timeline.overlap_last(static_cast<int>(r), pass.under[e * c + r]);
@@ -396,9 +395,9 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   add_pass(exchanges_.backward, &LayerWork::backward, passes_.backward, backward);
   if (is_moe(kind) && costs_.layout().expert > 1) add_layer_exchanges(kind, out);
   finish_layer(kind, out);
-  out.full[k] = forward;
+  out.full[k] = out.again[k];
   out.full[k].append(backward);
-  for (LayerTimeline* timeline : {&forward, &backward, &input, &out.full[k]}) timeline->sum_up();
+  for (LayerTimeline* timeline : {&forward, &out.again[k], &backward, &input, &out.full[k]}) timeline->sum_up();
 }
 
 // Forward exchanges lie behind the attention, backward ones come first. Called before what follows the last
@@ -428,6 +427,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::int64_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
   const HostOptions& host = costs_.host();
   const int halves = costs_.layout().nano_batches_of(out.ranks);  // each with attention of its own
+  out.again[k] = out.forward[k];  // what follows is the last run's
   const std::int64_t first_launches =
       halves * attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
   const std::int64_t last_launches =
@@ -467,8 +467,16 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     out.backward[k].add_local(rank, of_layer.backward.after + stalled(of_backward, backward_spent));
     out.input_gradient[k].add_local(rank, of_layer.input.after + stalled(of_backward, backward_spent - work.weight));
     out.weight_gradient[k][r] = work.weight;
+    // A forward that is run again, without what is marked.
+    RunTime once = work.once_before;
+    once += work.once_after;
+    out.again[k].local[r] -= work.once_before.total;
+    out.again[k].add_local(rank, of_layer.forward.after + forward_stall - work.once_after.total);
+    out.compute_again[k][r] = out.compute_forward[k][r] - once.busy[kCompute];
+    for (std::size_t s = 0; s < kStreams; ++s) out.exposed_again[k][s] -= once.exposed[s];
   }
-  for (auto* exposed : {&out.exposed_forward[k], &out.exposed_backward[k]})
+  for (std::size_t s = 0; s < kStreams; ++s) out.exposed_again[k][s] += out.exposed_forward[k][s];
+  for (auto* exposed : {&out.exposed_forward[k], &out.exposed_again[k], &out.exposed_backward[k]})
     for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
 }
 

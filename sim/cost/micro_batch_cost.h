@@ -53,8 +53,9 @@ struct MicroBatchCost {
   std::vector<ExpertArrivals> arriving;  // by rank
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of
-  // the whole layer followed by its backward; `input_gradient` is the backward without weight gradients.
+  // the whole layer (`again`) followed by its backward; `input_gradient` is the backward without weight gradients.
   std::array<LayerTimeline, kLayerKinds> forward;
+  std::array<LayerTimeline, kLayerKinds> again;
   std::array<LayerTimeline, kLayerKinds> backward;
   std::array<LayerTimeline, kLayerKinds> full;
   std::array<LayerTimeline, kLayerKinds> input_gradient;
@@ -65,12 +66,12 @@ struct MicroBatchCost {
   std::vector<Picoseconds> send_wrap;                 // last stage to first (virtual stages)
 
   // Accounting, per rank and layer.
-  std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward,
+  std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward, compute_again,
       compute_backward;  // compute stream, busy
   // One layer, by mask; with the forward that selective recompute repeats in the backward.
   std::array<std::vector<Picoseconds>, kMasks> attention_forward, attention_backward;
   std::array<Picoseconds, kLayerKinds> recomputed{};  // selective, slowest rank
-  std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{},
+  std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{}, exposed_again{},
       exposed_backward{};        // mean of ranks
   double kv_sent_tokens = 0;     // received by all ranks together, mean of layers
   double kv_useful_tokens = 0;   // of those, attended to by a query of the receiver
@@ -96,6 +97,7 @@ struct LocalWork {
   Held held{-1};
   ExpertArrivals arriving;
   RunTime forward_before, forward_after, backward_before, backward_after;
+  RunTime once_before, once_after;  // of the forward: what a recomputation leaves out
   Picoseconds recomputed = 0;  // of the backward: named parts of the forward, run again
   Picoseconds input_before = 0, input_after = 0, weight = 0;             // a backward split in its two halves
   ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // of MoE layers

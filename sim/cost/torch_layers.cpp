@@ -3,9 +3,10 @@
 // Q, K, V, gate and up are a product each. With tensor parallelism (DTensor) the gathered input of a product
 // is kept. tp_overlap stands for asynchronous TP, which fuses a gather with the products behind it and a
 // reduce-scatter with the one product before it (torch/_inductor/fx_passes/micro_pipeline_tp.py): not that of
-// an input's gradient, which is the sum of two or three. Sequences are cut along their second dimension, so
-// that what is gathered or scattered is copied into order (torch.distributed._functional_collectives), which
-// asynchronous TP does not need. FSDP2 copies what it has gathered out of its buffer
+// an input's gradient, which is the sum of two or three, nor what is not compiled, embedding and head. Each rank's
+// rows are then a product of their own, beside the copy of the next (torch/distributed/_symmetric_memory). Sequences
+// are cut along their second dimension, so that what NCCL gathers or scatters is copied into order
+// (torch.distributed._functional_collectives). FSDP2 copies what it has gathered out of its buffer
 // (foreach_all_gather_copy_out). In FP8 (torchao's Float8Linear, one scale a tensor from its largest value)
 // every operand is cast by a kernel that reads bf16 and writes both orders, and reads one of them again, as
 // torch.compile has it; the largest value takes a read of its own where no row op has made the tensor. So
@@ -28,6 +29,7 @@ constexpr double kCast = 2 + 2 + 1;   // bytes of an element: read in bf16, writ
 constexpr double kLargest = 2;        // read for its largest value
 constexpr double kTranspose = 1 + 1;  // of FP8 that was gathered in one order
 constexpr double kCopyOut = 2 + 2;    // of a weight that FSDP has gathered
+constexpr int kBarriers = 3;          // of asynchronous TP that no piece of a product runs beside
 
 // Elements of bf16 that torchtitan's RMSNorm (torchtitan/models/norms.py) moves kernel by kernel. Forward: to fp32
 // (3), square (4), mean (2), product (4), to bf16 (3), weight (2). Backward, by PyTorch's derivatives: weight (2) and
@@ -48,10 +50,36 @@ Op LayerCosts::norm(double row_bytes, ElementwisePass pass, RangeUse& use) const
   return moves(OpName::rms_norm, Elementwise::rms_norm, width * row_bytes, use, pass);
 }
 
-Op LayerCosts::in_order(Op collective, bool fused, RangeUse& use) const {
-  if (torch_layers() && layout_.tensor > 1 && !fused)
+Op LayerCosts::in_order(Op collective, RangeUse& use) const {
+  if (torch_layers() && layout_.tensor > 1)
     collective.duration += moves(collective.name, Elementwise::copy, 2 * collective.bytes, use).duration;
   return collective;
+}
+
+Op LayerCosts::fused_products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
+                              std::int64_t k, RangeUse& use) const {
+  const bool pieces = torch_layers() && layout_.tensor > 1 && overlaps_tp(name != OpName::logits_gemm);
+  Op op = products(name, pieces ? own_rows(m) : m, widths, k, use);
+  if (!pieces) return op;
+  op.duration *= layout_.tensor;
+  op.launches *= static_cast<std::uint32_t>(layout_.tensor);
+  op.flops *= layout_.tensor;
+  op.bytes *= layout_.tensor;
+  return op;
+}
+
+// Of asynchronous TP nothing hides the first piece of the product that waits for a copy, or the last copy that waits
+// for a piece; a rank's own part on its way to where others read it; barriers; nor the sum of what came in.
+void LayerCosts::fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const {
+  collective.with_next = true;
+  if (!torch_layers()) return;
+  const bool gathers = collective.name == OpName::tp_all_gather;
+  const double parts = layout_.tensor;
+  collective.duration += product.duration / layout_.tensor;
+  Op apart = moves(OpName::permute, Elementwise::copy, collective.bytes * (gathers ? 2 / parts : 1 + 1 / parts), use);
+  apart.launches += kBarriers;
+  apart.duration += kBarriers * moves(OpName::permute, Elementwise::copy, 1, use).duration;
+  ops.push(apart);
 }
 
 void LayerCosts::push_cast(double elements, bool made_by_row_op, OpList& ops, RangeUse& use) const {
@@ -72,7 +100,10 @@ void LayerCosts::push_weight_copies(bool backward, OpList& ops, RangeUse& use) c
   const double ffn = (model_.gated_ffn ? 3 : 2) * as_double(model_.ffn);
   const double weights = as_double(model_.hidden) * (attention + ffn) / layout_.tensor;
   const double of_gathered = gathers_fp8_parameters() ? kCopyOut / 2 : kCopyOut;
-  if (layout_.zero == 3) ops.push(moves(OpName::permute, Elementwise::copy, of_gathered * weights, use));
+  if (layout_.zero == 3) {
+    ops.push(moves(OpName::permute, Elementwise::copy, of_gathered * weights, use));
+    if (!backward) ops.mark_once(ops.size() - 1);  // a recomputed forward finds the backward's
+  }
   if (!casts_by_torchao()) return;
   if (gathers_fp8_parameters()) {
     if (backward) ops.push(moves(OpName::quantize, Elementwise::copy, kTranspose * weights, use));
@@ -103,7 +134,7 @@ Op LayerCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast
   Op op{OpName::tp_all_gather, Stream::tp};
   op.bytes = (is_cast && casts_by_torchao() ? 1 : element_bytes_) * as_double(tokens) * as_double(width);
   op.duration = to_picoseconds(collectives_.seconds(Collective::all_gather, op.bytes, tp_group_, use));
-  return in_order(op, framework_.tp_overlap_forward, use);
+  return overlaps_tp(is_cast) ? op : in_order(op, use);
 }
 
 // torchtitan's policy (torchtitan/parallelisms/parallelize_llama.py at 9dec370) keeps the outputs of attention, of
@@ -130,6 +161,17 @@ void LayerCosts::push_per_op(std::int64_t n, std::int64_t documents, OpList& ops
   ops.push(activation(n, f, ElementwisePass::forward, use));
   push_quantize(WeightKind::fc2, n, f, ops, use);
   ops.mark_again(first);
+}
+
+// A checkpoint that is not reentrant ends its recomputation with the last tensor that the backward needs
+// (torch.utils.checkpoint, set_checkpoint_early_stop), as torch.compile drops what nobody reads: that tensor is the
+// input of the FFN's last product. torchao's backward casts it anyway.
+void LayerCosts::mark_unneeded(OpList& after) const {
+  if (!framework_.early_stop || model_.training.adapts(WeightKind::fc2)) return;
+  std::size_t needed = after.size();
+  while (after.ops()[needed - 1].name != OpName::activation) --needed;
+  if (after.ops()[needed].name == OpName::quantize && !casts_by_torchao()) ++needed;
+  after.mark_once(needed);
 }
 
 // --- Rotary embedding of a layer's Q and K: one kernel, or PyTorch's own ones, which Megatron-core runs document
@@ -175,8 +217,7 @@ Op LayerCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
   return op;
 }
 
-void LayerCosts::held(const MicroBatch& micro_batch, const Sharding& sharding,
-                      std::vector<HeldByHalf>& out) const {
+void LayerCosts::held(const MicroBatch& micro_batch, const Sharding& sharding, std::vector<HeldByHalf>& out) const {
   const int ranks = sharding.ranks();
   const bool halves = layout_.nano_batches_of(ranks) == 2;
   const NanoCut cut = halves ? nano_cut(micro_batch, ranks) : NanoCut{};

@@ -191,24 +191,26 @@ int signal_of_ended(int pid) {
 // waits for ever with the others.
 class SeenRanks {
  public:
-  // The first that has been seen and has ended; empty: none.
-  std::string ended(pid_t launcher) {
+  // The first that has been seen and has ended; null: none.
+  struct Rank {
+    std::string number;
+    int signal = 0;  // that ended it; 0: none, or mpirun has waited for it before we looked
+  };
+  const Rank* ended(pid_t launcher) {
     for (const int child : children_of(launcher))
       if (process_state(child) != ProcessState::gone && !rank_by_pid_.contains(child))
-        if (std::string rank = rank_of(child); !rank.empty()) rank_by_pid_.emplace(child, std::move(rank));
-    for (const auto& [pid, rank] : rank_by_pid_) {
+        if (std::string rank = rank_of(child); !rank.empty())
+          rank_by_pid_.emplace(child, Rank{std::move(rank)});
+    for (auto& [pid, rank] : rank_by_pid_) {
       if (process_state(pid) != ProcessState::gone) continue;
-      signal_ = signal_of_ended(pid);
-      return "rank " + rank;
+      if (rank.signal == 0) rank.signal = signal_of_ended(pid);
+      return &rank;
     }
-    return "";
+    return nullptr;
   }
-  // Of the one that ended() said last.
-  [[nodiscard]] int signal() const { return signal_; }
 
  private:
-  std::map<int, std::string> rank_by_pid_;
-  int signal_ = 0;
+  std::map<int, Rank> rank_by_pid_;
 };
 
 // --- The supervisor
@@ -275,12 +277,12 @@ int supervise(const Supervision& job) {
     const double elapsed = std::min(std::chrono::duration<double>(now - last).count(), 1.0);
     last = now;
     if (fs::exists(fault_file(job.folder))) fault_seconds += elapsed;
-    const std::string ended = seen.ended(launcher);
-    ended_seconds = ended.empty() ? 0 : ended_seconds + elapsed;
-    if (ended_seconds > job.limits.silence_seconds + kPatienceSeconds) {
-      fault = ended + " died";
-      if (seen.signal() > 0 && all_of(launcher_stderr(job.folder)).find("process rank ") == std::string::npos)
-        fault += ": " + text_of_signal(seen.signal());
+    const SeenRanks::Rank* ended = seen.ended(launcher);
+    ended_seconds = ended == nullptr ? 0 : ended_seconds + elapsed;
+    if (ended != nullptr && ended_seconds > job.limits.silence_seconds + kPatienceSeconds) {
+      fault = "rank " + ended->number + " died";
+      if (ended->signal > 0 && all_of(launcher_stderr(job.folder)).find("process rank ") == std::string::npos)
+        fault += ": " + text_of_signal(ended->signal);
       continue;
     }
     const std::string who = stopped_process(launcher);

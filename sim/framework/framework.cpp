@@ -45,39 +45,14 @@ int count_within(const json& node, const char* key, int most, const std::string&
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
   const std::string where = origin + ": defaults";
   const json& node = object_field(file, "defaults", origin + ": file");
-  refuse_unknown_keys(node,
-                      {"zero",
-                       "tp_overlap",
-                       "overlap_param_gather",
-                       "reduce_each_micro_batch",
-                       "gradient_bytes",
-                       "optimizer_bytes",
-                       "gradient_copy_bytes",
-                       "scatter_gradients",
-                       "overlap_grad_reduce",
-                       "gradient_bucket_MB",
-                       "records_streams",
-                       "gradient_add_bytes",
-                       "step_end_bytes",
-                       "allocator_slack",
-                       "fused_activation",
-                       "logit_bytes",
-                       "loss",
-                       "linear_layers",
-                       "attention_kernel",
-                       "own_kernels",
-                       "exchange_sms",
-                       "routing_kernels",
-                       "expert_skew",
-                       "expert_kernel",
-                       "expert_streams",
-                       "permute_fusion",
-                       "exchange_sm_margin",
-                       "fp8_input_bytes",
-                       "fp8_attention_bytes",
-                       "fp8_activation_bytes",
-                       "fp8_weight_bytes"},
-                      where);
+  refuse_unknown_keys(node, {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch",
+                             "gradient_bytes", "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients",
+                             "overlap_grad_reduce", "gradient_bucket_MB", "records_streams", "gradient_add_bytes",
+                             "step_end_bytes", "allocator_slack", "fused_activation", "early_stop", "logit_bytes",
+                             "loss", "linear_layers", "attention_kernel", "own_kernels", "exchange_sms",
+                             "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion",
+                             "exchange_sm_margin", "fp8_input_bytes", "fp8_attention_bytes",
+                             "fp8_activation_bytes", "fp8_weight_bytes"}, where);
   preset.zero = count_within(node, "zero", 3, where);
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
   FrameworkOptions& o = preset.options;
@@ -86,40 +61,41 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   o.gradient_bytes = number_within(node, "gradient_bytes", 2, 4, where);
   o.optimizer_bytes = number_within(node, "optimizer_bytes", 1, 32, where);
   o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
-  if (node.contains("exchange_sm_margin"))
-    o.exchange_sm_margin = flag_field(node, "exchange_sm_margin", where);
-  if (node.contains("fused_activation")) o.fused_activation = flag_field(node, "fused_activation", where);
+  const auto flag = [&](const char* key, bool& value) {
+    if (node.contains(key)) value = flag_field(node, key, where);
+  };
+  flag("exchange_sm_margin", o.exchange_sm_margin);
+  flag("early_stop", o.early_stop);
+  flag("fused_activation", o.fused_activation);
+  flag("own_kernels", o.own_kernels);
+  flag("records_streams", o.records_streams);
+  flag("overlap_grad_reduce", o.overlap_grad_reduce);
+  flag("scatter_gradients", o.scatter_gradients);
+  flag("permute_fusion", o.permute_fusion);
   if (node.contains("loss"))
     o.loss = static_cast<LossKind>(choice_of(text_field(node, "loss", where), where + ".loss", kLossNames));
   if (node.contains("linear_layers"))
     o.linear_layers = static_cast<LinearLayers>(
         choice_of(text_field(node, "linear_layers", where), where + ".linear_layers", kLinearLayersNames));
-  if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
   const auto count = [&](const char* key, int most, int& value) {
     if (node.contains(key)) value = count_within(node, key, most, where);
   };
-  const auto bytes = [&](const char* key, double most, double& value) {
+  const auto number = [&](const char* key, double most, double& value) {
     if (node.contains(key)) value = number_within(node, key, 0, most, where);
   };
-  if (node.contains("records_streams")) o.records_streams = flag_field(node, "records_streams", where);
-  if (node.contains("overlap_grad_reduce"))
-    o.overlap_grad_reduce = flag_field(node, "overlap_grad_reduce", where);
-  if (node.contains("scatter_gradients")) o.scatter_gradients = flag_field(node, "scatter_gradients", where);
-  if (node.contains("allocator_slack"))
-    o.allocator_slack = number_within(node, "allocator_slack", 0, 1, where);
-  bytes("gradient_copy_bytes", 4, o.gradient_copy_bytes);
-  bytes("gradient_bucket_MB", 1e5, o.gradient_bucket_MB);
-  bytes("gradient_add_bytes", 32, o.gradient_add_bytes);
-  bytes("step_end_bytes", 64, o.step_end_bytes);
-  bytes("fp8_input_bytes", 4, o.fp8_input_bytes);
-  bytes("fp8_attention_bytes", 4, o.fp8_attention_bytes);
-  bytes("fp8_activation_bytes", 4, o.fp8_activation_bytes);
-  bytes("fp8_weight_bytes", 4, o.fp8_weight_bytes);
-  if (node.contains("expert_skew")) o.expert_skew = number_within(node, "expert_skew", 0, 10, where);
+  number("allocator_slack", 1, o.allocator_slack);
+  number("gradient_copy_bytes", 4, o.gradient_copy_bytes);
+  number("gradient_bucket_MB", 1e5, o.gradient_bucket_MB);
+  number("gradient_add_bytes", 32, o.gradient_add_bytes);
+  number("step_end_bytes", 64, o.step_end_bytes);
+  number("fp8_input_bytes", 4, o.fp8_input_bytes);
+  number("fp8_attention_bytes", 4, o.fp8_attention_bytes);
+  number("fp8_activation_bytes", 4, o.fp8_activation_bytes);
+  number("fp8_weight_bytes", 4, o.fp8_weight_bytes);
+  number("expert_skew", 10, o.expert_skew);
   count("exchange_sms", 1024, o.exchange_sms);
   count("expert_streams", kMostExpertStreams, o.expert_streams);
   count("routing_kernels", kMostRoutingKernels, o.routing_kernels);
-  if (node.contains("permute_fusion")) o.permute_fusion = flag_field(node, "permute_fusion", where);
   if (node.contains("expert_kernel")) o.expert_kernel = text_field(node, "expert_kernel", where);
   if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
   const json& sources = object_field(file, "sources", origin + ": file");
@@ -133,8 +109,7 @@ std::vector<ErrorOnGpu> read_errors_on_gpus(const json& kernels, const std::stri
   if (!kernels.contains("on_gpus")) return errors;
   for (const auto& [gpu, node] : object_field(kernels, "on_gpus", where).items()) {
     const std::string place = where + ".on_gpus." + gpu;
-    refuse_unknown_keys(node, {"rows", "mean_abs_error", "mean_error", "worst", "precision", "source"},
-                        place);
+    refuse_unknown_keys(node, {"rows", "mean_abs_error", "mean_error", "worst", "precision", "source"}, place);
     errors.push_back({gpu, static_cast<std::int64_t>(number_within(node, "rows", 1, 1e9, place)),
                       non_negative_field(node, "mean_abs_error", place),
                       number_field(node, "mean_error", place)});
@@ -365,14 +340,12 @@ std::string StepFamily::text() const {
 
 int model_size_class(double parameters) {
   constexpr double kLeast[] = {3e9, 20e9, 100e9};  // of the second class and those behind it
-  return static_cast<int>(std::upper_bound(std::begin(kLeast), std::end(kLeast), parameters) -
-                          std::begin(kLeast));
+  return static_cast<int>(std::upper_bound(std::begin(kLeast), std::end(kLeast), parameters) - std::begin(kLeast));
 }
 
 const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) const {
   const auto distance = [&](const StepFamily& family) {
-    return std::tuple(family.fp8 != steps.fp8, !names(family.gpu, steps.gpu),
-                      std::abs(family.size - steps.size));
+    return std::tuple(family.fp8 != steps.fp8, !names(family.gpu, steps.gpu), std::abs(family.size - steps.size));
   };
   const FamilyError* nearest = nullptr;
   for (const FamilyError& seen : errors) {
@@ -397,8 +370,7 @@ std::string FrameworkPreset::kernels_text() const {
   if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
   if (!error) return line + "fitted, error unknown";
   char text[80];
-  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see",
-                100 * *error);
+  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see", 100 * *error);
   return line + text;
 }
 

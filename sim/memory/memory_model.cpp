@@ -48,6 +48,9 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       trained_sizes_(trained_sizes(model, layout)),
       recomputed_(model, layout) {
   kv_bytes_per_token_ = kBf16 * as_double(model.kv_width_of_rank(layout.tensor));
+  const bool torch = framework.linear_layers != LinearLayers::fused && !model.mla;
+  if (torch && layout.acting_form() == ContextComm::ring)
+    repeated_heads_ = model.heads / std::max(layout.tensor, model.kv_heads);
   const double kept = mean_kept_bytes(model, layout, framework);
   offloaded_per_token_ = layout.activation_offload * kept;
   kept_per_token_ = kept - offloaded_per_token_;
@@ -132,8 +135,9 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   return out;
 }
 
-std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
-                                          std::int64_t group_tokens) const {
+std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens, std::int64_t group_tokens) const {
+  // PyTorch's ring: those of all, a rank's to be sent, and three of a rank's gradients in fp32, half of it of K and V.
+  if (repeated_heads_ > 0 && context > 1) return repeated_heads_ * (group_tokens + 7 * rank_tokens) / 2;
   // Q and the output of as many queries as a rank has tokens, in units of K and V.
   const bool away = layout_.context_comm == ContextComm::disaggregated && context > 1;
   const std::int64_t queries = away && !model_.mla ? rank_tokens * model_.heads / model_.kv_heads : 0;

@@ -16,16 +16,21 @@ std::vector<Op> copy_of(const OpList& list) {
   return {list.ops().begin(), list.ops().end()};
 }
 
+std::vector<Op> repeated_of(std::vector<Op> ops) {
+  std::erase_if(ops, [](const Op& op) { return op.once; });
+  return ops;
+}
+
 }  // namespace
 
 BlockRole StepExpander::role_of(std::size_t part) {
   if (part < kForward) return static_cast<BlockRole>(at(BlockRole::embedding_forward) + part);
   if (part >= kNothing) return BlockRole::none;
+  if (part >= kRepeat) return BlockRole::layer_forward;
   return static_cast<BlockRole>(at(BlockRole::layer_forward) + (part - kForward) / kLayerKinds);
 }
 
-StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
-                           bool fold_tp)
+StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options, bool fold_tp)
     : costs_(costs),
       options_(options),
       tensor_(fold_tp ? 1 : costs.layout().tensor),
@@ -63,6 +68,8 @@ std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind 
   costs_.forward_ops(kind, held.tokens, arriving, before_, after_, use_, held.documents);
   made->forward_before = copy_of(before_);
   made->forward_after = copy_of(after_);
+  made->again_before = repeated_of(made->forward_before);
+  made->again_after = repeated_of(made->forward_after);
   costs_.backward_ops(kind, held.tokens, arriving, before_, after_, use_, held.documents);
   made->backward_before = copy_of(before_);
   made->backward_after = copy_of(after_);
@@ -141,8 +148,7 @@ void StepExpander::finish(OpProgram& program) const {
 void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) {
   int number = 0;
   run_barrier_groups(step.lanes, [&](int group, Picoseconds begin) {
-    for (LockstepGroup& lockstep :
-         make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
+    for (LockstepGroup& lockstep : make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
       const std::vector<std::vector<MicroBatchCost>> costs =
           cost_lockstep_group(lockstep, coster_, costs_, orders_);
       for (std::size_t l = 0; l < lockstep.lanes.size(); ++l) {
@@ -179,8 +185,7 @@ void StepExpander::add_lane(const CostedLane& lane, OpProgram& program) {
   for (std::size_t e = 0; e < lane.costs.size(); ++e) {
     const std::int32_t number =
         arrivals == nullptr ? static_cast<std::int32_t>(e) : arrivals->entries[e].micro_batch;
-    add_blocks(lane.costs[e], number == kNoMicroBatch ? nothing : lane.micro_batches[at(number)], number,
-               out);
+    add_blocks(lane.costs[e], number == kNoMicroBatch ? nothing : lane.micro_batches[at(number)], number, out);
     if (e < lane.micro_batches.size()) add_transfers(lane.costs[e], out);
   }
   add_shared_blocks(out);
@@ -342,6 +347,11 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
                lists(&LayerOps::forward_after, last, after_lists_), cost.forward[k],
                cost.attention_forward[mask_of(kind)], flops, exchanges_.forward, halves,
                out.blocks[begin + kForward + k]);
+  if (costs_.repeats_less() && !halves && !is_moe(kind))
+    append_layer(lists(&LayerOps::again_before, first, before_lists_),
+                 lists(&LayerOps::again_after, first, after_lists_), cost.again[k],
+                 cost.attention_forward[mask_of(kind)], flops, exchanges_.forward, halves,
+                 out.blocks[begin + kRepeat + k]);
   append_layer(lists(&LayerOps::backward_before, last, before_lists_),
                lists(&LayerOps::backward_after, first, after_lists_), cost.backward[k], backward_attention,
                backward_flops, exchanges_.backward, halves, out.blocks[begin + kBackward + k]);

@@ -78,7 +78,8 @@ class StepExpander {
     kBackward = kForward + kLayerKinds,
     kInputGradient = kBackward + kLayerKinds,
     kWeightGradient = kInputGradient + kLayerKinds,
-    kNothing = kWeightGradient + kLayerKinds,  // no ops: marks a point in time
+    kRepeat = kWeightGradient + kLayerKinds,  // a forward run again; no ops where it is as the first
+    kNothing = kRepeat + kLayerKinds,         // no ops: marks a point in time
     kBlockKinds
   };
 
@@ -106,6 +107,7 @@ class StepExpander {
     Held held{-1};
     ExpertArrivals arriving;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
+    std::vector<Op> again_before, again_after;    // a forward's, without what is not run again
     std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
   };
   static void split_backward(LayerOps& ops);
@@ -115,8 +117,7 @@ class StepExpander {
     std::array<std::vector<Op>, 4> lists;
   };
   // Shared, since the next one may take its place.
-  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, const Held& held,
-                                            const ExpertArrivals& arriving);
+  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
   std::shared_ptr<const EndOps> end_ops(std::int64_t tokens);
   [[nodiscard]] std::shared_ptr<const LayerOps> only_exchanges() const;
   void find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::size_t half,
@@ -125,8 +126,7 @@ class StepExpander {
   void add_costed(const CostedLane& lane, OpProgram& program);
   OpBlock& add_block(OpLane& out);
   // `number`: of the micro-batch in its lane.
-  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number,
-                  OpLane& out);
+  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number, OpLane& out);
   void add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::size_t first);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t begin);

@@ -25,8 +25,8 @@ struct LockstepRun::At {
   // where that is nothing.
   [[nodiscard]] const LayerTimeline* recompute(std::size_t kind, int number) const {
     if (again != nullptr && is_moe(static_cast<LayerKind>(kind)))
-      return &costs[at((*again)[at(number)])].forward[kind];
-    return number < recomputed ? &cost.forward[kind] : nullptr;
+      return &costs[at((*again)[at(number)])].again[kind];
+    return number < recomputed ? &cost.again[kind] : nullptr;
   }
 };
 
@@ -50,8 +50,7 @@ struct LockstepRun::Inside {
 struct LockstepRun::Forward : Inside {
   void work(const OrderedPart& part) const {
     if (is_layer(part.part))
-      return run.run_layer(lanes,
-                           [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
+      return run.run_layer(lanes, [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
     for (At& lane : lanes)
       add_durations(lane.clock,
                     (part.part == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
@@ -64,8 +63,7 @@ struct LockstepRun::Backward : Inside {
   void work(const OrderedPart& part) const {
     if (is_layer(part.part)) return layer(index_of(part.part), part.first);
     for (At& lane : lanes)
-      add_durations(
-          lane.clock,
+      add_durations(lane.clock,
           (part.part == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
   }
   void recompute(std::size_t kind, int number) const {
@@ -96,8 +94,7 @@ struct LockstepRun::LayerPair {
     for (At& lane : lanes(side)) advance_part(timeline(side, lane), part, lane.clock);
   }
   void begin(PairSide side, std::size_t exchange) const {
-    run.begin_exchange(lanes(side),
-                       [&](const At& lane) { return &timeline(side, lane).exchanges[exchange]; });
+    run.begin_exchange(lanes(side), [&](const At& lane) { return &timeline(side, lane).exchanges[exchange]; });
     for (At& lane : lanes(side)) add_durations(lane.clock, timeline(side, lane).exchanges[exchange].under);
   }
   void await() const { run.await_exchange(forward_lanes); }
@@ -198,8 +195,7 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
   if (ops.front().kind == OpKind::W)
     each_part(orders.weights(v), true, Weights{{*this, lanes, reduces}});
   else if (ops.front().kind == OpKind::B)
-    each_part(orders.backward(v), true,
-              Backward{{*this, lanes, reduces && !split},
+    each_part(orders.backward(v), true, Backward{{*this, lanes, reduces && !split},
                        most_recomputed(lockstep_, orders, stage, position_[at(stage)]),
                        split});
   else

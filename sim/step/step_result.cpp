@@ -76,6 +76,9 @@ struct LaneEngine::Accounting {
   void forward(std::size_t k, int layers) const {
     count(cost.compute_forward[k], cost.attention_forward, cost.exposed_forward[k], k, layers);
   }
+  void again(std::size_t k, int layers) const {
+    count(cost.compute_again[k], cost.attention_forward, cost.exposed_again[k], k, layers);
+  }
   void backward(std::size_t k, int layers) const {
     count(cost.compute_backward[k], cost.attention_backward, cost.exposed_backward[k], k, layers);
   }
@@ -120,8 +123,7 @@ void LaneEngine::count_ops(const Run& run) {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const int v = virtual_stage(ops[i], s);
       const StageWork work = work_of(ops[i], v, run.micro_batches[at(ops[i].micro_batch)]);
-      facts_.counts.add({work, orders_->kind_of_stage(v), second || ops[i].with_next},
-                        entry_of(run, ops[i], s, i));
+      facts_.counts.add({work, orders_->kind_of_stage(v), second || ops[i].with_next}, entry_of(run, ops[i], s, i));
       second = ops[i].with_next;
     }
     facts_.counts.end_stage();
@@ -190,8 +192,8 @@ void LaneEngine::account_backward(const StageWork& work, const Accounting& own) 
   for (const OrderedPart& part : order.runs) {
     const int full = is_layer(part.part) ? part.recomputed_of(work.recomputed) : 0;
     if (full == 0) continue;
-    own.forward(index_of(part.part), full);
-    sums.recompute += own.times * layers_alone(cost.forward[index_of(part.part)], full);
+    own.again(index_of(part.part), full);
+    sums.recompute += own.times * layers_alone(cost.again[index_of(part.part)], full);
   }
   sums.recompute_exposed += own.exposed() - before;
   for (const OrderedPart& part : order.runs) {

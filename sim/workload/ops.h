@@ -67,6 +67,7 @@ struct Op {
   double flops = 0;
   double bytes = 0;      // moved or sent by this rank
   bool again = false;    // repeats a forward's op in the backward
+  bool once = false;     // of a forward, and not run again where its layer is recomputed
   bool ffn = false;      // of the layer's half behind its attention
   bool arrived = false;  // for token copies that arrived at experts, whoever sent them
 };
@@ -81,6 +82,10 @@ class OpList {
   // Marks the ops from number `first` on as repeats of a forward's.
   void mark_again(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).again = true;
+  }
+  // Marks the ops from number `first` on as those that a recomputation does not repeat.
+  void mark_once(std::size_t first) {
+    for (std::size_t i = first; i < size_; ++i) ops_.at(i).once = true;
   }
   // Marks the ops from number `first` on as those of the FFN.
   void mark_ffn(std::size_t first) {

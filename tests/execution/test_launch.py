@@ -213,7 +213,8 @@ def kill_a_rank_that_starts(launch, chance):
     os.kill(pids[rank], signal.SIGKILL)
     status, _ = job.end()
     check_status(job, status)
-    assert job.verdict() == f"error: rank {rank} died: signal 9 (Killed): out of memory?", job.text()
+    died = f"error: rank {rank} died"  # only mpirun, its parent, is sure to learn the signal, and it may miss this end
+    assert job.verdict() in (died, died + ": signal 9 (Killed): out of memory?"), job.text()
 
 
 def stop_all_ranks(launch, chance):
@@ -324,24 +325,30 @@ def without_mpirun():
     assert done.returncode == 2 and "openmpi-bin" in done.stderr and "--replay" in done.stderr, done
 
 
-def mpirun_misses_an_end(launch, chance):
+def mpirun_misses_an_end(launch, chance, and_then=""):
     """As Open MPI's has been seen to do, about once in hundreds of ranks that were killed while they started."""
     with tempfile.TemporaryDirectory(prefix="launch.") as folder:
         mpirun = pathlib.Path(folder) / "mpirun.openmpi"
         mpirun.write_text("#!/usr/bin/env python3\n"
                           "import os, subprocess, time\n"
                           "ranks = [subprocess.Popen(['sleep', '1000'], env={**os.environ, 'OMPI_COMM_WORLD_RANK': str(r)}) for r in range(3)]\n"
-                          "time.sleep(2)\nranks[1].kill()\ntime.sleep(1000)\n")
+                          f"time.sleep(2)\nranks[1].kill()\n{and_then}time.sleep(1000)\n")
         mpirun.chmod(0o755)
         done = subprocess.run([PROGRAM, "launch", "3", "loop", "token"], env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]},
                               capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 3 and done.stderr == "error: rank 1 died: signal 9 (Killed): out of memory?\n", done
 
 
+def mpirun_takes_an_end_for_nothing(launch, chance):
+    """What ended the rank is to be seen for some seconds, and then no more."""
+    mpirun_misses_an_end(launch, chance, "time.sleep(3)\nranks[1].wait()\n")
+
+
 EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
 ALWAYS = [("own", case) for case in
           (stop_all_ranks, kill_a_rank_that_starts, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
-           mpirun_misses_an_end, kill_the_supervisor, kill_the_caller, interrupt, hang_up_under_nohup, one_rank_ends, end_in_order)]
+           mpirun_misses_an_end, mpirun_takes_an_end_for_nothing, kill_the_supervisor, kill_the_caller, interrupt,
+           hang_up_under_nohup, one_rank_ends, end_in_order)]
 ALWAYS += [("plain", end_in_order), ("plain", one_rank_ends)]
 
 

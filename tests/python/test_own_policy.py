@@ -122,7 +122,7 @@ class OwnPolicy(unittest.TestCase):
         self.assertFalse([note for note in result.notes if "micro_batches" in note])
         equipoise.pack(equipoise.draw_trace("wlb-128k", 400), f, micro_batches=16, sequences_per_step=8, context_window="32K", oversize="split")
         self.assertEqual(told[-1], 16)
-        with self.assertRaisesRegex(ValueError, r"policies\[0\]: unknown key micro_batchs"):
+        with self.assertRaisesRegex(ValueError, r'policies\[0\]: unknown key "micro_batchs"'):
             equipoise.study(dict(STUDY, policies=[{"policy": f, "micro_batchs": 16}]))
 
     def test_documents_that_the_loader_cut_run_in_its_pieces(self):

@@ -148,7 +148,7 @@ class Plans(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "policy: expected a name, a function .*, found 3"):
             equipoise.BatchSampler([1, 2], 3)
         for policy, options, text in (  # all of it before anything is planned
-            ("wbl", {}, 'unknown name "wbl"; did you mean "wlb"'),
+            ("wbl", {}, 'unknown name "wbl", did you mean "wlb"'),
             ("wlb", {"queus": 2}, 'unknown option "queus"'),
             ("wlb", {"queues": -1}, "queues: expected"),
             (lambda lengths, options: [], {"chunk": 2}, 'unknown option "chunk"'),

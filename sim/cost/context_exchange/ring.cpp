@@ -4,6 +4,11 @@
 // neighbour: c - 1 exchanges beside c calls of attention. In the backward the gradients of a block go on
 // with it, one step behind, and come home at the end.
 //
+// PyTorch's ring (torch/distributed/tensor/experimental/_attention.py at 1963fc8, December 2024; with linear_layers
+// torch) gathers K and V of all ranks beside the first step, in each pass, and then goes through them. Its partial
+// outputs are merged, and gradients of Q, K and V added up, in fp32, in kernels of their own. Gradients of K and V
+// go round in fp32, each hop beside the next step, the last one alone. K and V are those of all query heads.
+//
 // O(ranks x segments), and a price for each of a rank's steps that is unlike the one before.
 #include <tuple>
 
@@ -29,12 +34,28 @@ GroupShape hop_of(const ContextGroup& group) {
   return {2, group.shape.ranks_per_node == group.shape.ranks ? 2 : 1};
 }
 
+// Bytes that PyTorch's ring copies, merges and adds up for an element of Q, beside its calls of attention: around
+// the first, with each further one, at the end. Half of the steps are of all queries and half of the keys, the
+// others of half the queries, whose result is put together with the other half's: their mean.
+// torch.compile, forward: K and V to the gathered buffer (8, without a cast of the first output and of the last,
+// -4); a merge of all (10) or half (9). Backward: K and V to the buffer (8), gradients of three to fp32 (18); added
+// (10 or 9 each); K's and V's to bf16 (12), Q's last sum (-2).
+// Eager, forward: K and V in order (8), the output to fp32 (6); again K and V side by side (8), a merge's cast,
+// difference, product and difference (38, or 19 and 8 to put halves together); to bf16 (6). Backward: K and V in
+// order (8), zeros, sums and K and V side by side (14 + 44); K and V again (8), sums of K and V each (18 or 21) and
+// of Q (10 or 13); to bf16 (18).
+struct Copies {
+  double first, step, last;
+};
+constexpr Copies kMerges[] = {{4, 9.5, 0}, {14, 40.5, 6}};      // compiled, eager
+constexpr Copies kSums[] = {{26, 28.5, 10}, {66, 58.5, 18}};
+
 struct PricedStep {
   Op op;
   RangeUse use;
 };
 
-PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, int blocks, const ContextGroup& group) {
+PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, double blocks, const ContextGroup& group) {
   PricedStep step{{OpName::cp_ring_step, Stream::cp}, {}};
   step.op.bytes = blocks * as_double(tokens) * group.kv_bytes_per_token;
   step.op.duration = to_picoseconds(
@@ -49,6 +70,18 @@ void exchange_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, con
   out.clear();
   if (context == 1) return;
   const std::int64_t block = tokens.fullest + (tokens.earlier + context - 1) / context;
+  if (costs.torch_ring()) {
+    Op gather{OpName::cp_all_gather, Stream::cp};
+    gather.bytes = context * as_double(block) * group.kv_bytes_per_token;
+    gather.duration =
+        to_picoseconds(costs.collectives().seconds(Collective::all_gather, gather.bytes, group.shape, use));
+    const PricedStep hop = step_of(costs, block, kFp32Bytes / 2, group);
+    use += hop.use;
+    out.forward = {gather};
+    out.backward.assign(at(context) + 1, hop.op);
+    out.backward.front() = gather;
+    return;
+  }
   const PricedStep one = step_of(costs, block, 1, group);
   const PricedStep two = context > 2 ? step_of(costs, block, 2, group) : one;
   const auto add = [&use](std::vector<Op>& pass, const PricedStep& step) {
@@ -125,10 +158,32 @@ class RingPieces {
   std::vector<QueryKeys> pieces_;
 };
 
+// What lies beside the steps of PyTorch's ring: all but the first behind the gather, in the backward each beside the
+// hop of the gradients before it.
+void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, LayerCosts::AttentionTimes times,
+                    ContextPasses& out, RangeUse& use) {
+  const ModelShape& model = of.costs.model();
+  const double elements = as_double(of.sharding.rank_tokens[r]) * model.heads / of.costs.layout().tensor * model.head_dim;
+  const auto moved = [&](double bytes) -> Picoseconds {
+    if (bytes * elements == 0) return 0;
+    return of.costs.moves(OpName::attention, Elementwise::copy, bytes * elements, use).duration;
+  };
+  const std::size_t eager = of.costs.framework().linear_layers == LinearLayers::torch_eager ? 1 : 0;
+  const Copies &merges = kMerges[eager], &sums = kSums[eager];
+  out.backward.add_under(step, r, of.backward(times) + (step > 0 ? moved(sums.step) : 0));
+  if (step > 0) return out.forward.add_run(1, r, times.forward + moved(merges.step));
+  out.forward.add_under(0, r, times.forward);
+  out.forward.add_run(0, r, moved(merges.first));
+  out.forward.add_run(1, r, moved(merges.last));
+  out.backward.add_run(0, r, moved(sums.first));
+  out.backward.add_run(at(of.context) + 1, r, moved(sums.last));
+}
+
 void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   const auto c = at(of.context);
-  out.forward.reset(of.context, c - 1);
-  out.backward.reset(of.context, blocks_sent_backward(of.context).size());
+  const bool gathers = of.costs.torch_ring();
+  out.forward.reset(of.context, gathers ? 1 : c - 1);
+  out.backward.reset(of.context, gathers ? c + 1 : blocks_sent_backward(of.context).size());
   const std::int64_t earlier = (of.tokens.earlier + of.context - 1) / of.context;
   thread_local RingPieces ring;
   thread_local std::vector<QueryKeys> priced;
@@ -149,6 +204,10 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
         priced = pieces;
       }
       use += of_pieces;
+      if (gathers) {
+        add_torch_step(of, r, step, times, out, use);
+        continue;
+      }
       if (step + 1 < c)
         out.forward.add_under(step, r, times.forward);
       else
@@ -161,10 +220,14 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
 }
 
 double least_blocks(const LayerCosts& costs, const ContextGroup& group) {
+  const auto rate = [&](Collective kind, GroupShape shape) {
+    return group.kv_bytes_per_token * costs.collectives().least_seconds_per_byte(kind, shape);
+  };
+  const double sent = rate(Collective::send_recv, hop_of(group));
+  if (costs.torch_ring()) return 2 * rate(Collective::all_gather, group.shape) + kFp32Bytes / 2 * sent;
   double blocks = group.ranks - 1;
-  for (const int sent : blocks_sent_backward(group.ranks)) blocks += sent;
-  return blocks / group.ranks * group.kv_bytes_per_token *
-         costs.collectives().least_seconds_per_byte(Collective::send_recv, hop_of(group));
+  for (const int sent_blocks : blocks_sent_backward(group.ranks)) blocks += sent_blocks;
+  return blocks / group.ranks * sent;
 }
 
 }  // namespace

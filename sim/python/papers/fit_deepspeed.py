@@ -5,7 +5,7 @@
 The rows: Llama-3.1-8B, 32 H100, DeepSpeed with Ulysses, 512K tokens a step, every document as long as its
 sequence, SP degree and checkpointed layers as printed. They say how fast the framework is and nothing of any
 packing, whose gains are then predicted. Two numbers are fitted, of GEMM and of attention; the elementwise one
-stays FSDP's, since it moves every row as GEMM's does. Each length is left out in its turn: those errors are
+stays FSDP's (of 24 November 2026), since it moves every row as GEMM's does. Each length is left out in its turn: those errors are
 what the preset states.
 """
 

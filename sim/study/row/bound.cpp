@@ -76,7 +76,7 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
 
 double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_forward, double fill_backward,
                                 bool recomputes) const {
-  const double forward = least_.forward_token * sum.tokens + least_.forward_arrived * sum.arrived +
+  const double forward = least_.again_token * sum.tokens + least_.forward_arrived * sum.arrived +
                          least_.forward_pair * sum.pairs;
   const double tokens = (least_.forward_token + least_.backward_token) * sum.tokens +
                         (least_.forward_arrived + least_.backward_arrived) * sum.arrived;

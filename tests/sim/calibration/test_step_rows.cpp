@@ -115,6 +115,8 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   CHECK(titan("notes", "2D + AsyncTP").tp_overlap_forward);
   CHECK(!titan("notes", "vanilla TP").tp_overlap_forward);
   CHECK(titan("fp8_param_gather", "1").fp8_param_gather);
+  CHECK(with("notes", "CP", "torchtitan").study.layout.context_comm == ContextComm::ring);
+  CHECK(with("notes", "CP").study.layout.context_comm == ContextComm::all_gather);
   CHECK(with("notes", "SHARD_GRAD_OP", "fsdp").study.layout.zero == 2);
   CHECK(with("notes", "", "fsdp").study.layout.zero == 3);
   CHECK(with("vp,layers_run", "1,8").study.model.layers == 8);

@@ -1,7 +1,10 @@
 // Named parts that a backward repeats, and grouped products of experts.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/sim/models.h"
 
@@ -109,6 +112,79 @@ TEST_CASE("By operator, K's, the output's and up's products run again, and all b
         2 * (4096 + 4096 + 1024 + 4096 + 14336) + 4 * 32);
   layout.tensor = 8;  // what a reduce-scatter gave is kept
   CHECK(repeats() == "rms_norm tp_all_gather qkv_gemm rope residual rms_norm tp_all_gather gate_up_gemm activation | ");
+}
+
+TEST_CASE("A recomputation that stops early ends before the FFN's last product, and takes so much less") {
+  Layout layout;
+  layout.zero = 3;
+  FrameworkOptions framework;
+  framework.tp_overlap_forward = false;
+  framework.early_stop = true;
+  const auto left_out = [&] {  // of a forward
+    const Models models(builtin_model("llama3.1-8b"), layout, framework);
+    OpList before, after;
+    RangeUse use;
+    models.costs.forward_ops(LayerKind::dense, 4096, before, after, use);
+    std::string text;
+    Picoseconds time = 0;
+    for (const OpList* list : {&before, &after})
+      for (const Op& op : list->ops())
+        if (op.once) text.append(text.empty() ? "" : " ").append(name_of(op.name)), time += op.duration;
+    MicroBatchCost cost;
+    const ShardRule rule = shard_by("per-document");
+    MicroBatchCoster(models.costs, rule).cost(documents({4096}), 1, cost);
+    CHECK(cost.forward[0].local[0] - cost.again[0].local[0] == time);
+    CHECK(cost.full[0].local[0] == cost.again[0].local[0] + cost.backward[0].local[0]);
+    CHECK(cost.compute_forward[0][0] - cost.compute_again[0][0] <= time);  // TP's is no compute
+    CHECK(models.costs.least().again_token <= models.costs.least().forward_token);
+    return text;
+  };
+  CHECK(left_out() == "down_gemm residual");
+  layout.precision = Precision::fp8;  // Transformer Engine's cast is what its weight gradient reads
+  CHECK(left_out() == "down_gemm residual");
+  framework.linear_layers = LinearLayers::torch;  // FSDP's copy stays, and the backward casts
+  CHECK(left_out() == "permute quantize down_gemm residual");
+  layout.tensor = 8;
+  CHECK(left_out() == "permute quantize down_gemm tp_reduce_scatter residual");
+  framework.early_stop = false;
+  CHECK(left_out() == "permute");
+  framework.linear_layers = LinearLayers::fused;
+  CHECK(left_out().empty());
+}
+
+TEST_CASE("Asynchronous TP: a product for each rank's rows, and what no piece hides") {
+  Layout layout;
+  layout.tensor = 8;
+  FrameworkOptions framework;
+  framework.linear_layers = LinearLayers::torch;
+  const auto after_of = [&] {
+    const Models models(builtin_model("llama3.1-8b"), layout, framework);
+    OpList before, after;
+    RangeUse use;
+    models.costs.forward_ops(LayerKind::dense, 65536, before, after, use);
+    return std::vector<Op>(after.ops().begin(), after.ops().end());
+  };
+  const std::vector<Op> fused = after_of();
+  framework.tp_overlap_forward = false;
+  const std::vector<Op> apart = after_of();
+  const auto named = [](const std::vector<Op>& ops, OpName name) {
+    return *std::ranges::find(ops, name, &Op::name);
+  };
+  const Op product = named(fused, OpName::out_gemm), scatter = named(fused, OpName::tp_reduce_scatter);
+  CHECK(scatter.with_next);
+  CHECK(product.launches == 8);
+  CHECK(product.flops == named(apart, OpName::out_gemm).flops);
+  // The last copy waits for the last piece. Without NCCL nothing is put in order: read and written there.
+  const Picoseconds moved = named(apart, OpName::tp_reduce_scatter).duration - (scatter.duration - product.duration / 8);
+  CHECK(moved > 0);
+  // Eight parts of a rank's rows are read and their sum is written: an eighth. A gather copies a rank's rows.
+  const double whole = 2 * 65536.0 * 4096;
+  CHECK(fused[0].name == OpName::permute);
+  CHECK(fused[0].bytes == whole + whole / 8);
+  CHECK(named(fused, OpName::tp_all_gather).with_next);
+  const auto up = std::ranges::find(fused, OpName::tp_all_gather, &Op::name);
+  CHECK((up - 1)->name == OpName::permute);
+  CHECK((up - 1)->bytes == 2 * whole / 8);
 }
 
 TEST_CASE("torchao casts operands by kernels of their own, and what it gathers travels in FP8") {

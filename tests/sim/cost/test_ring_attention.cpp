@@ -84,3 +84,40 @@ TEST_CASE("A ring's attention is the sum over its blocks, whatever the sharding"
       }
     }
 }
+
+TEST_CASE("PyTorch's ring gathers all heads' keys once a pass, and sends their gradients round in fp32") {
+  FrameworkOptions framework;
+  framework.linear_layers = LinearLayers::torch;
+  const ModelShape& model = builtin_model("llama3.1-8b");  // 32 query heads of 128, 8 KV heads
+  const Models torch(model, ring_of(4, Recompute::none), framework);
+  const Models plain(model, ring_of(4, Recompute::none));
+  CHECK(torch.costs.kv_bytes_per_token() == 2 * 2 * 32 * 128);
+  ContextExchanges exchanges;
+  RangeUse use;
+  const ExchangedTokens tokens{.distributed = 4096, .fullest = 1024};
+  kRingForm.exchange(torch.costs, tokens, context_group(torch.costs, 4), exchanges, use);
+  REQUIRE(exchanges.forward.size() == 1);
+  CHECK(exchanges.forward[0].bytes == 4096 * 16384.0);
+  REQUIRE(exchanges.backward.size() == 5);
+  CHECK(exchanges.backward[0].bytes == exchanges.forward[0].bytes);
+  for (std::size_t hop = 1; hop < 5; ++hop) CHECK(exchanges.backward[hop].bytes == 2 * 1024 * 16384.0);
+  // The same calls of attention, and beside them copies: forward 4 bytes of an element of Q and 9.5 for each of
+  // three merges, backward 26, 28.5 and 10.
+  const auto passes = [&](const Models& models) {
+    MicroBatchCost cost;
+    const ShardRule rule = shard_by("per-sequence");
+    MicroBatchCoster(models.costs, rule).cost(documents({4096}), 4, cost);
+    return cost;
+  };
+  const MicroBatchCost of_torch = passes(torch), of_plain = passes(plain);
+  const auto moved = [&](double bytes) {
+    return torch.costs.moves(OpName::attention, Elementwise::copy, bytes * 1024 * 32 * 128, use).duration;
+  };
+  CHECK(of_torch.attention_forward[0][0] - of_plain.attention_forward[0][0] == moved(4) + 3 * moved(9.5));
+  CHECK(of_torch.attention_backward[0][0] - of_plain.attention_backward[0][0] ==
+        moved(26) + 3 * moved(28.5) + moved(10));
+  CHECK(of_torch.forward[0].syncs() == 1);
+  CHECK(of_torch.backward[0].syncs() == 5);
+  // 4,096 gathered tokens and 7 of a rank's 1,024, half of which K and V count again, of four heads each.
+  CHECK(torch.memory.gathered_tokens(4, 1024, 4096) == 4 * (4096 + 7 * 1024) / 2);
+}

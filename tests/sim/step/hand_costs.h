@@ -36,10 +36,11 @@ inline MicroBatchCost hand_cost(Picoseconds forward, Picoseconds backward, int r
       cost.backward[k].add_local(r, backward);
       cost.input_gradient[k].add_local(r, backward / 2);
     }
-    cost.full[k] = cost.forward[k];
+    cost.full[k] = cost.again[k] = cost.forward[k];
     cost.full[k].append(cost.backward[k]);
     cost.weight_gradient[k].assign(c, backward - backward / 2);
     cost.compute_forward[k].assign(c, forward);
+    cost.compute_again[k] = cost.compute_forward[k];
     cost.compute_backward[k].assign(c, backward);
   }
   for (EndCost* end : {&cost.embed_forward, &cost.embed_backward, &cost.head_forward, &cost.head_backward}) {

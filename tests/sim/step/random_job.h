@@ -130,6 +130,8 @@ inline Job random_job(std::uint64_t seed) {
   job.framework.tp_overlap_forward = below(random, 2) == 0;
   job.framework.fused_rope = seed % 4 != 0;  // else kernels by document, and the host is read to
   job.framework.host.seconds_per_launch = seed % 8 == 0 ? 2e-5 : 0;
+  job.framework.early_stop = seed % 3 == 0;
+  if (seed % 5 == 0) job.framework.linear_layers = seed % 2 == 0 ? LinearLayers::torch : LinearLayers::torch_eager;
   static const char* const kSchedules[] = {"gpipe", "1f1b", "interleaved-1f1b", "state-aware-1f1b", "zb-h1"};
   const std::string schedule = kSchedules[below(random, 5)];
   job.options.schedule = &schedule_policy(schedule);

@@ -36,9 +36,10 @@ Picoseconds exposed_of(const HandLayer& l) {
 MicroBatchCost cost_of(const HandLayer& forward, const HandLayer& backward) {
   MicroBatchCost cost = hand_cost(0, 0);
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    cost.forward[k] = timeline_of(forward);
+    cost.forward[k] = cost.again[k] = timeline_of(forward);
     cost.backward[k] = timeline_of(backward);
     cost.exposed_forward[k][static_cast<std::size_t>(Stream::ep)] = exposed_of(forward);
+    cost.exposed_again[k] = cost.exposed_forward[k];
     cost.exposed_backward[k][static_cast<std::size_t>(Stream::ep)] = exposed_of(backward);
   }
   return cost;

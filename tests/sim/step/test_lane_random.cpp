@@ -154,6 +154,7 @@ TEST_CASE("A lane's results are those of a fresh engine, whatever lane ran befor
         lane.costs[j] = hand_cost(static_cast<Picoseconds>(c.forward[j]), pick(random, 1, 90), ranks, c.hop);
         if (random.next() % 3 == 0) lane.micro_batches[j].recompute_layers = pick(random, 0, stages);
         for (auto& exposed : lane.costs[j].exposed_forward) exposed.fill(pick(random, 0, 5));
+        lane.costs[j].exposed_again = lane.costs[j].exposed_forward;
       }
       const Schedule schedule = schedule_policy(name).make(
           {stages, virtual_stages, lane.groups, c.options.keep, c.options.strict_keep});

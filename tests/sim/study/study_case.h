@@ -28,7 +28,7 @@ inline nlohmann::json small_study() {
 inline nlohmann::json small_study_of(const nlohmann::json& policy,
                                      const nlohmann::json& patch = nlohmann::json::object()) {
   nlohmann::json file = small_study();
-  file["policies"] = {policy};
+  file["policies"] = nlohmann::json::array({policy});
   file.erase("baseline");
   file.merge_patch(patch);
   return file;

@@ -75,10 +75,10 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
   CHECK(*FrameworkPreset::load("megatron").error <= 0.06);
   CHECK(framework_in(nullptr).preset.name == "megatron");
   // deepspeed is fitted to HBP's steps without packing; elementwise kernels, which these rows cannot tell
-  // from GEMMs, are FSDP's.
-  const FrameworkPreset deepspeed = FrameworkPreset::load("deepspeed"), fsdp = FrameworkPreset::load("fsdp");
+  // from GEMMs, are what FSDP's were fitted to that day.
+  const FrameworkPreset deepspeed = FrameworkPreset::load("deepspeed");
   CHECK(*deepspeed.error <= 0.04);
-  CHECK(deepspeed.options.elementwise_slowdown == fsdp.options.elementwise_slowdown);
+  CHECK(deepspeed.options.elementwise_slowdown == 1.826);
 }
 
 TEST_CASE("A study names a preset, a file of its own, or a preset and what differs from it") {

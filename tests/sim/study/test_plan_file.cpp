@@ -309,7 +309,7 @@ TEST_CASE("A plan that does not fit the study is a refused row, the others run")
   SUBCASE("Ulysses over more ranks than heads") {
     PlainPlan made(json{{"parallel", {{"data", 32}, {"context_comm", "ulysses"}}},
                         {"batch", {{"sequences_per_step", 64}}}});
-    made.plan["steps"][0]["lanes"] = {made.plan["steps"][0]["lanes"][0]};
+    made.plan["steps"][0]["lanes"] = json::array({made.plan["steps"][0]["lanes"][0]});
     made.plan["steps"][0]["lanes"][0]["context"] = 64;
     CHECK(holds(made.reason(), "query heads of a TP rank (context_comm ulysses), found 64"));
   }
