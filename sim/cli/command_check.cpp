@@ -143,8 +143,7 @@ std::string changes_csv(const std::vector<PolicyChange>& changes) {
   return text;
 }
 
-void write_junit(const std::string& path, const Expectation& found,
-                 const std::vector<PolicyChange>& changes) {
+void write_junit(const std::string& path, const Expectation& found, const std::vector<PolicyChange>& changes) {
   std::vector<JunitCase> cases;
   for (const PolicyChange& c : changes) cases.push_back({c.label + ": " + metric_of(c), c.problem});
   write_file_atomically(path, junit_xml("equipoise check: " + found.study, cases));
@@ -158,12 +157,15 @@ Study possible_study(const std::string& file, const std::vector<std::string>& se
   return study;
 }
 
-StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop) {
+StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop,
+                       bool keep_plans) {
   RunStudyOptions run;
+  run.keep_plans = keep_plans;
+  run.details.steps = 0;
   run.jobs = threads_of(options.jobs);
   run.stop = &stop;
   const StudyInputs inputs = load_inputs(study);
-  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), kDefaultOutputGB);
+  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), HUGE_VAL);  // writes nothing
   return run_study(study, inputs, run);
 }
 

@@ -62,7 +62,7 @@ std::string flags_alone(const ExportOptions& options, const Exporter& to, const 
       std::min(row.model().all_layers(), std::ranges::max(recomputed) * static_cast<int>(recomputed.size()));
   study.schedule = row.schedule();
   study.batch.micro_batches = study.policies.front().pack.micro_batches = 0;  // a window each
-  const PolicyResult alone = std::move(run_within(options, study, stop).policies.front());
+  const PolicyResult alone = std::move(run_within(options, study, stop, true).policies.front());
   for (const std::string& line : lost_lines(to, {study, alone}))
     if (!says_row({line}))
       return none + "even " + policy + ", per-document, is not what they say: " + line.substr(0, line.find("; nearest"));
@@ -80,7 +80,7 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
   const Exporter& to = exporter_of(options.target, kSlurm);
   if (!options.sweep.empty()) throw UserError("--sweep: allowed with --for slurm, found --for " + options.target);
   const Study study = possible_study(options.file, options.set);
-  const StudyResult result = run_within(options, study, stop);
+  const StudyResult result = run_within(options, study, stop, true);
   const ExportedRow row{study, chosen_row(result, options.row)};
   const std::vector<std::string> lost = lost_lines(to, row);
   std::vector<std::string> notes;

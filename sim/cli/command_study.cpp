@@ -46,8 +46,7 @@ std::vector<int> numbers_of(const char* option, const std::string& text) {
     int number = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
     if (error != std::errc() || end != item.data() + item.size())
-      throw UserError(std::string(option) + ": expected numbers, such as 0,3, or all, found " +
-                      printable(text));
+      throw UserError(std::string(option) + ": expected numbers, such as 0,3, or all, found " + printable(text));
     numbers.push_back(number);
   }
   return numbers;
@@ -233,30 +232,23 @@ SavedRun saved_run(const Case& c, const StudyOptions& options) {
                {"ignore_memory", options.ignore_memory}}};
 }
 
-struct CaseRun {
-  StudyResult result;
-  json receipt;               // with --out
-  std::vector<Check> checks;  // with --verify
+struct CaseRun : CheckedResult {
+  json receipt;  // with --out
 };
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
 CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run, const MemoryLimit& limit) {
-  if (!c.study.impossible.empty()) return {refused_study(c.study, c.study.impossible), {}, {}};
+  if (!c.study.impossible.empty()) return {{refused_study(c.study, c.study.impossible), {}}, {}};
   std::optional<StudyInputs> inputs;
   try {
     inputs = load_inputs(c.study);
     check_planned_run(c.study, *inputs, run, limit, options.max_output_GB);
   } catch (const UserError& e) {
     if (c.name.empty()) throw;
-    return {refused_study(c.study, e.what()), {}, {}};
+    return {{refused_study(c.study, e.what()), {}}, {}};
   }
-  Study study = c.study;
-  for (PolicyRun& row : study.policies) row.pack.verify = row.pack.verify || options.verify;
-  StepChecks of_steps;
-  if (options.verify) run.check_step = checked_by_oracle(of_steps);
-  CaseRun done{run_study(study, *inputs, run), {}, {}};
-  if (!options.out.empty()) done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result);
-  if (options.verify) done.checks = checks_of(study, *inputs, done.result, run, of_steps);
+  CaseRun done{run_study(c.study, *inputs, run, options.verify), {}};
+  if (!options.out.empty()) done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result, done.checks);
   return done;
 }
 

@@ -60,18 +60,8 @@ struct StudyOptions : SimulationOptions {
 // makes its rows refused, and the others run. A study that would take more cases, memory or disk than allowed
 // is refused before any case runs. Once `stop` is set the command ends as soon as it can: cases that are
 // finished are printed and written, and the status is 130 instead of 0.
-int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
-                      const std::atomic<bool>& stop);
+int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
 
-// `study --verify`: each row's plan, by the validator (`result` was made with it), its times by the engine of
-// the other fidelity (not with jitter, stragglers or contention, which only one of them knows), its slowest
-// step's schedule, timeline and memory by the oracle (`of_steps`, by row), its table by sums.
-using StepChecks = std::map<std::string, std::vector<Check>>;
-std::vector<Check> checks_of(const Study& study, const StudyInputs& inputs, const StudyResult& result,
-                             RunStudyOptions options, const StepChecks& of_steps);
-// What RunStudyOptions::check_step is for that: fills `checks`. Where the module is missing, the reason is
-// said.
-std::function<void(const std::string&, const StepToCheck&)> checked_by_oracle(StepChecks& checks);
 void print_checks(const std::vector<Check>& checks, Format format, std::ostream& out);
 
 // `equipoise verify`: a saved summary held against its receipt, its inputs as they are now, and a new run.
@@ -87,7 +77,8 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
 // The study of a command that runs it. Throws UserError where its layout is impossible.
 Study possible_study(const std::string& file, const std::vector<std::string>& set);
 // The study run on the threads and within the memory of the options (command_check.cpp).
-StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop);
+StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop,
+                       bool keep_plans = false);
 
 // `equipoise check`: a study held against what it is expected to show.
 struct CheckOptions : SimulationOptions {
@@ -104,8 +95,7 @@ struct CheckOptions : SimulationOptions {
 // Runs the study and prints each policy's expected and found value. Returns 0 where nothing moved and where
 // the file was updated, 1 where something did, 130 once `stop` is set. A file that is there and is no
 // expectation is refused, --update or not.
-int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
-                      const std::atomic<bool>& stop);
+int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
 
 // `equipoise tune`: the fastest policy, options and layout for a study's documents, model and cluster.
 struct TuneOptions : SimulationOptions {
@@ -125,8 +115,7 @@ struct TuneOptions : SimulationOptions {
 // Prints the ranking and writes out/tune.json and out/best.json. 0 even if no candidate runs or the time is
 // over; 130 once `stop` is set: what was tried is in the journal then, and the best of it is printed. A shard
 // only writes its journal.
-int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log,
-                     const std::atomic<bool>& stop);
+int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
 
 // `equipoise merge`: the results of a search or a sweep that several machines shared.
 struct MergeOptions : SimulationOptions {
@@ -136,8 +125,7 @@ struct MergeOptions : SimulationOptions {
 };
 
 // Prints and writes what one machine would have. A shard that is missing or of another run is an error.
-int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
-                      const std::atomic<bool>& stop);
+int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
 
 // The shards that were found, which must be all of one run, each once.
 class PartsFound {

@@ -46,6 +46,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
                        const RankGrid& grid, NetworkRates network, FrameworkOptions framework)
     : model_(model),
       layer_counts_(model.layer_counts()),
+      backward_counts_(model.backward_counts()),
       layout_(layout),
       framework_(framework),
       profile_(profile),
@@ -232,8 +233,7 @@ Op LayerCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pas
   const bool forward = pass == ElementwisePass::forward;
   const std::int64_t fused_width = forward ? up + f : 2 * up + f;
   const std::int64_t width = unfused ? (forward ? 5 : 13) * f : fused_width;
-  return moves(OpName::activation, Elementwise::swiglu, as_double(rows) * as_double(width) * element_bytes_,
-               use, pass);
+  return moves(OpName::activation, Elementwise::swiglu, as_double(rows) * as_double(width) * element_bytes_, use, pass);
 }
 
 void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {

@@ -108,8 +108,7 @@ class LayerCosts {
   // Attention of one layer over the pieces of one rank.
   // `window`: keys that a query sees, 0: all up to its own.
   [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
-  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
-                                      std::int64_t window = 0) const;
+  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
   // The times alone of both passes of a call, counted once: for hot loops. `head_shares`: ranks that share
   // the heads.
   struct AttentionTimes {
@@ -125,6 +124,7 @@ class LayerCosts {
   [[nodiscard]] Picoseconds attention_forward_time(const AttentionCall& call, RangeUse& use) const;
   // Layers of the whole model by kind, and the window of those that are of a kind.
   [[nodiscard]] const LayerCounts& layer_counts() const { return layer_counts_; }
+  [[nodiscard]] const LayerCounts& backward_counts() const { return backward_counts_; }  // ModelShape's
   [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
     return slides(kind) ? model_.sliding_window : 0;
   }
@@ -293,7 +293,7 @@ class LayerCosts {
                      bool by_row_op = true) const;
 
   ModelShape model_;
-  LayerCounts layer_counts_{};
+  LayerCounts layer_counts_{}, backward_counts_{};
   double sliding_share_ = 0;
   Layout layout_;
   FrameworkOptions framework_;

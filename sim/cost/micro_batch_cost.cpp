@@ -95,10 +95,10 @@ MicroBatchCoster::ModelTimes MicroBatchCoster::model_times(const MicroBatch& mic
   const Picoseconds forward = *std::max_element(clock.begin(), clock.end());
   add(cost.head_backward);
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    const int again = std::min(recomputed, layers[k]);
+    const int through = costs_.backward_counts()[k], again = std::min(recomputed, through);
     recomputed -= again;
     advance(cost.full[k], again, clock);
-    advance(cost.backward[k], layers[k] - again, clock);
+    advance(cost.backward[k], through - again, clock);
   }
   add(cost.embed_backward);
   return {forward, *std::max_element(clock.begin(), clock.end())};
@@ -110,8 +110,7 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
   if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);
 }
 
-void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out,
-                             AttentionCounts& counts) {
+void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts) {
   shard(micro_batch, context, out);
   counts = attention_.counts_of(out.sharding);
 }
@@ -364,8 +363,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     for (std::size_t r = 0; r < c; ++r) timeline.add_local(static_cast<int>(r), pass.run[run * c + r]);
   };
   // An exchange, with the run behind it.
-  const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass,
-                                 LayerTimeline& timeline) {
+  const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass, LayerTimeline& timeline) {
     for (std::size_t e = 0; e < exchanges.size(); ++e) {
       timeline.add_sync(exchanges[e].duration);
       for (std::size_t r = 0; r < c; ++r) timeline.overlap_last(static_cast<int>(r), pass.under[e * c + r]);

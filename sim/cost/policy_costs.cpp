@@ -49,7 +49,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     costs.forward_ops(kind, tokens, before, after, use);
     linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
     costs.backward_ops(kind, tokens, before, after, use);
-    linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
+    linear += costs.backward_counts()[at(k)] * (run_time(before.ops()).total + run_time(after.ops()).total);
   }
   local_linear_ = to_seconds(linear) / as_double(tokens);
   const int layers = costs.model().all_layers();
@@ -62,6 +62,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   linear_ = to_seconds(linear) / as_double(tokens * context);
 
   const double sliding = costs.sliding_share();
+  const double backwards = 1 - as_double(costs.model().training.frozen_layers) / layers;
   const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
   // Attention of one document in a layer, of which a share slides; nothing where that is longer than is measured, or than the clock
   // holds (a large model on a slow device).
@@ -85,7 +86,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
       const LayerCosts::AttentionTimes of_call = times(reach);
       const double forward = std::max(0.0, to_seconds(of_call.forward) - launch);
       const double backward = std::max(0.0, to_seconds(of_call.backward) - launch);
-      return (selective ? 2 : 1) * forward + backward;
+      return (selective ? 1 + backwards : 1) * forward + backwards * backward;
     };
     try {
       double mean = 0;

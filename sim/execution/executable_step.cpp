@@ -133,15 +133,14 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
     throw UserError("execute: schedule dualpipe needs two copies of each layer; ranks hold one");
   if (model.mtp_layers > 0)
     throw UserError("execute: mtp_layers is " + std::to_string(model.mtp_layers) + "; ranks predict one token ahead");
-  if (model.training.frozen != 0)
+  if (model.training.frozen != 0)  // with frozen layers the embedding is
     throw UserError("execute: lora and frozen weights are not run; leave lora and frozen out");
   if (layout.activation_offload > 0)
     throw UserError("execute: parallel.activation_offload is " + std::to_string(layout.activation_offload) +
                     "; ranks keep their activations");
   if (layout.expert > 1)
     throw UserError("execute: parallel.expert is " + std::to_string(layout.expert) + "; allowed: 1");
-  if (layout.recompute == Recompute::modules &&
-      layout.recompute_modules != module_bit(RecomputeModule::core_attn))
+  if (layout.recompute == Recompute::modules && layout.recompute_modules != module_bit(RecomputeModule::core_attn))
     throw UserError("execute: parallel.recompute.modules is " + names_of(layout.recompute_modules) +
                     "; allowed: core_attn");
   if (local_vocabulary(model, layout.tensor, layout.tensor - 1).count < 1)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "policies/base/text.h"
 #include "sim/study/read/study_keys.h"
@@ -59,6 +60,28 @@ std::vector<int> ExportedRow::recomputed_of_stages() const {
   return layers;
 }
 
+std::string ExportedRow::recomputed_by_micro_batch() const {
+  const int all = model().all_layers(), of_layout = checkpointed_layers(layout(), all);
+  int least = all, most = 0;
+  bool differs = false;
+  for (const Step& step : row.plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches) {
+        if (m.slices.empty()) continue;
+        const std::vector<std::int16_t>& by_stage = m.recompute_by_stage;
+        const bool own = !by_stage.empty() || m.recompute_layers != kStudyRecompute;
+        const int layers = !by_stage.empty() ? std::accumulate(by_stage.begin(), by_stage.end(), 0)
+                           : own             ? m.recompute_layers
+                                             : of_layout;
+        differs = differs || (own && layers != of_layout);
+        least = std::min(least, layers);
+        most = std::max(most, layers);
+      }
+  if (!differs) return "";
+  return (least < most ? std::to_string(least) + " to " : "") + std::to_string(most) + " of " + std::to_string(all) +
+         " layers by " + (row.run.recompute_by_stage ? "stage and " : "") + "micro-batch";
+}
+
 namespace exported {
 
 std::string policy_text(const ExportedRow& row) {
@@ -107,7 +130,9 @@ constexpr Gap kGapsOfAll[] = {
     {"frozen",
      [](const ExportedRow& r) {
        const Training& training = r.model().training;
-       return std::string(training.frozen != 0 && training.adapted == 0 ? "parts of the model" : "");
+       if (training.frozen == 0 || training.adapted != 0) return std::string();
+       const int layers = training.frozen_layers;
+       return layers > 0 ? "the first " + std::to_string(layers) + " layers" : std::string("parts of the model");
      },
      "what is frozen is said of parameters, in your script", "requires_grad_(False) before the optimizer is made"},
     {kDegreesOfRow,

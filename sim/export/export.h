@@ -37,8 +37,11 @@ struct ExportedRow {
   [[nodiscard]] std::int64_t micro_batch_tokens() const;
   [[nodiscard]] std::vector<int> layers_of_stages() const;
   [[nodiscard]] bool has_even_stages() const;
-  // Layers that each virtual stage recomputes.
+  // Layers that each virtual stage recomputes, as the layout says.
   [[nodiscard]] std::vector<int> recomputed_of_stages() const;
+  // How many layers the plan's micro-batches recompute, where they have other numbers than the layout: "0 to 11 of 32
+  // layers by micro-batch"; empty where they have none.
+  [[nodiscard]] std::string recomputed_by_micro_batch() const;
 };
 
 struct Setting {
@@ -123,6 +126,11 @@ inline constexpr Gap kCountOfPlan = {
     },
     "a global batch is one number, of samples as long as a window",
     "the one that counts the plan's micro-batches, each a sample, once they are fed"};
+
+inline constexpr Gap kRecomputeOfPlan = {
+    "recompute", [](const ExportedRow& r) { return r.recomputed_by_micro_batch(); },
+    "one setting holds for all micro-batches, and nothing changes it between them",
+    "the layout's own for all, which takes more time"};
 
 inline constexpr std::string_view kFeedIt =
     "its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them";

@@ -193,6 +193,11 @@ constexpr BothNames kSettings[] = {
     {"--v-head-dim", "", [](Row r) { return mla(r, r.model().mla ? r.model().mla->v_dim : 0); }},
 };
 
+constexpr std::string_view kByDocument =
+    "per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each other";
+constexpr std::string_view kWindows = "--window-size and --window-attn-skip-freq";
+constexpr std::string_view kGroupsOfExperts = "--moe-router-num-groups and --moe-router-group-topk";
+
 constexpr Gap kGaps[] = {
     {"policy", [](Row r) { return r.row.run.name == "plain" || is_hybrid(r) ? std::string() : policy_text(r); },
      "the dataset cuts documents into windows in data order", kFeedIt},
@@ -203,7 +208,7 @@ constexpr Gap kGaps[] = {
        return r.layout().context == 1 || r.row.run.shard == "per-document" ? std::string() : r.row.run.shard;
      },
      "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)",
-     "per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each other"},
+     kByDocument},
     {"schedule",
      [](Row r) { return std::string(r.schedule() == "1f1b" || r.schedule() == "interleaved-1f1b" ? "" : r.schedule()); },
      "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
@@ -232,7 +237,6 @@ constexpr Gap kGaps[] = {
      "ranks are ordered tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp"},
     {"recompute",
      [](Row r) -> std::string {
-       if (r.row.run.recompute_by_stage) return "by stage and micro-batch";
        if (r.layout().recompute != Recompute::layers) return "";
        const std::vector<int> layers = r.recomputed_of_stages();
        if (std::equal(layers.begin() + 1, layers.end(), layers.begin())) return "";
@@ -241,11 +245,9 @@ constexpr Gap kGaps[] = {
      "one number holds for all stages", "the largest, which needs less memory and more time"},
     {"recompute", [](Row r) { return std::string(recomputes_by_op(r) ? "per_op" : ""); },
      "modules of a layer are recomputed, not single products", "nothing is recomputed"},
-    {"recompute",
-     [](Row r) {
-       return std::string(r.row.run.policy().derives == Derives::groups ? "of each group of pack lengths" : "");
-     },
-     "all micro-batches recompute alike", "the layout's own recompute"},
+    {"recompute", [](Row r) { return r.recomputed_by_micro_batch(); },
+     "one number holds for all micro-batches",
+     "the layout's own for all, which takes more time; config.recompute_num_layers, which a forward reads, set before each"},
     {"framework.overlap_param_gather",
      [](Row r) {
        return std::string(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1
@@ -268,10 +270,10 @@ constexpr Gap kGaps[] = {
      "documents are cut at windows only", "cut them when the dataset is made"},
     {"model.sliding_window",
      [](Row r) { return r.model().sliding_window > 0 ? std::to_string(r.model().sliding_window) : std::string(); },
-     "the layers that slide are your model's own", "--window-size and --window-attn-skip-freq"},
+     "the layers that slide are your model's own", kWindows},
     {"framework.expert_nodes",
      [](Row r) { return r.framework().expert_nodes > 0 ? std::to_string(r.framework().expert_nodes) : std::string(); },
-     "a router is limited to groups of experts", "--moe-router-num-groups and --moe-router-group-topk"},
+     "a router is limited to groups of experts", kGroupsOfExperts},
 };
 
 template <auto Name>
@@ -293,9 +295,19 @@ Exporter megatron_exporter() {
 
 Exporter nemo_exporter() {
   static const std::vector<Setting> kKeys = settings_of<&BothNames::key>();
+  static const std::vector<Gap> kGapsByKeys = [] {  // the same, with keys in place of flags
+    std::vector<Gap> gaps(std::begin(kGaps), std::end(kGaps));
+    for (Gap& gap : gaps) {
+      if (gap.nearest == kByDocument)
+        gap.nearest = "per-document, by a dataset that packs (dataset.offline_packing_specs); else per-sequence, where documents see each other";
+      if (gap.nearest == kWindows) gap.nearest = "model.window_size and model.window_attn_skip_freq";
+      if (gap.nearest == kGroupsOfExperts) gap.nearest = "model.moe_router_num_groups and model.moe_router_group_topk";
+    }
+    return gaps;
+  }();
   return {"nemo", "NeMo's Megatron-Bridge (main of 2026-08-22, 067f987df)",
           "use: run_recipe.py --recipe YOUR_MODELS_RECIPE \"${OVERRIDES[@]}\"; the recipe has the model's shape",
-          "megatron ", ExportForm::overrides, kKeys, kGaps};
+          "megatron ", ExportForm::overrides, kKeys, kGapsByKeys};
 }
 
 }  // namespace equipoise

@@ -78,6 +78,7 @@ constexpr Gap kDeepspeedGaps[] = {
     kOrderOfRanks,
     kDocuments,
     kCountOfPlan,
+    kRecomputeOfPlan,
     kPrediction,
 };
 
@@ -189,6 +190,7 @@ constexpr Gap kTorchtitanGaps[] = {
     kOrderOfRanks,
     kDocuments,
     kCountOfPlan,
+    kRecomputeOfPlan,
     kPrediction,
 };
 
@@ -262,7 +264,6 @@ constexpr Gap kVerlGaps[] = {
     {"recompute",
      [](Row r) {
        const Recompute mode = r.layout().recompute;
-       if (r.row.run.recompute_by_stage) return std::string("by stage and micro-batch");
        const bool all = mode == Recompute::none || mode == Recompute::full;
        return all || (mode == Recompute::layers && !uses_fsdp(r)) ? std::string() : recompute_of(r);
      },
@@ -273,6 +274,7 @@ constexpr Gap kVerlGaps[] = {
     {"precision", [](Row r) { return std::string(r.layout().precision == Precision::fp8 ? "fp8" : ""); },
      "the actor trains in bf16", "bf16"},
     kOrderOfRanks,
+    kRecomputeOfPlan,
     kPrediction,
 };
 

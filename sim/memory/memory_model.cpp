@@ -41,7 +41,9 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
       input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
+      keeping_(backward_layers(model, layout)),
       parts_(backward_parts(model, layout)),
+      trained_parts_(backward_parts(model, layout, model.training.frozen_layers)),
       part_sizes_(part_sizes(model, layout)),
       trained_sizes_(trained_sizes(model, layout)),
       recomputed_(model, layout) {
@@ -63,12 +65,13 @@ MemoryParts MemoryModel::fixed(int stage) const {
     sum.dense += part.dense;
     sum.routed += part.routed;
   };
-  for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
+  for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline) {
     for (const ModelPart part : parts_[at(v)]) {
       add(all, part_sizes_[at(part)]);
-      add(trained, trained_sizes_[at(part)]);
       if (!is_layer(part)) add(ends, part_sizes_[at(part)]);
     }
+    for (const ModelPart part : trained_parts_[at(v)]) add(trained, trained_sizes_[at(part)]);
+  }
   // All that hold the same: two stages, where each block of layers has a copy.
   const double replicas = as_double(layout_.data) * layout_.context * layout_.copies();
   const double expert_replicas = as_double(layout_.expert_replicas()) * layout_.copies();
@@ -108,15 +111,15 @@ double MemoryModel::most_gathered() const {
 
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {
   const double n = as_double(rank_tokens);
-  double bytes = n * ((layers_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
-  if (layout_.stage_order().is_first(v)) bytes += n * input_per_token_;
+  double bytes = n * ((keeping_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
+  if (layout_.stage_order().is_first(v) && (keeping_[at(v)] > 0 || layers_[at(v)] == 0)) bytes += n * input_per_token_;
   // Of multi-token prediction: what its two norms read, and what they wrote side by side.
   if (layout_.stage_order().is_last(v)) bytes += n * 4 * model_.mtp_layers * input_per_token_;
   return bytes;
 }
 
 // What lives only while an op runs: gathered K and V (and their gradients), logits; the layer being
-// recomputed, what arrives and what is sent. The allocator holds all of it for as long as the op runs.
+// recomputed, or all of one where a stage keeps none; what arrives and what is sent. The allocator holds all of it for as long as the op runs.
 Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
                                  bool recomputes) const {
   const double n = as_double(rank_tokens);
@@ -156,13 +159,14 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   const int recomputed = recomputed_.of_stage(v, micro_batch);
   const bool makes_logits = layout_.stage_order().is_last(v);
   Footprint out =
-      transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);
+      transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0,
+                                 recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
   out.activations = activation_bytes(v, tokens, recomputed);
   // In the place of the rank's own K and V, which are kept anyway: those that it gathered, or those of the
   // heads that it shares out.
   const std::int64_t copied = tokens * (load.context > 1 ? copies_of_heads(load.context) : 1);
   const std::int64_t kept = keeps_gathered_kv_ && load.context > 1 ? load.gathered_tokens[index] : copied;
-  out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (layers_[at(v)] - recomputed);
+  out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (keeping_[at(v)] - recomputed);
   if (micro_batch.chunk.count > 1) out.kv = as_double(copied) * kv_bytes_per_token_ * layers_[at(v)];
   if (makes_logits)
     out.softmax =

@@ -406,7 +406,17 @@ std::string hash_of_row(const PolicyResult& row) {
                           {"memory", memory_json(row)}});
 }
 
-json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, const StudyResult& result) {
+json checks_json(const std::vector<Check>& checks) {
+  json list = json::array();
+  for (const Check& check : checks)
+    list.push_back({{"what", check.what},
+                    {"holds", check.holds ? json(*check.holds) : json(nullptr)},
+                    {"found", printable(check.found)}});
+  return list;
+}
+
+json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, const StudyResult& result,
+                const std::vector<Check>& checks) {
   if (study.framework.carry_slowdowns) {  // where a sweep decided it, no key says so
     json& framework = run.study["framework"];
     if (framework.is_string()) framework = {{"preset", framework}};
@@ -414,10 +424,12 @@ json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, con
   }
   json rows = json::object();
   for (const PolicyResult& row : result.policies) rows[row.run.label] = hash_of_row(row);
-  return {{"program", run.version}, {"file", std::filesystem::absolute(run.path).lexically_normal().string()},
-          {"study", run.study},     {"options", run.options},
-          {"hash", kReceiptHash},   {"inputs", hashes_of_inputs(inputs)},
-          {"rows", std::move(rows)}};
+  json receipt{{"program", run.version}, {"file", std::filesystem::absolute(run.path).lexically_normal().string()},
+               {"study", run.study},     {"options", run.options},
+               {"hash", kReceiptHash},   {"inputs", hashes_of_inputs(inputs)},
+               {"rows", std::move(rows)}};
+  if (!checks.empty()) receipt["checks"] = checks_json(checks);
+  return receipt;
 }
 
 }  // namespace equipoise

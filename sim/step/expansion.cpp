@@ -40,7 +40,10 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
   options_.pairs = costs.pairs_micro_batches(options.pairs);
   for (auto& memo : memo_) memo.resize(kMemoSlots);
   end_memo_.resize(kMemoSlots);
-  for (const int layer : first_layers(costs.model(), costs.layout())) first_layer_.push_back(layer);
+  for (const int layer : first_layers(costs.model(), costs.layout())) {
+    first_layer_.push_back(layer);
+    first_of_backward_.push_back(std::max(layer, costs.model().training.frozen_layers));
+  }
 }
 
 // A backward in its two halves.

@@ -117,8 +117,7 @@ class StepExpander {
     std::array<std::vector<Op>, 4> lists;
   };
   // Shared, since the next one may take its place.
-  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, const Held& held,
-                                            const ExpertArrivals& arriving);
+  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
   std::shared_ptr<const EndOps> end_ops(std::int64_t tokens);
   [[nodiscard]] std::shared_ptr<const LayerOps> only_exchanges() const;
   void find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::size_t half,
@@ -127,8 +126,7 @@ class StepExpander {
   void add_costed(const CostedLane& lane, OpProgram& program);
   OpBlock& add_block(OpLane& out);
   // `number`: of the micro-batch in its lane.
-  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number,
-                  OpLane& out);
+  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number, OpLane& out);
   void add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::size_t first);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t begin);
@@ -167,7 +165,7 @@ class StepExpander {
   PartOrders orders_;
   GradientSync gradients_;
   std::uint32_t shared_block_ = 0;         // first of those that all micro-batches of the lane share
-  std::vector<std::int32_t> first_layer_;  // by virtual stage: of the model's
+  std::vector<std::int32_t> first_layer_, first_of_backward_;  // by virtual stage: of the model's
   // Direct-mapped by tokens, layers with experts by what arrives, too.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
   std::vector<std::shared_ptr<const EndOps>> end_memo_;

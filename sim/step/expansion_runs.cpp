@@ -129,7 +129,9 @@ void StepExpander::add_runs(const Expanding& lane, int stage, std::size_t positi
     const ScheduleOp& op = ops[index];
     const std::size_t entry =
         lane.arrivals == nullptr ? at(op.micro_batch) : lane.arrivals->entry_of(op, stage, index);
-    return Runs{*this, lane.out, entry, first_layer_[at(virtual_stage(op))], fills, reduces};
+    const bool is_forward = op.kind != OpKind::B && op.kind != OpKind::W;
+    const auto& first = is_forward ? first_layer_ : first_of_backward_;
+    return Runs{*this, lane.out, entry, first[at(virtual_stage(op))], fills, reduces};
   };
   const auto backward_runs = [&](std::size_t index) {
     const ScheduleOp& op = ops[index];

@@ -74,15 +74,16 @@ PartOrder weights_order(std::vector<OrderedPart> parts, bool gathers) {
 }  // namespace
 
 PartOrders::PartOrders(const ModelShape& model, const Layout& layout)
-    : buckets_(backward_parts(model, layout)), recomputed_(model, layout) {
+    : buckets_(backward_parts(model, layout, model.training.frozen_layers)), recomputed_(model, layout) {
   const bool gathers = gathers_each_micro_batch(layout);
-  for (const std::vector<ModelPart>& buckets : buckets_) {
-    const std::vector<OrderedPart> parts = parts_of(buckets);
-    forward_.push_back(forward_order(parts, gathers));
-    backward_.push_back(backward_order(parts, gathers));
-    weights_.push_back(weights_order(parts, gathers));
-    const auto kind =
-        std::ranges::find_if(kinds_, [&](const Kind& k) { return buckets_[at(k.virtual_stage)] == buckets; });
+  const std::vector<std::vector<ModelPart>> all = backward_parts(model, layout);
+  for (std::size_t v = 0; v < all.size(); ++v) {
+    forward_.push_back(forward_order(parts_of(all[v]), gathers));
+    backward_.push_back(backward_order(parts_of(buckets_[v]), gathers));
+    weights_.push_back(weights_order(parts_of(buckets_[v]), gathers));
+    const auto kind = std::ranges::find_if(kinds_, [&](const Kind& k) {
+      return all[at(k.virtual_stage)] == all[v] && buckets_[at(k.virtual_stage)] == buckets_[v];
+    });
     kind_of_stage_.push_back(at(kind - kinds_.begin()));
     if (kind == kinds_.end()) kinds_.push_back({static_cast<int>(kind_of_stage_.size()) - 1, 0});
     ++kinds_[kind_of_stage_.back()].count;

@@ -4,7 +4,8 @@
 // A forward runs the embedding on the first virtual stage, the stage's layers, and the head on the last; a
 // backward goes the other way. Its recomputed layers are the stage's first. Where backwards are split, B
 // makes the input gradients of all parts and the weight gradients of the ends; W makes the layers' weight
-// gradients, and the ends' gradients leave with them.
+// gradients, and the ends' gradients leave with them. A backward has no layers that none goes through
+// (Training::frozen_layers): neither their work nor their gathers, and they are not counted among the stage's first.
 //
 // ZeRO-3 (FSDP): the parameters of every part are gathered before its forward and its backward (the
 // embedding's backward needs none), those of the next part while this one runs, and the next begins when
@@ -39,7 +40,7 @@ constexpr std::size_t index_of(ModelPart layer) {
 struct OrderedPart {
   ModelPart part{};
   int layers = 1;
-  int first = 0;   // the lowest of the layers among those of the virtual stage
+  int first = 0;   // the lowest of the layers among those of the virtual stage, in its pass
   int bucket = 0;  // backward and W: place of the gradients, in the order in which a backward makes them
   std::optional<ModelPart> gathers;  // whose parameters are gathered meanwhile
   bool waits = false;                // for the collectives under way, before the next part begins

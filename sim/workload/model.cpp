@@ -81,6 +81,7 @@ std::int64_t ModelShape::adapter_parameters(int layer, bool routed) const {
 }
 
 std::int64_t ModelShape::trained_parameters(int layer, bool routed) const {
+  if (layer < training.frozen_layers) return 0;
   std::int64_t sum = adapter_parameters(layer, routed);
   for (const LinearLayer& l : linear_layers(layer))
     if (l.routed == routed && training.trains(l.weights)) sum += l.count * l.in * l.out;
@@ -122,13 +123,16 @@ std::int64_t ModelShape::active_matmul_parameters() const {
 
 ModelShape::FrozenAndAdapters ModelShape::active_frozen_parameters() const {
   FrozenAndAdapters sum;
-  if (training.frozen == 0) return sum;
+  if (training.frozen == 0) return sum;  // with frozen layers the embedding is
   if (!training.trains(WeightKind::head))
     sum.frozen += (1 + mtp_layers) * embedding_parameters() + mtp_projection_parameters();
   for (int layer = 0; layer < all_layers(); ++layer)
     for (const LinearLayer& l : linear_layers(layer)) {
       const std::int64_t visited = l.routed ? moe->active : l.count;
-      if (!training.trains(l.weights)) sum.frozen += visited * l.in * l.out;
+      if (layer < training.frozen_layers)
+        sum.frozen += 2 * visited * l.in * l.out;
+      else if (!training.trains(l.weights))
+        sum.frozen += visited * l.in * l.out;
       if (training.adapts(l.weights)) sum.adapters += visited * training.lora_dim * (l.in + l.out);
     }
   return sum;
@@ -141,14 +145,14 @@ LayerCounts ModelShape::layer_counts(int begin, int end) const {
 }
 
 double ModelShape::training_flops(double tokens, double causal_pairs, double window_pairs) const {
-  int sliding = 0;
-  for (int layer = 0; layer < all_layers(); ++layer) sliding += is_sliding_layer(layer) ? 1 : 0;
+  double sliding = 0, whole = 0;  // layers; a forward alone is a third
+  for (int layer = 0; layer < all_layers(); ++layer)
+    (is_sliding_layer(layer) ? sliding : whole) += layer < training.frozen_layers ? 1.0 / 3 : 1;
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
   const FrozenAndAdapters of_training = active_frozen_parameters();
   const double products = 6.0 * as_double(active_matmul_parameters() + of_training.adapters) -
                           2.0 * as_double(of_training.frozen);
-  return products * tokens +
-         attention * (all_layers() - sliding) * causal_pairs + attention * sliding * window_pairs;
+  return products * tokens + attention * whole * causal_pairs + attention * sliding * window_pairs;
 }
 
 namespace {

@@ -47,17 +47,24 @@ std::vector<int> first_layers(const ModelShape& model, const Layout& layout) {
   return first;
 }
 
-std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout) {
+std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout, int from) {
   std::vector<StageLayers> stages;
   const std::vector<int> layers = layers_of_stages(model, layout);
   const std::vector<int> first = first_layers(model, layout);
   for (std::size_t v = 0; v < layers.size(); ++v)
-    stages.push_back({model.layer_counts(first[v], first[v] + layers[v])});
+    stages.push_back({model.layer_counts(std::max(first[v], from), first[v] + layers[v])});
   return stages;
 }
 
-std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout) {
-  const std::vector<StageLayers> layers = stage_layers(model, layout);
+std::vector<int> backward_layers(const ModelShape& model, const Layout& layout) {
+  std::vector<int> layers;
+  for (const StageLayers& stage : stage_layers(model, layout, model.training.frozen_layers))
+    layers.push_back(stage.total());
+  return layers;
+}
+
+std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout, int from) {
+  const std::vector<StageLayers> layers = stage_layers(model, layout, from);
   const VirtualStages order = layout.stage_order();
   std::vector<std::vector<ModelPart>> parts(layers.size());
   for (std::size_t v = 0; v < layers.size(); ++v) {
@@ -153,18 +160,19 @@ RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout
       layers_of_stage_(at(layout.pipeline), 0) {
   const std::vector<int> layers = layers_of_stages(model, layout);
   order_ = RecomputeOrder({layers.begin(), layers.begin() + stages_.blocks});
-  for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += layers[v];
+  through_ = backward_layers(model, layout);
+  for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += through_[v];
   layers_of_virtual_stage_ = layers;
 }
 
 int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
-  return order_.of_stage(stages_.block_of(virtual_stage),
-                         of_model != kStudyRecompute ? of_model : of_layout_);
+  const int first = order_.of_stage(stages_.block_of(virtual_stage), of_model != kStudyRecompute ? of_model : of_layout_);
+  return std::max(0, first - layers_of_virtual_stage_[at(virtual_stage)] + through_[at(virtual_stage)]);
 }
 
 int RecomputedLayers::of_stage(int virtual_stage, const MicroBatch& micro_batch) const {
   if (micro_batch.recompute_by_stage.empty()) return of_stage(virtual_stage, micro_batch.recompute_layers);
-  return micro_batch.recompute_by_stage[at(virtual_stage)];
+  return std::min<int>(micro_batch.recompute_by_stage[at(virtual_stage)], through_[at(virtual_stage)]);
 }
 
 template <class What>

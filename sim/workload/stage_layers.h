@@ -53,11 +53,14 @@ struct StageLayers {
 // The number of the first layer of each virtual stage.
 std::vector<int> first_layers(const ModelShape& model, const Layout& layout);
 
-// The layers of all virtual stages of a model on a layout.
-std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout);
+// The layers of all virtual stages of a model on a layout: those from number `from` on.
+std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout, int from = 0);
 
-// The parts of all virtual stages in backward order: head, layers from the last to the first, embedding.
-std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout);
+// How many of each virtual stage's layers a backward goes through.
+std::vector<int> backward_layers(const ModelShape& model, const Layout& layout);
+
+// The parts of all virtual stages in backward order: head, layers from the last to number `from`, embedding.
+std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout, int from = 0);
 
 // Parameters of a part, all TP and EP ranks together: those of its routed experts, and the others.
 struct PartParameters {
@@ -96,7 +99,8 @@ class RecomputeOrder {
   std::vector<int> turn_;   // of each layer: how many are recomputed before it; ascending within a stage
 };
 
-// Layers that the virtual stages of a model on a layout recompute in full.
+// Layers that the virtual stages of a model on a layout recompute in full. Of a stage's first so many, those that no
+// backward reaches (Training::frozen_layers) have nothing to recompute.
 class RecomputedLayers {
  public:
   RecomputedLayers(const ModelShape& model, const Layout& layout);
@@ -124,7 +128,8 @@ class RecomputedLayers {
   int of_layout_;
   int layers_;
   VirtualStages stages_;
-  std::vector<int> layers_of_stage_;
+  std::vector<int> through_;  // by virtual stage: layers that a backward goes through
+  std::vector<int> layers_of_stage_;  // of those
   std::vector<int> layers_of_virtual_stage_;
 };
 

@@ -166,6 +166,39 @@ class Export(Case):
             self.assertEqual(int(flags(text)["--recompute-num-layers"]), (judged + 1) // 2)
             self.assertNotIn("no figure is known", text)
 
+    def test_what_single_micro_batches_recompute_no_flag_says(self):
+        study = dict(STUDY, model="llama2-7b", parallel={"tensor": 2, "context": 2, "pipeline": 2, "recompute": "auto"},
+                     cluster={"memory_GB": 48}, batch={"context_window": "64K", "sequences_per_step": 4, "steps": 2},
+                     policies=["plain-4d", "equipoise", "hbp"])
+        self.ok("study", self.write("auto.json", study), "--out", self.folder / "out", "--quiet")
+        plans = json.loads((self.folder / "out/plan.json").read_text())["plans"]
+        for label in ("equipoise", "hbp"):  # as the plan has it
+            lanes = [lane for plan in plans if plan["name"] == label for step in plan["steps"] for lane in step["lanes"]]
+            layers = [m.get("recompute_layers_of_model", -1) for lane in lanes for m in lane["micro_batches"] if m["slices"]]
+            for target, why in (("megatron", "one number holds for all micro-batches; nearest: the layout's own for all"),
+                                ("nemo", "one number"), ("deepspeed", "one setting holds"), ("torchtitan", "one setting"), ("verl", "one setting")):
+                text = self.export(target, study, "--row", label)
+                found = re.search(r"cannot be expressed: recompute (\d+) to (\d+) of 32 layers by micro-batch: (.*)", text)
+                self.assertEqual(int(found[1]), min(n for n in layers if n >= 0), (target, label))
+                self.assertTrue(found[3].startswith(why), found[3])
+                if target == "megatron":
+                    self.assertLessEqual(int(found[2]), 2 * int(flags(text)["--recompute-num-layers"]))
+        self.assertNotIn("by micro-batch", self.export("megatron", study, "--row", "plain-4d"))
+
+    def test_what_is_frozen_your_script_says(self):
+        for frozen, found in ((["head"], "parts of the model"), (["embedding", {"layers": 4}], "the first 4 layers")):
+            text = self.export("megatron", dict(STUDY, model="llama2-7b", frozen=frozen, cluster={"memory_GB": 200}))
+            self.assertIn(f"# cannot be expressed: frozen {found}: what is frozen is said of parameters, in your script; nearest: requires_grad_(False)", text)
+
+    def test_nemo_is_told_in_its_own_keys(self):
+        study = dict(STUDY, model="gpt-oss-20b", framework={"preset": "megatron", "expert_nodes": 1}, cluster={"memory_GB": 500})
+        text = self.export("nemo", study, "--row", "wlb")
+        for key in ("dataset.offline_packing_specs", "model.window_size", "model.moe_router_num_groups"):
+            self.assertIn(key, text)
+        for line in text.splitlines():
+            if "cannot be expressed" in line:
+                self.assertNotIn(" --", line.replace("`study --out`", ""))
+
     def test_deepspeed(self):
         found = json.loads(self.export("deepspeed", dict(STUDY, parallel={"context": 2, "data": 2, "zero": 3, "context_comm": "ulysses"})))
         self.assertEqual(found["zero_optimization"], {"stage": 3})

@@ -105,6 +105,26 @@ class OwnPolicy(unittest.TestCase):
             sum(end - begin for batch in seen["batches"] for _, begin, end in batch), 6 * 8 * 32768
         )
 
+    def test_micro_batches_beside_a_function_are_what_it_is_told(self):
+        told = []
+
+        def f(lengths, options):
+            told.append(options["micro_batches"])
+            return whole_documents(lengths, options)
+
+        study = dict(STUDY, policies=[{"policy": f, "micro_batches": 16, "label": "sixteen"}, f])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            result = equipoise.study(study)
+        self.assertEqual(told, [16, 8])
+        counts = [{len(step["lanes"][0]["micro_batches"]) for step in plan["steps"] if not step["tail"]} for plan in result.plans()["plans"]]
+        self.assertEqual(counts, [{8}, {4}])
+        self.assertFalse([note for note in result.notes if "micro_batches" in note])
+        equipoise.pack(equipoise.draw_trace("wlb-128k", 400), f, micro_batches=16, sequences_per_step=8, context_window="32K", oversize="split")
+        self.assertEqual(told[-1], 16)
+        with self.assertRaisesRegex(ValueError, r'policies\[0\]: unknown key "micro_batchs"'):
+            equipoise.study(dict(STUDY, policies=[{"policy": f, "micro_batchs": 16}]))
+
     def test_documents_that_the_loader_cut_run_in_its_pieces(self):
         result = equipoise.study(STUDY, policies={"whole": whole_documents})
         row = result["whole"]

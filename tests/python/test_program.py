@@ -3,6 +3,7 @@
 
 import json
 import os
+import pickle
 import tempfile
 import unittest
 from pathlib import Path
@@ -125,6 +126,27 @@ class Program(unittest.TestCase):
                 draw(wrong)
         with self.assertRaisesRegex(ValueError, "policy: expected one of"):
             equipoise.plot.sweep(two, policy="nobody")
+
+    def test_a_study_looks_at_its_own_result(self):
+        def dealt(lengths, options):
+            return [[batch[lane :: options["lanes"]] and [batch[lane :: options["lanes"]]] for lane in range(options["lanes"])] for batch in options["batches"]]
+
+        rows = {"mine": dealt, "none": lambda lengths, options: None}
+        result = equipoise.study(self.study, policies=rows, verify=True, ignore_memory=True, out=self.folder / "out")
+        checks = result.checks()
+        self.assertTrue((checks["holds"] == True).all(), checks)  # noqa: E712
+        for label in ("plain", "fixed-greedy", "wlb", "mine"):  # what the program looks at, and its oracle with it
+            self.assertEqual([what for what in checks["what"] if what.startswith(f"{label}: ")], [f"{label}: {what}" for what in (
+                "plan, by the validator", "times, by the engine of the other fidelity", "schedule, op by op",
+                "timeline, by the longest path of a task graph", "memory, counted again", "table, by the sums of its steps")])
+        saved = json.loads((self.folder / "out/summary.json").read_text())
+        self.assertEqual(saved["receipt"]["checks"], json.loads(checks.to_json(orient="records")))
+        self.assertTrue(equipoise.verify(self.folder / "out/summary.json")["holds"].dropna().all())
+        self.assertEqual(len(equipoise.study(self.study).checks()), 0)
+        with self.assertRaisesRegex(ValueError, "verify: expected True or False, found 1"):
+            equipoise.study(self.study, verify=1)
+        wrong = pickle.loads(pickle.dumps(equipoise.VerificationError("wlb: times: step 3", result)))
+        self.assertEqual((str(wrong), wrong.result["wlb"]), ("wlb: times: step 3", result["wlb"]))
 
     def test_the_command_comes_with_the_module(self):
         from equipoise import program as command

@@ -147,8 +147,14 @@ class Plans(unittest.TestCase):
                 equipoise.BatchSampler([1, 2], "wlb", **wrong)
         with self.assertRaisesRegex(ValueError, "policy: expected a name, a function .*, found 3"):
             equipoise.BatchSampler([1, 2], 3)
-        with self.assertRaisesRegex(ValueError, 'unknown option "queus"'):
-            list(equipoise.BatchSampler([1, 2], "wlb", queus=2))
+        for policy, options, text in (  # all of it before anything is planned
+            ("wbl", {}, 'unknown name "wbl", did you mean "wlb"'),
+            ("wlb", {"queus": 2}, 'unknown option "queus"'),
+            ("wlb", {"queues": -1}, "queues: expected"),
+            (lambda lengths, options: [], {"chunk": 2}, 'unknown option "chunk"'),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                equipoise.BatchSampler([1, 2], policy, **options)
 
 
 class Resume(unittest.TestCase):

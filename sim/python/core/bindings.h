@@ -58,7 +58,7 @@ auto interruptible(const Work& work) {
 }
 
 // What a policy of Python's is told beside the documents: the shape of a step, as JSON (open_study.cpp).
-std::string shape_of(const Study& study, const DocumentSet* documents);
+std::string shape_of(PackOptions batch, std::int64_t steps, const DocumentSet* documents);
 // Documents as their global batches: rows of batch, document, begin, end.
 nb::object rows_of(const DocumentSet& documents);
 

@@ -33,11 +33,12 @@ struct RunArguments {
   bool ignore_memory = false;
   std::string out;  // folder; empty: nothing is written
   double max_memory_GB = 0;
+  bool verify = false;
 };
 
 // A study's results as text: what the program prints and writes.
 struct Texts {
-  std::string summary, table, steps, gpus, plans;
+  std::string summary, table, steps, gpus, plans, checks;
   std::vector<std::string> notes;
 };
 
@@ -84,9 +85,9 @@ class OpenStudy {
     study_.notes.push_back(note);
   }
 
-  // What a policy of Python's is told beside the documents.
-  [[nodiscard]] std::string shape() const {
-    return shape_of(study_, inputs_ ? &inputs_->documents : nullptr);
+  // What the policy of a row is told beside the documents.
+  [[nodiscard]] std::string shape(const std::string& label) const {
+    return shape_of(row_of(label)->pack, study_.steps, inputs_ ? &inputs_->documents : nullptr);
   }
 
   // The study's documents as its global batches: rows of batch, document, begin, end.
@@ -104,10 +105,7 @@ class OpenStudy {
 
   void set_plan(const std::string& label, const std::string& text) {
     const nb::gil_scoped_release released;
-    const auto row = std::ranges::find(study_.policies, label, &PolicyRun::label);
-    if (row == study_.policies.end() || row->plan == nullptr)
-      throw UserError("no row \"" + label + "\" that waits for a plan");
-    give_plan(*row, study_, parse_json(text, "policy " + label));
+    give_plan(study_.policies[at(row_of(label) - study_.policies.begin())], study_, parse_json(text, "policy " + label));
   }
 
   Texts run(const RunArguments& arguments) {
@@ -115,26 +113,33 @@ class OpenStudy {
   }
 
  private:
+  [[nodiscard]] std::vector<PolicyRun>::const_iterator row_of(const std::string& label) const {
+    const auto row = std::ranges::find(study_.policies, label, &PolicyRun::label);
+    if (row == study_.policies.end() || row->plan == nullptr)
+      throw UserError("no row \"" + label + "\" that waits for a plan");
+    return row;
+  }
+
   void load(const MemoryLimit& limit) {
     if (inputs_) return;
     check_planned_memory(study_, foreseen_documents(study_), RunStudyOptions{}, limit);
     inputs_ = load_inputs(study_);
   }
 
-  StudyResult result_of(RunStudyOptions options, const MemoryLimit& limit) {
-    if (!study_.impossible.empty()) return refused_study(study_, study_.impossible);
+  CheckedResult result_of(RunStudyOptions options, bool verify, const MemoryLimit& limit) {
+    if (!study_.impossible.empty()) return {refused_study(study_, study_.impossible), {}};
     try {
       check_planned_memory(study_, foreseen_documents(study_), options, limit);
       load(limit);
       check_planned_run(study_, *inputs_, options, limit, kDefaultOutputGB);
     } catch (const UserError& e) {
       if (case_.empty()) throw;
-      return refused_study(study_, e.what());
+      return {refused_study(study_, e.what()), {}};
     }
-    StudyResult result = run_study(study_, *inputs_, options);
-    for (PolicyResult& row : result.policies)  // its plan is empty, which the validator has refused
+    CheckedResult checked = run_study(study_, *inputs_, options, verify);
+    for (PolicyResult& row : checked.result.policies)  // its plan is empty, which the validator has refused
       if (const auto why = failed_.find(row.run.label); why != failed_.end()) row.reason = why->second;
-    return result;
+    return checked;
   }
 
   Texts run_until(const RunArguments& arguments, const std::atomic<bool>& stop) {
@@ -154,9 +159,9 @@ class OpenStudy {
       folder.emplace(arguments.out, "out");
       options.details.directory = folder->path().string();
     }
-    const StudyResult result = result_of(options, memory_limit(arguments.max_memory_GB));
+    const auto [result, checks] = result_of(options, arguments.verify, memory_limit(arguments.max_memory_GB));
     if (folder) {
-      write_outputs(folder->path().string(), study_, result, receipt(arguments, result));
+      write_outputs(folder->path().string(), study_, result, receipt(arguments, result, checks));
       folder->commit();
     }
     Texts texts{summary_json(study_, result).dump(),
@@ -164,6 +169,7 @@ class OpenStudy {
                 steps_csv(result),
                 gpus_csv(result),
                 plans_json_text(study_, result),
+                checks_json(checks).dump(),
                 study_.notes};
     texts.notes.insert(texts.notes.end(), result.notes.begin(), result.notes.end());
     for (const PolicyResult& row : result.policies)
@@ -173,11 +179,12 @@ class OpenStudy {
   }
 
   // As `equipoise study --out` leaves it; none of a case that cannot run.
-  [[nodiscard]] json receipt(const RunArguments& arguments, const StudyResult& result) const {
+  [[nodiscard]] json receipt(const RunArguments& arguments, const StudyResult& result,
+                             const std::vector<Check>& checks) const {
     if (!inputs_) return nullptr;
     json decides{{"fidelity", arguments.fidelity}, {"ignore_memory", arguments.ignore_memory}};
     return receipt_of({EQUIPOISE_VERSION, study_.file, json::parse(text_), std::move(decides)}, study_,
-                      *inputs_, result);
+                      *inputs_, result, checks);
   }
 
   std::string case_;  // of a sweep; empty: none
@@ -189,8 +196,7 @@ class OpenStudy {
 
 }  // namespace
 
-std::string shape_of(const Study& study, const DocumentSet* documents) {
-  PackOptions batch = study.batch;
+std::string shape_of(PackOptions batch, std::int64_t steps, const DocumentSet* documents) {
   if (documents != nullptr) batch.global_tokens = mean_global_tokens(documents->batches, batch);
   return json{{"context_window", batch.context_window},
               {"sequences_per_step", batch.sequences_per_step},
@@ -200,7 +206,7 @@ std::string shape_of(const Study& study, const DocumentSet* documents) {
               {"lanes", batch.lanes},
               {"context", batch.context},
               {"stages", batch.stages},
-              {"steps", study.steps}}
+              {"steps", steps}}
       .dump();
 }
 
@@ -223,13 +229,14 @@ void bind_studies(nb::module_& m) {
       .def_ro("steps", &Texts::steps, "CSV, a line a policy and step")
       .def_ro("gpus", &Texts::gpus, "CSV, a line a policy and GPU")
       .def_ro("plans", &Texts::plans, "equipoise.plans/1")
+      .def_ro("checks", &Texts::checks, "JSON: what was looked at once more")
       .def_ro("notes", &Texts::notes);
   nb::class_<OpenStudy>(m, "OpenStudy", "A study that was read and not yet run.")
       .def(nb::init<const std::string&, const std::string&, const std::vector<std::string>&, std::string>(),
            nb::arg("text"), nb::arg("path"), nb::arg("assignments"), nb::arg("case_name") = "")
       .def_prop_ro("text", &OpenStudy::text)
       .def_prop_ro("labels", &OpenStudy::labels)
-      .def_prop_ro("shape", &OpenStudy::shape)
+      .def("shape", &OpenStudy::shape, nb::arg("label"), "What the policy of a row is told, as JSON.")
       .def_static("one_rule", &OpenStudy::one_rule, nb::arg("cases"))
       .def("carry_slowdowns", &OpenStudy::carry_slowdowns, nb::arg("note"))
       .def("documents", &OpenStudy::documents, nb::arg("max_memory_GB") = 0.0,
@@ -239,11 +246,11 @@ void bind_studies(nb::module_& m) {
       .def(
           "run",
           [](OpenStudy& study, const std::string& fidelity, int jobs, bool ignore_memory,
-             const std::string& out, double max_memory_GB) {
-            return study.run({fidelity, jobs, ignore_memory, out, max_memory_GB});
+             const std::string& out, double max_memory_GB, bool verify) {
+            return study.run({fidelity, jobs, ignore_memory, out, max_memory_GB, verify});
           },
           nb::arg("fidelity") = "stage", nb::arg("jobs") = 0, nb::arg("ignore_memory") = false,
-          nb::arg("out") = "", nb::arg("max_memory_GB") = 0.0);
+          nb::arg("out") = "", nb::arg("max_memory_GB") = 0.0, nb::arg("verify") = false);
 }
 
 }  // namespace equipoise::python

@@ -171,9 +171,16 @@ PolicyRun own_row(Loaded& loaded, const std::string& label) {
 // What a policy of Python's plans: the documents by global batches, and the shape of a step.
 std::pair<nb::object, std::string> loaded(const Lengths& lengths, const std::string& options_text) {
   Loaded found = load_lengths(span_of(lengths), options_text);
-  found.study.batch = own_row(found, "own").pack;  // micro_batches among its keys
-  found.study.steps = static_cast<int>(found.documents.batches.size());
-  return {rows_of(found.documents), shape_of(found.study, &found.documents)};
+  const PackOptions shape = own_row(found, "own").pack;  // micro_batches among its keys
+  return {rows_of(found.documents),
+          shape_of(shape, static_cast<std::int64_t>(found.documents.batches.size()), &found.documents)};
+}
+
+// What is wrong with a policy's name or with its options, before there is anything to plan. `policy`: empty for a function.
+void check_request(const std::string& policy, const std::string& options_text) {
+  Loaded asked{read_options(options_text), {}, {}};
+  asked.study = study_of_request(asked.options.request);
+  policy.empty() ? own_row(asked, "own") : row_of_request(asked.options.request, asked.study, policy);
 }
 
 PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const std::string& options_text,
@@ -228,6 +235,8 @@ void bind_plans(nb::module_& m) {
         "The plan of a policy; options are a JSON object. With the JSON of a plan, that one: policy is its label.");
   m.def("loaded", loaded, nb::arg("lengths"), nb::arg("options"),
         "What there is to plan: rows of batch, document, begin, end, and the shape of a step as JSON.");
+  m.def("check_request", check_request, nb::arg("policy"), nb::arg("options"),
+        "Raises what pack would of a policy's name and options; no name: a function's.");
   m.def("policy_names", policy_names, "All packing policies, in help order.");
   m.def("pack_options", option_helps,
         "Options of pack beside lanes, context, seed, cost, model and profile.");

@@ -19,7 +19,7 @@ from .plan import Plan, pack
 from .program import Checked, Tuned, check, fit, predict, tune, validate, verify
 from .record import record
 from .sampler import BatchSampler
-from .study import Result, study
+from .study import Result, VerificationError, study
 from .sweep import Sweep, sweep
 from .trace import draw_trace, read_trace, write_trace
 
@@ -30,6 +30,7 @@ __all__ = [
     "Result",
     "Sweep",
     "Tuned",
+    "VerificationError",
     "__version__",
     "check",
     "draw_trace",

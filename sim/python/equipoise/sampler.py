@@ -80,6 +80,7 @@ class BatchSampler:
             given["documents_per_step"] = max(1, round(tokens / float(self.lengths.mean())))
         self.context = given.get("context", 1)
         self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
+        _core.check_request(policy if isinstance(policy, str) else "", self._options)
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
         self._start()
 
@@ -144,7 +145,7 @@ class BatchSampler:
                 raise ValueError(
                     f"BatchSampler: the plan cuts document {index} of {self.lengths[index]} tokens to "
                     f"[{begin}, {end}): expected whole documents, as with documents_per_step and without "
-                    "oversize truncate or split, or slices=True"
+                    "max_length and oversize truncate or split, or slices=True, which gives (document, begin, end)"
                 )
         digest = hashlib.sha256()
         for step in range(plan.steps if not isinstance(self.policy, str) else 0):

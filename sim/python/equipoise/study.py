@@ -29,8 +29,9 @@ class Result:
         notes: List[str],
         case: Optional[Dict[str, Any]] = None,
         source: str = "{}",
+        checks: str = "[]",
     ):
-        self._state = (summary, table, steps, gpus, plans, notes, case, source)
+        self._state = (summary, table, steps, gpus, plans, notes, case, source, checks)
         self.source: Dict[str, Any] = json.loads(source)  # the study's values, with what was set
         self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
         self.table = table  # what `equipoise study` prints
@@ -80,6 +81,11 @@ class Result:
         """The plans of all rows, schema equipoise.plans/1 (plan.json)."""
         return json.loads(self._state[4])
 
+    def checks(self) -> pd.DataFrame:
+        """With `verify=True` one row a thing that was looked at once more: what, holds (None: it was not looked at),
+        found."""
+        return pd.DataFrame(json.loads(self._state[8]), columns=["what", "holds", "found"])
+
     def __str__(self) -> str:
         return self.table.rstrip("\n")
 
@@ -92,6 +98,17 @@ class Result:
 
     def __reduce__(self):
         return Result, self._state
+
+
+class VerificationError(Exception):
+    """A result that independent code does not find again."""
+
+    def __init__(self, text: str, result: Result):
+        super().__init__(text, result)
+        self.result = result
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def _flat(values: Mapping, before: str = "") -> Dict[str, Any]:
@@ -196,6 +213,7 @@ def study(
     out: Optional[Union[str, os.PathLike]] = None,
     directory: Optional[Union[str, os.PathLike]] = None,
     max_memory_GB: float = 0,
+    verify: bool = False,
     _case: Optional[Dict[str, Any]] = None,
     _carried: str = "",
 ) -> Result:
@@ -212,6 +230,10 @@ def study(
     default. `ignore_memory`: times of rows that do not fit, too. `out`: a folder for summary.json (with the receipt that
     `verify` reads), steps.csv, plan.json and timelines. `directory`: what paths in a dict are relative to. Ctrl-C ends it at once. Raises
     ValueError.
+
+    `verify`: looks at plans, schedules, times, memory and table once more, by code that shares none of the simulator's
+    engines, as `equipoise study --verify` does: `checks()` says what holds, and a receipt keeps it. Where something does
+    not, that is a fault of this program: VerificationError, which has the `result`.
     """
     if isinstance(max_memory_GB, bool) or not isinstance(max_memory_GB, (int, float)):
         refuse("max_memory_GB", "a number", max_memory_GB)
@@ -224,10 +246,14 @@ def study(
         _plan_own_rows(opened, own, max_memory_GB, in_sweep=bool(_case))
     folder = path_of("out", out) if out is not None else ""
     texts = opened.run(
-        text_of("fidelity", fidelity, "stage or op"), integer("jobs", jobs, 0), flag("ignore_memory", ignore_memory), folder, max_memory_GB
+        text_of("fidelity", fidelity, "stage or op"), integer("jobs", jobs, 0), flag("ignore_memory", ignore_memory), folder, max_memory_GB,
+        flag("verify", verify),
     )
-    result = Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text)
+    result = Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks)
     result.functions = {opened.labels[place]: entry for place, entry in own.items()}
+    wrong = [f"{check['what']}: {check['found']}" for check in json.loads(texts.checks) if check["holds"] is False]
+    if wrong:
+        raise VerificationError("; ".join(wrong), result)
     return result
 
 
@@ -242,6 +268,6 @@ def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float
         label = opened.labels[place]
         function, _, options = own_policy.parts(entry)
         try:
-            opened.set_plan(label, own_policy.plan_text(function, label, documents, opened.shape, options))
+            opened.set_plan(label, own_policy.plan_text(function, label, documents, opened.shape(label), options))
         except Exception as error:
             opened.refuse(label, own_policy.failure_text(error, function))

@@ -6,6 +6,7 @@
 #include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/workload/stage_layers.h"
 
@@ -21,6 +22,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "recompute" && run.chooses_groups()) return false;
   if (key == "recompute_by_stage") return !run.has_recompute || run.recompute == Recompute::automatic;
   if (key == "context_comm") return run.pack.context > 1 || run.pack.lanes > 1;
+  if (key == "micro_batches" && run.plan_file == kPlanOfCaller) return true;  // which its function is told
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
@@ -181,8 +183,7 @@ void note_expert_overlap(std::string_view, bool, const Study& study, std::vector
     const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
     const SchedulePolicy& policy = schedule_policy(schedule);
     if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
-      notes.push_back(
-          run.label + ": " + key + ": schedule " + schedule +
+      notes.push_back(run.label + ": " + key + ": schedule " + schedule +
           " pairs no forward with a backward, so exchanges are exposed: take 1f1b, interleaved-1f1b "
           "or dualpipe, which do");
   }

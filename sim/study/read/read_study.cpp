@@ -177,8 +177,8 @@ Cluster read_cluster(const json& node, const std::string& where) {
 
 // The words of a list, as the bits of a set.
 std::uint32_t read_words(const json& list, JsonObject& object, std::string_view key,
-                         std::span<const std::string_view> words) {
-  const std::string expected = "a list of " + all_joined(words) + ", each at most once";
+                         std::span<const std::string_view> words, const std::string& more = "") {
+  const std::string expected = "a list of " + all_joined(words) + more + ", each at most once";
   if (!list.is_array() || list.empty()) object.fail(key, expected);
   std::uint32_t set = 0;
   for (const json& word : list) {
@@ -206,8 +206,19 @@ void read_training(JsonObject& file, const std::string& path, Training& training
     require_keys(object, lora_keys());
     training.frozen = kAllWeights;
   }
-  if (const json* frozen = file.find("frozen"))
-    training.frozen = read_words(*frozen, file, "frozen", kWeightNames);
+  const json* frozen = file.find("frozen");
+  if (frozen == nullptr) return;
+  json words = *frozen;
+  const auto layers = std::ranges::find_if(words, [](const json& entry) { return entry.is_object(); });
+  if (words.is_array() && layers != words.end()) {
+    JsonObject object(*layers, path + ": frozen");
+    read_keys(object, frozen_keys(), training);
+    object.finish();
+    require_keys(object, frozen_keys());
+    words.erase(layers);
+    if (words.empty()) return;
+  }
+  training.frozen = read_words(words, file, "frozen", kWeightNames, R"( and {"layers": N})");
 }
 
 // Why a step cannot train so much of the model and no more; empty where it can.
@@ -226,6 +237,16 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
            ", or neither, found one of them";
   if (!model.moe && training.frozen != kAllWeights && !training.trains(WeightKind::router))
     return path + ".frozen: expected no router for a model without experts";
+  const int layers = training.frozen_layers;
+  if (layers > model.layers)
+    return path + ".frozen: expected layers in 0.." + std::to_string(model.layers) + ", those of " + model.name + ", found " +
+           std::to_string(layers);
+  if (layers > 0 && training.adapted != 0) return path + ".frozen: expected no layers beside lora, which freezes all of them";
+  if (layers > 0 && training.trains(WeightKind::embedding))
+    return path + ".frozen: expected embedding beside layers " + std::to_string(layers) +
+           ": to train it a backward goes through them";
+  if (layers == model.all_layers() && !training.trains(WeightKind::head) && !training.trains(WeightKind::norms))
+    return path + ".frozen: expected something to train, found all layers and the head frozen";
   const WeightSet in_layers =
       kAdaptable | bit_of(WeightKind::norms) | (model.moe ? bit_of(WeightKind::router) : WeightSet{0});
   if (training.adapted == 0 && (training.frozen & in_layers) == in_layers)
@@ -242,7 +263,8 @@ void note_training(const ModelShape& model, std::vector<std::string>& notes) {
     adapters += model.adapter_parameters(layer, false) + model.adapter_parameters(layer, true);
   notes.push_back(std::string(adapters > 0 ? "lora" : "frozen") + ": a step trains " +
                   grouped(model.trained_parameters()) + " of " + grouped(model.parameters() + adapters) +
-                  " parameters; MFU counts no products for gradients of the others");
+                  " parameters; MFU counts no products for gradients of the others" +
+                  (model.training.frozen_layers > 0 ? ", and of the first layers a forward alone" : ""));
 }
 
 void note_prediction(const ModelShape& model, std::vector<std::string>& notes) {

@@ -149,10 +149,6 @@ ordered_json targets_schema() {
 ordered_json predictions_schema() {
   return size_schema(0, kMostPredictions);
 }
-ordered_json frozen_schema() {
-  return words_schema(kWeightNames);
-}
-
 constexpr Key<Training> kLoraKeys[] = {
     integer<&Training::lora_dim>("dim", 1, 1 << 16, "Rank of the adapters").must_be("a size"),
     other<Training>("target_modules", targets_schema,
@@ -163,6 +159,18 @@ constexpr Key<Training> kLoraKeys[] = {
 
 ordered_json lora_schema() {
   return object_schema(lora_keys());
+}
+
+constexpr Key<Training> kFrozenKeys[] = {
+    integer<&Training::frozen_layers>("layers", 0, kMostLayers,
+                                      "The first so many layers whole, beside embedding: nothing of them is "
+                                      "trained, kept or gone back through; 0: none"),
+};
+
+ordered_json frozen_schema() {
+  ordered_json schema = words_schema(kWeightNames);
+  schema["items"] = {{"anyOf", {schema["items"], object_schema(frozen_keys())}}};
+  return schema;
 }
 
 constexpr Key<Cluster> kNetworkKeys[] = {
@@ -415,6 +423,9 @@ std::span<const Key<MlaShape>> mla_keys() {
 }
 std::span<const Key<Training>> lora_keys() {
   return keys::kLoraKeys;
+}
+std::span<const Key<Training>> frozen_keys() {
+  return keys::kFrozenKeys;
 }
 std::span<const Key<Cluster>> cluster_keys() {
   return keys::kClusterKeys;

@@ -29,10 +29,16 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
   layers_.resize(stages, 0);
   layers_before_.resize(stages, 0);
   recomputed_.resize(stages, 0);
+  frozen_.resize(stages, 0);
+  frozen_before_.resize(stages, 0);
   const RecomputedLayers recomputed(costs_.model(), layout);
   const std::vector<int> of_virtual = layers_of_stages(costs_.model(), layout);
+  std::vector<int> frozen = of_virtual;
+  const std::vector<int> through = backward_layers(costs_.model(), layout);
   for (std::size_t v = 0; v < of_virtual.size(); ++v) {
+    frozen[v] -= through[v];
     layers_[v % stages] += of_virtual[v];
+    frozen_[v % stages] += frozen[v];
     recomputed_[v % stages] += recomputed.of_stage(static_cast<int>(v), kStudyRecompute);
   }
   // From both ends: each micro-batch goes through one of a rank's two blocks, at least the smaller one.
@@ -41,10 +47,13 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
       return recomputed.of_stage(static_cast<int>(v), kStudyRecompute);
     };
     layers_[s] = std::min(of_virtual[s], of_virtual[s + stages]);
+    frozen_[s] = std::max(frozen[s], frozen[s + stages]);
     recomputed_[s] = std::min(of_block(s), of_block(s + stages));
   }
-  for (std::size_t s = 1; s < stages && !layout.bidirectional; ++s)
+  for (std::size_t s = 1; s < stages && !layout.bidirectional; ++s) {
     layers_before_[s] = layers_before_[s - 1] + of_virtual[s - 1];
+    frozen_before_[s] = frozen_before_[s - 1] + frozen[s - 1];
+  }
 }
 
 StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) const {
@@ -77,6 +86,9 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
       context_form(costs_).by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
   double seconds =
       layers_[stage] * (tokens + attended) + layers_before_[stage] * (fill_forward + fill_backward);
+  // Of layers that no backward reaches a forward is left, its exchanges not counted.
+  if (frozen_[stage] + frozen_before_[stage] > 0)
+    seconds -= frozen_[stage] * std::max(0.0, tokens + attended - forward) + frozen_before_[stage] * fill_backward;
   if (recomputes) seconds += recomputed_[stage] * forward;
   if (stage + 1 == layers_.size() && !costs_.layout().bidirectional)
     seconds += least_.head_token * sum.tokens;
@@ -159,7 +171,7 @@ double StepBound::even_seconds(double tokens, double pairs, bool recomputes, boo
 double StepBound::run_seconds(const DocumentSet& documents) const {
   const Reach reach = costs_.model().reach();
   double layers = 0, longest = 0, tokens = 0;
-  for (const double of_stage : layers_) layers += of_stage;
+  for (std::size_t s = 0; s < layers_.size(); ++s) layers += layers_[s] - frozen_[s];
   for (const GlobalBatch& batch : documents.batches)
     for (const Slice& slice : batch.slices) {
       const auto own = static_cast<double>(slice.tokens());
@@ -208,7 +220,8 @@ double StepBound::even_estimate(double tokens, double pairs, double micro_batche
     double most = 0;
     for (std::size_t s = 0; s < layers_.size(); ++s)
       most =
-          std::max(most, layers_[s] * (beyond.forward + beyond.backward) + recomputed_[s] * beyond.forward);
+          std::max(most, layers_[s] * (beyond.forward + beyond.backward) + recomputed_[s] * beyond.forward -
+                             frozen_[s] * beyond.backward);
     seconds += all * most;
   }
   return seconds * (1 + (layout.pipeline - 1) / chunks);

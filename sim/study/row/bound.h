@@ -71,6 +71,7 @@ class StepBound {
   std::vector<double> layers_;         // of each stage
   std::vector<double> recomputed_;     // of those, as the layout has it
   std::vector<double> layers_before_;  // of the virtual stages that its first op waits for
+  std::vector<double> frozen_, frozen_before_;  // of both, those that no backward reaches
 };
 
 // Visible pairs of a query and a key of slices as documents of their own; a model's sliding window bounds

@@ -195,9 +195,9 @@ double gemm_share(const LayerCosts& costs, std::int64_t tokens) {
     }
   };
   for (int k = 0; k < kLayerKinds; ++k) {
-    const int layers = costs.layer_counts()[at(k)];
-    if (layers == 0) continue;
+    if (costs.layer_counts()[at(k)] == 0) continue;
     for (const bool backward : {false, true}) {
+      const int layers = (backward ? costs.backward_counts() : costs.layer_counts())[at(k)];
       const auto kind = static_cast<LayerKind>(k);
       if (backward)
         costs.backward_ops(kind, tokens, before, after, unused);

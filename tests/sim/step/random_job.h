@@ -55,7 +55,7 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   job.text += std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
 }
 
-// Some freeze parts of their model, or train adapters beside it; some predict more than one token; some copy what
+// Some freeze parts of their model, first layers whole, or train adapters beside it; some predict more than one token; some copy what
 // they keep to the host.
 inline void vary_training(std::uint64_t seed, Job& job) {
   Training& training = job.model.training;
@@ -65,6 +65,11 @@ inline void vary_training(std::uint64_t seed, Job& job) {
   }
   if (seed % 4 == 1) job.model.mtp_layers = 1 + static_cast<int>(seed / 4 % 2);
   if (seed % 3 == 0) training.frozen = static_cast<WeightSet>(seed / 3) & kAllWeights;
+  if (seed % 7 == 3 && seed % 6 != 0) {
+    training.frozen |= bit_of(WeightKind::embedding);
+    training.frozen_layers = static_cast<int>(seed / 7) % (job.model.layers + 1);
+    job.text += ", " + std::to_string(training.frozen_layers) + " layers frozen";
+  }
   if (seed % 6 != 0) return;
   training.lora_dim = 16;
   training.adapted = training.frozen & kAdaptable;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kSlack = 1.001;
 constexpr double kNicGBps = 25;
+constexpr double kRounded = 1 + 1e-12;  // sums of doubles
 
 // What a job is priced with.
 struct Hardware {
@@ -61,7 +62,7 @@ std::vector<Hardware> better_ones() {
 }
 
 struct Times {
-  double stage = 0, op = 0;
+  double stage = 0, op = 0, held = 0;  // seconds; bytes
 };
 
 Times run_on(const Hardware& hardware, const Job& job) {
@@ -72,8 +73,11 @@ Times run_on(const Hardware& hardware, const Job& job) {
   framework.attention_slowdown = hardware.attention;
   framework.elementwise_slowdown = hardware.elementwise;
   const LayerCosts costs(job.model, l, *hardware.profile, grid, {hardware.nic_GBps, ""}, framework);
-  return {to_seconds(StepSimulator(costs, job.shard, job.options, nullptr).run(job.step).times.makespan),
-          to_seconds(OpStepSimulator(costs, job.shard, job.options, {}).run(job.step).times.makespan)};
+  const MemoryModel memory(job.model, l, *hardware.profile, framework);
+  const StepResult result = StepSimulator(costs, job.shard, job.options, &memory).run(job.step);
+  return {to_seconds(result.times.makespan),
+          to_seconds(OpStepSimulator(costs, job.shard, job.options, {}).run(job.step).times.makespan),
+          result.work.peak.parts.total()};
 }
 
 // Jobs whose lanes meet inside layers, too: experts, ZeRO-2 and 3.
@@ -90,6 +94,25 @@ Job any_job(std::uint64_t seed) {
 }
 
 }  // namespace
+
+TEST_CASE("A plan is never slower, nor holds more, with more of the first layers frozen, at both fidelities") {
+  const Hardware base{"base", &profile()};
+  for (std::uint64_t seed = 1000; seed < 1020; ++seed) {
+    Job job = any_job(seed);
+    CAPTURE(job.text);
+    job.model.training = {bit_of(WeightKind::embedding), 0, 0, 0};
+    Times before = run_on(base, job);
+    for (int layers = 1; layers <= job.model.layers; layers += 1 + static_cast<int>(seed % 3)) {
+      CAPTURE(layers);
+      job.model.training.frozen_layers = layers;
+      const Times now = run_on(base, job);
+      CHECK(now.stage <= before.stage);
+      CHECK(now.op <= before.op * kSlack);
+      CHECK(now.held <= before.held * kRounded);
+      before = now;
+    }
+  }
+}
 
 TEST_CASE("A plan is never slower with more bandwidth or faster kernels, at both fidelities") {
   const std::vector<Hardware> better = better_ones();

@@ -303,6 +303,12 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/parallel/activation_offload", 1.5, "study.json: parallel.activation_offload: expected"},
       {"/parallel/activation_offload", "all", "study.json: parallel.activation_offload: expected"},
       {"/frozen", "head", "study.json.frozen: expected a list of embedding, linear_qkv, linear_proj, "},
+      {"/frozen", {"layers:8"}, "head and {\"layers\": N}, each at most once"},
+      {"/frozen", json::array({json{{"layers", -1}}}), "study.json: frozen.layers: expected "},
+      {"/frozen", json::array({json{{"layer", 1}}}), "study.json: frozen: unknown key \"layer\""},
+      {"/frozen", json::array({json{{"layers", 8}}}), "study.json.frozen: expected embedding beside layers 8"},
+      {"/frozen", json::array({"embedding", json{{"layers", 99}}}), "study.json.frozen: expected layers in 0.."},
+      {"/frozen", json::array({"embedding", json{{"layers", 1}}, json{{"layers", 2}}}), "each at most once"},
       {"/frozen", {"heads"}, "study.json.frozen: expected a list of embedding,"},
       {"/frozen", {"head", "head"}, ", each at most once, found [\"head\",\"head\"]"},
       {"/framework",
@@ -357,7 +363,14 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   CHECK(parse(file).model.training.frozen == (bit_of(WeightKind::qkv) | bit_of(WeightKind::norms)));
   file["frozen"] = {"linear_proj"};
   CHECK(holds(refusal(file), "study.json.frozen: expected linear_qkv among them, which lora.target_modules has"));
+  file["frozen"] = json::array({"linear_qkv", "embedding", json{{"layers", 4}}});
+  CHECK(holds(refusal(file), "study.json.frozen: expected no layers beside lora, which freezes all of them"));
   file.erase("lora");
+  CHECK(parse(file).model.training.frozen_layers == 4);
+  file["frozen"] = json::array({"embedding", "head", "norms", json{{"layers", 16}}});
+  CHECK(holds(refusal(file), "study.json.frozen: expected something to train, found all layers and the head frozen"));
+  file["frozen"] = json::array({json{{"layers", 0}}});
+  CHECK(parse(file).notes == parse(small_study()).notes);
   file["model"] = "qwen2.5-0.5b";
   file["frozen"] = {"embedding"};
   CHECK(holds(refusal(file), "study.json.frozen: expected embedding and head, which are one matrix in qwen2.5-0.5b"));
