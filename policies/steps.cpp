@@ -156,6 +156,11 @@ std::int64_t grid_gpus(const PackOptions& options) {
   return static_cast<std::int64_t>(options.lanes) * options.context;
 }
 
+std::size_t waiting_lanes(const PackOptions& options) {
+  const int lanes = std::max(1, options.lanes), waiting = std::clamp(options.waiting_lanes, 1, lanes);
+  return static_cast<std::size_t>(lanes % waiting == 0 ? waiting : lanes);
+}
+
 Step empty_step(const PackOptions& options) {
   require_positive(options.lanes, "lanes");
   require_positive(options.context, "context");

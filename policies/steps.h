@@ -69,6 +69,9 @@ std::string unequal_batch(const PackOptions& options, std::int64_t packs, double
 // GPUs of the DP x CP grid.
 std::int64_t grid_gpus(const PackOptions& options);
 
+// Neighbouring lanes that wait for each other with every micro-batch; all where they make no whole groups.
+std::size_t waiting_lanes(const PackOptions& options);
+
 // A step of `options.lanes` empty lanes with the study's CP degree.
 Step empty_step(const PackOptions& options);
 

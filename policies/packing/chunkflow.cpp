@@ -19,6 +19,7 @@
 // for s short documents.
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -152,17 +153,26 @@ Unit dependent_unit(const Slice& slice, std::span<const std::int64_t> ends) {
   return unit;
 }
 
-Step step_of_units(std::vector<Unit>&& units, const PackOptions& options) {
+Step step_of_units(std::vector<Unit>&& units, const PackOptions& options, std::size_t in_rows) {
   Step step = empty_step(options);
-  std::vector<double> weights;
-  weights.reserve(units.size());
-  for (const Unit& unit : units) weights.push_back(unit.weight);
-  LeastLoaded<double> load(step.lanes.size());
+  const std::size_t lanes = step.lanes.size(), waiting = waiting_lanes(options);
+  LeastLoaded<double> load(lanes);
   std::vector<std::size_t> lane_of(units.size());
-  for (const std::uint32_t u : heaviest_first(weights)) {
-    lane_of[u] = load.least();
-    load.add(lane_of[u], weights[u]);
+  const auto place = [&](std::size_t unit, std::size_t lane) {
+    lane_of[unit] = lane;
+    load.add(lane, units[unit].weight);
+  };
+  std::size_t first = 0;
+  for (; waiting > 1 && first + waiting <= in_rows; first += waiting) {
+    const std::size_t group = load.least() / waiting * waiting;
+    std::vector<std::size_t> order(std::min(waiting, lanes - group));
+    std::iota(order.begin(), order.end(), group);
+    std::ranges::stable_sort(order, {}, [&](std::size_t lane) { return load.load(lane); });
+    for (std::size_t i = 0; i < order.size(); ++i) place(first + i, order[i]);
   }
+  std::vector<double> weights;
+  for (std::size_t u = first; u < units.size(); ++u) weights.push_back(units[u].weight);
+  for (const std::uint32_t u : heaviest_first(weights)) place(first + u, load.least());
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<MicroBatch>& lane = step.lanes[lane_of[u]].micro_batches;
     for (MicroBatch& chunk : units[u].chunks) lane.push_back(std::move(chunk));

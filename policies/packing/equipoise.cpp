@@ -7,12 +7,13 @@
 //
 // 1. Starts: the steps of plain, fixed-greedy over 1 to 16 batches, lpt, karmarkar-karp, of wlb with several
 //    queues, those that its own search finds among them, in several numbers of micro-batches, and, where the
-//    job's schedule runs them, of chunkflow with several chunk sizes and K. And its own: steps that gather
-//    long documents over 2 to 16 batches (gather.cpp). A start says which documents a step holds. It is left
-//    out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where its
-//    steps hold over 2 % fewer tokens than the batches (kEqualBatch).
-// 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Steps in
-//    which a document is cut into dependent chunks stay as they are.
+//    job's schedule runs them, of chunkflow and sequence-slices in several sizes. And its own: steps that
+//    gather long documents over 2 to 16 batches (gather.cpp). A start says which documents a step holds. It
+//    is left out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where
+//    its steps hold over 2 % fewer tokens than the batches (kEqualBatch).
+// 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Slices stay
+// as
+//    they are, last in their lanes; steps with chunks of chunkflow stay whole.
 // 3. Numbers of micro-batches (unless given), places on single CP ranks or none, and starts are tried with
 //    few moves and compared by the price of whole plans: simulated steps where the caller has a simulator,
 //    else the policy's own clock. The best is packed with all moves.
@@ -68,31 +69,11 @@ const Policy& policy_of_start(const PackingProblem& problem) {
   return policy;
 }
 
-std::vector<Slice> slices_of(const Step& step) {
-  std::vector<Slice> slices;
-  for (const Lane& lane : step.lanes)
-    for (const MicroBatch& micro_batch : lane.micro_batches)
-      slices.insert(slices.end(), micro_batch.slices.begin(), micro_batch.slices.end());
-  return slices;
-}
-
 bool within(const Step& step, std::int64_t max_tokens) {
   for (const Lane& lane : step.lanes)
     for (const MicroBatch& micro_batch : lane.micro_batches)
       if (micro_batch.tokens() > max_tokens) return false;
   return true;
-}
-
-std::int64_t rounded_up(std::int64_t count, std::int64_t multiple) {
-  return (count + multiple - 1) / multiple * multiple;
-}
-
-// Micro-batches of a lane: as the options have it, and more where L_max asks for them.
-std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens) {
-  const std::int64_t lanes = std::max(1, options.lanes);
-  const std::int64_t of_step = micro_batches_of_step(options);
-  const std::int64_t needed = (tokens + tokens / 32) / (lanes * max_tokens(options)) + 1;
-  return rounded_up(std::max((of_step + lanes - 1) / lanes, needed), std::max(1, options.lane_round));
 }
 
 // Whether a document is cut into chunks that depend on each other.
@@ -103,33 +84,16 @@ bool has_groups(const Step& step) {
   return false;
 }
 
-Plan plan_start(const PackingProblem& problem) {
-  const EquipoiseOptions& own = problem.options.of<EquipoiseOptions>();
-  Plan plan = own.start == Start::gather ? plan_gathered(problem) : policy_of_start(problem).plan(problem);
-  recompute_least(plan, own.recompute);
-  return plan;
+// Whether the start's steps hold what gather.cpp finds.
+bool is_gathered(Start start) {
+  return start == Start::gather || start == Start::sequence_slices;
 }
 
-// The step's documents packed anew; nothing where they find no room in twice the micro-batches.
-std::optional<Step> repacked(const Step& start, const PackOptions& options, StepPacker& packer) {
-  const std::vector<Slice> slices = slices_of(start);
-  std::int64_t tokens = 0;
-  for (const Slice& slice : slices) tokens += slice.tokens();
-  std::int64_t fewest = micro_batches_of_lane(options, tokens);
-  if (options.of<EquipoiseOptions>().start == Start::chunkflow)  // as many as its chunks
-    for (const Lane& lane : start.lanes)
-      fewest = std::max(fewest, static_cast<std::int64_t>(lane.micro_batches.size()));
-  const std::int64_t more = rounded_up((fewest + 3) / 4, std::max<std::int64_t>(1, options.lane_round));
-  for (std::int64_t per_lane = fewest; per_lane <= 2 * fewest + more; per_lane += more) {
-    if (auto lanes = packer.pack(slices, static_cast<std::size_t>(per_lane))) {
-      Step step;
-      step.lanes = std::move(*lanes);
-      step.carried = start.carried;
-      step.tail = start.tail;
-      return step;
-    }
-  }
-  return std::nullopt;
+Plan plan_start(const PackingProblem& problem) {
+  const EquipoiseOptions& own = problem.options.of<EquipoiseOptions>();
+  Plan plan = is_gathered(own.start) ? plan_gathered(problem) : policy_of_start(problem).plan(problem);
+  recompute_least(plan, own.recompute);
+  return plan;
 }
 
 // The plan of a start, and what each of its steps becomes.
@@ -147,8 +111,8 @@ Packed pack_start(const PackingProblem& problem, LaneShapes& lanes) {
     const Step& start = packed.start.steps[s];
     const bool may_stay = within(start, max_tokens(options));
     if (s < own.keeps.size() && own.keeps[s] != 0 && may_stay) continue;
-    if (has_groups(start)) continue;
-    std::optional<Step> step = repacked(start, options, packer);
+    if (own.start == Start::chunkflow && has_groups(start)) continue;
+    std::optional<Step> step = packer.repacked(start);
     if (!step) continue;
     const bool stays = own.keeps.empty() && may_stay && !(packer.seconds(*step) < packer.seconds(start));
     if (!stays) packed.plan.steps[s] = std::move(*step);
@@ -176,8 +140,10 @@ std::string text_of(const PackOptions& options) {
   if (own.start == Start::chunkflow)
     return text + " (chunks of " + std::to_string(options.of<ChunkflowOptions>().chunk_size) + ", K " +
            std::to_string(options.keep) + ")";
+  if (own.start == Start::sequence_slices)
+    text += " (" + std::to_string(options.of<SequenceSlicesOptions>().slices) + ")";
   const std::int64_t window =
-      own.start == Start::gather ? own.look_ahead : options.of<FixedLengthOptions>().pack_window;
+      is_gathered(own.start) ? own.look_ahead : options.of<FixedLengthOptions>().pack_window;
   if (window > 1 && own.start != Start::wlb) text += " over " + std::to_string(window) + " batches";
   return list.empty() ? text : text + " with queues from " + list + " tokens";
 }
@@ -202,8 +168,9 @@ class Alternatives {
     made.delay = metrics.token_delay_mean.value_or(0);
     if (made.delay > options.of<EquipoiseOptions>().max_delay) return false;
     if (metrics.tokens_per_step.value_or(of_batch_) < (1 - kEqualBatch) * of_batch_) return false;
-    return std::all_of(plan.steps.begin(), plan.steps.end(),
-                       [&](const Step& step) { return within(step, max_tokens(options)); });
+    return std::ranges::all_of(plan.steps, [&](const Step& step) {
+      return within(step, max_tokens(options)) && ordered_alike(step, options);
+    });
   }
 
   void price(const Plan& plan, Alternative& out) {
@@ -249,7 +216,7 @@ class Alternatives {
     std::string key = text_of(options);
     for (const std::int64_t number : {options.micro_batches, own.moves, std::int64_t{own.place}})
       key += ' ' + std::to_string(number);
-    if (own.start == Start::gather) key += ' ' + std::to_string(own.max_delay);
+    if (is_gathered(own.start)) key += ' ' + std::to_string(own.max_delay);
     const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
     Alternative& made = known->second;
     if (is_new || made.delay > made.options.of<EquipoiseOptions>().max_delay)  // then, not allowed
@@ -480,6 +447,32 @@ void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& kee
   keep = kept;
 }
 
+// The documents of steps that look so far ahead, cut into so many slices as they are: `fastest` of them. If
+// that is another then, it and its neighbours are packed anew.
+void offer_slices(const PackOptions& given, std::span<const std::int64_t> numbers,
+                  std::span<const std::int64_t> windows, Alternatives& alternatives, Alternative& fastest,
+                  Alternative& start, Alternative& best) {
+  const auto sliced = [&](std::int64_t slices, std::int64_t look_ahead) {
+    PackOptions options = starting_from(given, Start::sequence_slices, {});
+    options.of<SequenceSlicesOptions>() = {.slices = std::max<std::int64_t>(2, slices)};
+    EquipoiseOptions& own = options.of<EquipoiseOptions>();
+    own.moves /= kFewMoves;  // a move takes as long as there are micro-batches
+    own.look_ahead = look_ahead;
+    own.step_of = gathered_steps(with(alternatives.problem(), options));
+    return options;
+  };
+  const double before = fastest.seconds;
+  for (const std::int64_t number : numbers)
+    for (const std::int64_t window : windows) offer(alternatives.as_it_is(sliced(number, window)), fastest);
+  if (!(fastest.seconds < before)) return;
+  const std::int64_t number = fastest.options.of<SequenceSlicesOptions>().slices;
+  for (const std::int64_t quarters : {3, 4, 6})
+    offer(alternatives.improved(
+              sliced(number * quarters / 4, fastest.options.of<EquipoiseOptions>().look_ahead)),
+          best);
+  offer(Alternative(fastest), start);
+}
+
 }  // namespace
 
 bool equipoise_searches(const PackOptions& options) {
@@ -487,7 +480,7 @@ bool equipoise_searches(const PackOptions& options) {
 }
 
 std::int64_t equipoise_limit(const PackOptions& options) {
-  return options.of<EquipoiseOptions>().start == Start::chunkflow ? 0 : max_tokens(options);
+  return cuts_documents(options) ? 0 : max_tokens(options);
 }
 
 std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
@@ -499,13 +492,21 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
   const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
   const double max_delay = given.of<EquipoiseOptions>().max_delay;
-  Alternative start, best;
+  Alternative start, best, sliced;
   // Plans of narrower bounds are tried, too: no wider one is then slower.
   for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
     given.of<EquipoiseOptions>().max_delay = bound;
     const std::vector<Alternative> within = starts_within(given, starts, alternatives);
     offer(Alternative(within.front()), start);
     offer(best_packed_anew(given, counts, within, alternatives), best);
+    if (!prices.steps_that_fit) continue;
+    std::vector<std::int64_t> numbers = {2, 4, 8, 16}, windows = {1};
+    if (bound > 0) {
+      if (sliced.seconds == kCannotRun) continue;
+      numbers = {sliced.options.of<SequenceSlicesOptions>().slices};
+      windows = windows_of(given, problem.batches.size());
+    }
+    offer_slices(given, numbers, windows, alternatives, sliced, start, best);
   }
   if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
   const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));

@@ -64,8 +64,11 @@ class Gathering {
         steps_(problem.batches.size()),
         reach_(static_cast<std::size_t>(options_.of<EquipoiseOptions>().look_ahead)),
         lanes_(static_cast<std::size_t>(std::max(1, options_.lanes))),
-        waiting_(std::clamp<std::size_t>(static_cast<std::size_t>(options_.waiting_lanes), 1, lanes_)),
-        micro_batches_(static_cast<double>(micro_batches_of_step(options_))),
+        waiting_(waiting_lanes(options_)),
+        slices_(options_.of<EquipoiseOptions>().start == Start::sequence_slices
+                    ? static_cast<double>(options_.of<SequenceSlicesOptions>().slices)
+                    : 1),
+        micro_batches_(slices_ * static_cast<double>(micro_batches_of_step(options_))),
         room_(steps_, 0),
         long_tokens_(steps_, 0),
         later_(steps_, 0),
@@ -166,7 +169,7 @@ class Gathering {
   }
   [[nodiscard]] double through_pipeline(double lane, double heaviest) const {
     const double even = lane / std::max(1.0, micro_batches_ / static_cast<double>(lanes_));
-    const double largest = std::max(heaviest, even);
+    const double largest = std::max(heaviest / slices_, even);
     return (lane + (options_.stages - 1) * largest / options_.chunks) / options_.stages;
   }
   // No more than seconds_of once `out` has left and `in` has come: all work spread evenly. O(1).
@@ -351,6 +354,7 @@ class Gathering {
 
   const PackOptions& options_;
   std::size_t steps_, reach_, lanes_, waiting_;
+  double slices_;         // of a long document, where those are cut
   double micro_batches_;  // of a step
   std::int64_t tokens_ = 0;
   std::vector<Document> longs_, shorts_;  // heaviest first; as they arrived
@@ -391,7 +395,8 @@ Plan plan_gathered(const PackingProblem& problem) {
       held[step].slices.push_back(slice);
       for (std::size_t s = b; s < step; ++s) carried[s].push_back(slice);
     }
-  Plan plan = plan_lpt({held, problem.options, problem.workload});
+  const bool cuts = problem.options.of<EquipoiseOptions>().start == Start::sequence_slices;
+  Plan plan = (cuts ? plan_sequence_slices : plan_lpt)({held, problem.options, problem.workload});
   for (std::size_t s = 0; s < carried.size(); ++s) plan.steps[s].carried = std::move(carried[s]);
   return plan;
 }

@@ -76,8 +76,9 @@ std::vector<Unit> standalone_units(std::span<const Slice> slices, std::int64_t c
 // A document as chunks, each of which attends back to the first: chunk i ends at token ends[i] of the slice.
 Unit dependent_unit(const Slice& slice, std::span<const std::int64_t> ends);
 
-// Units go to lanes heaviest first, each to the least loaded; inside a lane they keep their order.
-Step step_of_units(std::vector<Unit>&& units, const PackOptions& options);
+// Units go to lanes heaviest first, each to the least loaded; inside a lane they keep their order. The first
+// `in_rows`, where lanes wait for each other, go to them in rows: one of as many chunks to each.
+Step step_of_units(std::vector<Unit>&& units, const PackOptions& options, std::size_t in_rows = 0);
 
 // Sequence slices (Seq1F1B, SlimPipe, InfiniPipe): long documents cut into slices of equal work.
 
@@ -114,9 +115,10 @@ std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> w
 // equipoise: packs for the time of the step (equipoise.cpp).
 
 // Whose steps it packs anew: what arrived together, or what another policy lets wait.
-enum class Start { best, plain, fixed_greedy, lpt, karmarkar_karp, wlb, chunkflow, gather };
-inline constexpr std::string_view kStartNames[] = {"best",           "plain", "fixed-greedy", "lpt",
-                                                   "karmarkar-karp", "wlb",   "chunkflow",    "gather"};
+enum class Start { best, plain, fixed_greedy, lpt, karmarkar_karp, wlb, chunkflow, gather, sequence_slices };
+inline constexpr std::string_view kStartNames[] = {"best",      "plain",          "fixed-greedy",
+                                                   "lpt",       "karmarkar-karp", "wlb",
+                                                   "chunkflow", "gather",         "sequence-slices"};
 
 struct EquipoiseOptions {
   Start start = Start::best;
@@ -133,10 +135,10 @@ struct EquipoiseOptions {
   std::vector<std::int64_t> recompute;
 };
 constexpr PackParameter acting_where_contents_are_chosen(PackParameter parameter) {
-  parameter.acts_when = "where the start is best or gather";
+  parameter.acts_when = "where the start is best, gather or sequence-slices";
   parameter.acts = [](const PackOptions& o) {
     const Start start = o.of<EquipoiseOptions>().start;
-    return start == Start::best || start == Start::gather;
+    return start == Start::best || start == Start::gather || start == Start::sequence_slices;
   };
   return parameter;
 }
@@ -155,7 +157,8 @@ inline constexpr PackParameter kEquipoise[] = {
         "whose steps are packed anew, best by default; best: those of the one "
         "that ends fastest; plain: windows as they came; fixed-greedy: "
         "those of fixed-greedy; lpt: of lpt; karmarkar-karp: of "
-        "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow; gather: long documents beside their like"),
+        "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow; gather: long documents beside their like; "
+        "sequence-slices: those, cut as sequence-slices does"),
     parameter::integer<&EquipoiseOptions::moves>("moves", 0, 1'000'000'000,
                                                  "moves tried for a global batch, 0.3 to 1 us each"),
     max_delay_parameter(),

@@ -6,6 +6,7 @@
 
 #include "policies/base/random.h"
 #include "policies/packing/step_search.h"
+#include "policies/packing/wlb.h"
 
 namespace equipoise {
 namespace {
@@ -199,6 +200,9 @@ class ShareSearch {
   std::vector<PassTimes> times_;
 };
 
+// Above, ramps will do: a slope costs as many makespans as there are micro-batches.
+constexpr std::size_t kMostDescended = 80;
+
 }  // namespace
 
 std::vector<double> best_shares(PipelineClock& clock, double fixed, double forward, double most) {
@@ -208,9 +212,10 @@ std::vector<double> best_shares(PipelineClock& clock, double fixed, double forwa
   ShareSearch search(clock, fixed, forward, std::max(most, even));
   double least = search.price(best);
   if (n < 2) return best;
-  search.descend(best, least);
+  const bool few = n <= kMostDescended;
+  if (few) search.descend(best, least);
   search.try_ramps(best, least);
-  search.descend(best, least);
+  if (few) search.descend(best, least);
   search.move_between(best, least);
   return best;
 }
@@ -295,12 +300,92 @@ const std::vector<double>& LaneShapes::shares(std::size_t micro_batches, double 
   return known;
 }
 
-std::size_t StepPacker::waiting_lanes() const {
-  return static_cast<std::size_t>(std::clamp(options_.waiting_lanes, 1, std::max(1, options_.lanes)));
+bool ordered_alike(const Step& step, const PackOptions& options) {
+  const std::size_t waiting = options.stages > 1 ? waiting_lanes(options) : 1;
+  for (std::size_t l = 0; l < step.lanes.size(); ++l) {
+    const std::vector<MicroBatch>& first = step.lanes[l / waiting * waiting].micro_batches;
+    const std::vector<MicroBatch>& own = step.lanes[l].micro_batches;
+    for (std::size_t j = 0; j < std::max(first.size(), own.size()); ++j)
+      if ((j < first.size() ? first[j].chunk.count : 1) != (j < own.size() ? own[j].chunk.count : 1))
+        return false;
+  }
+  return true;
+}
+
+bool cuts_documents(const PackOptions& options) {
+  const Start start = options.of<EquipoiseOptions>().start;
+  return start == Start::chunkflow || start == Start::sequence_slices;
+}
+
+namespace {
+
+// Micro-batches of a lane: as the options have it, and more where L_max asks for them.
+std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens) {
+  const std::int64_t lanes = std::max(1, options.lanes);
+  const std::int64_t of_step = micro_batches_of_step(options);
+  const std::int64_t needed = (tokens + tokens / 32) / (lanes * max_tokens(options)) + 1;
+  return rounded_up(std::max((of_step + lanes - 1) / lanes, needed), std::max(1, options.lane_round));
+}
+
+}  // namespace
+
+std::optional<Step> StepPacker::repacked(const Step& start) {
+  const std::size_t waiting = waiting_lanes(options_);
+  std::vector<Slice> whole;
+  std::vector<std::vector<MicroBatch>> cut(start.lanes.size());
+  Behind behind{0, std::vector<double>((cut.size() + waiting - 1) / waiting)};
+  std::int64_t tokens = 0, most = 0;
+  for (std::size_t l = 0; l < cut.size(); ++l) {
+    double work = 0;
+    for (const MicroBatch& m : start.lanes[l].micro_batches) {
+      tokens += m.tokens();
+      if (m.chunk.count == 1) {
+        whole.insert(whole.end(), m.slices.begin(), m.slices.end());
+        continue;
+      }
+      cut[l].push_back(m);
+      work += workload_.of_micro_batch(m, start.lanes[l].context).total();
+    }
+    behind.places = std::max(behind.places, cut[l].size());
+    behind.work[l / waiting] = std::max(behind.work[l / waiting], work);
+    most = std::max(most, static_cast<std::int64_t>(start.lanes[l].micro_batches.size()));
+  }
+  const std::int64_t round = std::max(1, options_.lane_round);
+  std::int64_t fewest = micro_batches_of_lane(options_, tokens);
+  if (cuts_documents(options_)) fewest = std::max(fewest, most);  // as many as its chunks
+  if (behind.places > 0) fewest = std::max<std::int64_t>(1, most - static_cast<std::int64_t>(behind.places));
+  const std::int64_t more = rounded_up((fewest + 3) / 4, round);
+  for (std::int64_t per_lane = fewest; per_lane <= 2 * fewest + more; per_lane += more) {
+    if (auto lanes = pack(whole, static_cast<std::size_t>(per_lane), behind)) {
+      Step step;
+      step.lanes = std::move(*lanes);
+      step.carried = start.carried;
+      step.tail = start.tail;
+      for (std::size_t l = 0; l < cut.size(); ++l) {
+        std::vector<MicroBatch>& lane = step.lanes[l].micro_batches;
+        lane.insert(lane.end(), cut[l].begin(), cut[l].end());
+        lane.resize(static_cast<std::size_t>(rounded_up(static_cast<std::int64_t>(lane.size()), round)));
+      }
+      return step;
+    }
+  }
+  return std::nullopt;
+}
+
+std::pair<double, double> StepPacker::fixed_time() const {
+  const int ranks = std::max(1, options_.context);
+  MicroBatch one;
+  one.slices = {{0, 0, 1}};
+  const PassTimes least = workload_.of_micro_batch(one, ranks);
+  const std::int64_t token[] = {1};
+  double of_token[] = {0};
+  workload_.spread(token, ranks, of_token);
+  return {std::max(0.0, least.total() - of_token[0]),
+          least.total() > 0 ? least.forward / least.total() : 1.0 / 3};
 }
 
 double StepPacker::seconds(const Step& step) {
-  const std::size_t waiting = waiting_lanes();
+  const std::size_t waiting = waiting_lanes(options_);
   const PassTimes shared = shared_per_token();
   double slowest = 0;
   for (std::size_t first = 0; first < step.lanes.size(); first += waiting) {

@@ -23,6 +23,11 @@
 // execution order). Lanes: units heaviest first, by W, to the least loaded lane. Where micro-batches come in
 // rounds (interleaved), a lane's last ones are empty.
 //
+// Through a pipeline, lanes that wait for each other with every micro-batch (experts over lanes, ZeRO-2 and
+// 3) must order their ops alike. Documents then go to them in rows, most work first: one to each lane, all
+// cut into as many slices as the row's first; the longest of those that fit whole fill the last row. Where
+// they are too few, or too short, its documents stay whole.
+//
 // Departures. Seq1F1B gives every sequence k slices and packs nothing. InfiniPipe cuts all documents where
 // the longest is cut and fills the slice that is left of each with short documents; here a document's slices
 // are even, and none shares its micro-batch. InfiniPipe also runs several pipelines a step and chooses
@@ -34,6 +39,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <span>
 #include <string>
@@ -42,6 +48,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/least_loaded.h"
 #include "policies/packing/packing.h"
 #include "policies/steps.h"
 #include "policies/workload.h"
@@ -115,56 +122,85 @@ std::vector<std::int64_t> equal_cuts(std::span<const Long> documents, const Work
 
 class Slicer {
  public:
-  Slicer(const GlobalBatch& batch, const Workload& workload, std::int64_t slices, std::int64_t step)
-      : workload_(workload), step_(step) {
+  Slicer(const GlobalBatch& batch, const Workload& workload, std::int64_t slices, const PackOptions& options)
+      : workload_(workload), options_(options), step_(2 * std::int64_t{std::max(1, options.context)}) {
     std::int64_t longest = 0;
     for (const Slice& slice : batch.slices) longest = std::max(longest, slice.tokens());
     if (longest == 0) return;
     const double work = work_of_tokens(longest, workload);
-    const std::int64_t most = std::min(slices, steps_of(longest, step));
+    const std::int64_t most = std::min(slices, steps_of(longest, step_));
     const Long all{{0, 0, longest}, work, most};
-    const std::int64_t capacity = equal_cuts({&all, 1}, workload, step).front();
+    capacity_ = equal_cuts({&all, 1}, workload, step_).front();
     for (const Slice& slice : batch.slices) {
-      if (slice.tokens() <= capacity) {
+      if (slice.tokens() <= capacity_) {
         short_.push_back(slice);
         continue;
       }
       const double own = work_of_tokens(slice.tokens(), workload);
       const auto count = static_cast<std::int64_t>(std::ceil(own / work * as_double(most) * (1 - kRounding)));
       long_.push_back(
-          {slice, own, std::clamp<std::int64_t>(count, 2, std::min(most, steps_of(slice.tokens(), step)))});
+          {slice, own, std::clamp<std::int64_t>(count, 2, std::min(most, steps_of(slice.tokens(), step_)))});
     }
-    std::stable_sort(long_.begin(), long_.end(),
-                     [](const Long& a, const Long& b) { return a.count > b.count; });
-    capacity_ = capacity;
+    if (in_rows())
+      make_rows(waiting_lanes(options));
+    else
+      std::ranges::stable_sort(long_, std::greater<>(), &Long::count);
   }
 
-  // Weights are work.
-  [[nodiscard]] std::vector<Unit> units() const {
+  [[nodiscard]] Step step() const {
     const std::vector<std::int64_t> ends = equal_cuts(long_, workload_, step_);
-    std::vector<Unit> units;
+    std::vector<Unit> units;  // that weigh their work
     std::size_t cut = 0;
     for (const Long& document : long_) {
       units.push_back(dependent_unit(document.slice, std::span(ends).subspan(cut, at(document.count))));
       units.back().weight = document.work;
       cut += at(document.count);
     }
-    for (Unit& unit : standalone_units(short_, capacity_)) {
+    std::vector<Unit> others = standalone_units(short_, capacity_);
+    for (const Slice& slice : whole_) others.emplace_back().chunks.emplace_back().slices = {slice};
+    for (Unit& unit : others) {
       const std::vector<double> work = work_of(unit.chunks.front().slices, workload_);
       unit.weight = std::accumulate(work.begin(), work.end(), 0.0);
       units.push_back(std::move(unit));
     }
-    return units;
+    return step_of_units(std::move(units), options_, in_rows() ? long_.size() : 0);
   }
 
  private:
   static constexpr double kRounding = 1e-12;  // n T is n slices, not n + 1
 
+  // Without a pipeline lanes that wait for each other may order their ops as they like.
+  [[nodiscard]] bool in_rows() const { return options_.stages > 1 && waiting_lanes(options_) > 1; }
+
+  void make_rows(std::size_t waiting) {
+    std::ranges::stable_sort(long_, std::greater<>(), &Long::work);
+    const std::vector<std::uint32_t> order = longest_first(lengths_of(short_));
+    std::vector<char> moved(short_.size(), 0);
+    for (const std::uint32_t i : order) {
+      if (long_.size() % waiting == 0) break;
+      long_.push_back({short_[i], work_of_tokens(short_[i].tokens(), workload_), 1});
+      moved[i] = 1;
+    }
+    std::size_t i = 0;
+    std::erase_if(short_, [&](const Slice&) { return moved[i++] != 0; });
+    for (std::size_t row = 0; row < long_.size(); row += waiting) {
+      const std::size_t end = std::min(row + waiting, long_.size());
+      const std::int64_t count = long_[row].count;
+      if (end - row == waiting && steps_of(long_[end - 1].slice.tokens(), step_) >= count) {
+        for (std::size_t d = row; d < end; ++d) long_[d].count = count;
+        continue;
+      }
+      for (std::size_t d = row; d < long_.size(); ++d) whole_.push_back(long_[d].slice);
+      long_.resize(row);
+    }
+  }
+
   const Workload& workload_;
+  const PackOptions& options_;
   std::int64_t step_;
   std::int64_t capacity_ = 0;
-  std::vector<Long> long_;
-  std::vector<Slice> short_;
+  std::vector<Long> long_;  // cut; in the order in which they run
+  std::vector<Slice> short_, whole_;
 };
 
 void fill_rounds(Step& step, int round) {
@@ -181,11 +217,10 @@ Plan plan_sequence_slices(const PackingProblem& problem) {
   if (own.slices < 1) throw UserError("slices: expected a number >= 1, found " + std::to_string(own.slices));
   const TokenCount tokens;
   const Workload& workload = own.slice_by == SliceBy::tokens ? tokens : problem.workload;
-  const std::int64_t step = 2 * std::int64_t{std::max(1, problem.options.context)};
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
-    plan.steps.push_back(step_of_units(Slicer(batch, workload, own.slices, step).units(), problem.options));
+    plan.steps.push_back(Slicer(batch, workload, own.slices, problem.options).step());
     fill_rounds(plan.steps.back(), problem.options.lane_round);
   }
   return plan;

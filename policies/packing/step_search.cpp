@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <tuple>
 
 #include "policies/base/random.h"
 #include "policies/least_loaded.h"
@@ -22,25 +24,26 @@ constexpr std::int64_t kMovesOfDocument = 200, kMovesOfStep = 3000;
 // the order is where it stands.
 class StepPacker::Search {
  public:
-  Search(StepPacker& packer, std::span<const Slice> slices, std::size_t per_lane)
+  Search(StepPacker& packer, std::span<const Slice> slices, std::size_t per_lane, const Behind& behind)
       : packer_(packer),
         slices_(slices),
         ranks_(static_cast<std::size_t>(std::max(1, packer.options_.context))),
         lanes_(static_cast<std::size_t>(std::max(1, packer.options_.lanes))),
         per_lane_(per_lane),
-        waiting_(packer.waiting_lanes()),
+        waiting_(waiting_lanes(packer.options_)),
         groups_((lanes_ + waiting_ - 1) / waiting_),
+        places_behind_(behind.places),
         shared_(packer.shared_per_token()),
         places_(packer.shape_.place && ranks_ > 1),
-        clock_(packer.lane_shapes_.clock(per_lane)) {
+        clock_(packer.lane_shapes_.clock(per_lane)),
+        behind_(behind.work) {
     weigh();
+    behind_.resize(groups_);
     bins_.resize(lanes_ * per_lane);
     loads_.resize(bins_.size() * ranks_);
-    slot_of_.resize(bins_.size());
-    bin_at_.resize(bins_.size());
+    slot_of_ = bin_at_ = std::vector<std::uint32_t>(bins_.size());
     effective_.resize(groups_ * per_lane);
-    group_sum_.resize(groups_);
-    group_time_.resize(groups_);
+    group_sum_ = group_time_ = std::vector<double>(groups_);
   }
 
   std::optional<std::vector<Lane>> run() {
@@ -89,14 +92,7 @@ class StepPacker::Search {
     bin_of_.resize(lengths.size());
     rank_of_.resize(lengths.size());
     correction_.assign(lengths.size(), 1);
-    MicroBatch one;
-    one.slices = {{0, 0, 1}};
-    const PassTimes least = packer_.workload_.of_micro_batch(one, static_cast<int>(ranks_));
-    const std::int64_t token[] = {1};
-    double of_token[] = {0};
-    packer_.workload_.spread(token, static_cast<int>(ranks_), of_token);
-    fixed_ = std::max(0.0, least.total() - of_token[0]);
-    forward_ = least.total() > 0 ? least.forward / least.total() : 1.0 / 3;
+    std::tie(fixed_, forward_) = packer_.fixed_time();
   }
 
   // What a document adds to its micro-batch where `target` is what that may take.
@@ -123,32 +119,36 @@ class StepPacker::Search {
   bool fill(double taper) {
     const std::size_t count = bins_.size();
     double total = 0;
-    std::int64_t tokens = 0;
-    for (std::size_t i = 0; i < tokens_.size(); ++i) tokens += tokens_[i], total += spread_[i];
+    for (const double spread : spread_) total += spread;
+    const std::int64_t tokens = std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
     std::vector<double> weights(tokens_.size());
     for (int pass = 0; pass < 2; ++pass) {  // the second by a target that knows what stays whole
       const double target = total / static_cast<double>(count);
       total = 0;
       for (std::size_t i = 0; i < weights.size(); ++i) total += weights[i] = weight(i, target);
     }
+    for (const double work : behind_) total += work * static_cast<double>(waiting_);
     if (total <= 0) total = 1;
     const double of_lane = total / static_cast<double>(lanes_);
     const double most = static_cast<double>(packer_.shape_.max_tokens) * static_cast<double>(lanes_) /
                         static_cast<double>(std::max<std::int64_t>(1, tokens));
     std::vector<double> shares;
-    if (taper > 0) shares = packer_.lane_shapes_.shares(per_lane_, fixed_ / of_lane, forward_, most);
+    if (taper > 0)
+      shares = packer_.lane_shapes_.shares(per_lane_ + places_behind_, fixed_ / of_lane, forward_, most);
+    double whole = 1;
+    if (taper > 0 && places_behind_ > 0) whole = std::accumulate(&shares[0], &shares[per_lane_], 0.0);
     for (std::size_t b = 0; b < count; ++b) {
       bins_[b] = {};
       bins_[b].forward = forward_;
       slot_of_[b] = bin_at_[b] = static_cast<std::uint32_t>(b);
     }
     std::fill(loads_.begin(), loads_.end(), Load{});
-    // Lanes that wait for each other get documents of like size at the same place, as many as there are
-    // lanes.
+    // Lanes that wait for each other get documents of like size at the same place, as many as they are.
     LeastLoaded<double> lacking(groups_ * per_lane_);
     const double even = 1 / static_cast<double>(per_lane_);
     for (std::size_t p = 0; p < groups_ * per_lane_; ++p)
-      lacking.add_unplayed(p, -(taper > 0 ? even + taper * (shares[p % per_lane_] - even) : even) * of_lane);
+      lacking.add_unplayed(p, -(taper > 0 ? even + taper * (shares[p % per_lane_] / whole - even) : even) *
+                                  std::max(0.0, of_lane - behind_[p / per_lane_]));
     lacking.replay();
     std::vector<double> filled(count, 0);
     for (std::size_t i = 0; i < tokens_.size();) {
@@ -159,9 +159,7 @@ class StepPacker::Search {
         for (std::size_t other = bin, l = 1; l < lanes; ++l)
           if (filled[other += per_lane_] < filled[bin]) bin = other;
         if (bins_[bin].tokens + tokens_[i] > packer_.shape_.max_tokens) {
-          const auto fewest = std::min_element(
-              bins_.begin(), bins_.end(), [](const Bin& x, const Bin& y) { return x.tokens < y.tokens; });
-          bin = static_cast<std::size_t>(fewest - bins_.begin());
+          bin = static_cast<std::size_t>(std::ranges::min_element(bins_, {}, &Bin::tokens) - bins_.begin());
           if (bins_[bin].tokens + tokens_[i] > packer_.shape_.max_tokens) return false;
         }
         bin_of_[i] = static_cast<std::uint32_t>(bin);
@@ -210,11 +208,8 @@ class StepPacker::Search {
   }
 
   [[nodiscard]] std::size_t least_rank(std::size_t b) const {
-    const Load* const loads = &loads_[b * ranks_];
-    return static_cast<std::size_t>(
-        std::min_element(loads, loads + ranks_,
-                         [](const Load& x, const Load& y) { return x.whole < y.whole; }) -
-        loads);
+    const std::span loads = std::span(loads_).subspan(b * ranks_, ranks_);
+    return static_cast<std::size_t>(std::ranges::min_element(loads, {}, &Load::whole) - loads.begin());
   }
 
   // Whether its tokens fit, and those of its fullest rank into a rank's share.
@@ -322,8 +317,12 @@ class StepPacker::Search {
     std::fill(group_sum_.begin(), group_sum_.end(), 0.0);
     work_ = 0;
     for (std::size_t slot = 0; slot < bins_.size(); ++slot) wait(slot), work_ += bins_[slot].time.total();
-    for (std::size_t g = 0; g < groups_; ++g) group_time_[g] = clock_.makespan(times_of(g));
+    for (std::size_t g = 0; g < groups_; ++g) group_time_[g] = makespan(g);
     objective_ = objective();
+  }
+
+  [[nodiscard]] double makespan(std::size_t group) {
+    return clock_.makespan(times_of(group)) + behind_[group] / std::max(1, packer_.lane_shapes_.stages());
   }
 
   [[nodiscard]] double objective() const {
@@ -464,10 +463,10 @@ class StepPacker::Search {
       if (std::find(timed, timed + count, group) != timed + count) continue;
       timed[count++] = group;
       const std::span<const PassTimes> times = times_of(group);
-      if (clock_.least(group_sum_[group], times.front(), times.back()) >= objective_ * may_lose_)
-        return false;
+      const double sum = group_sum_[group] + behind_[group];
+      if (clock_.least(sum, times.front(), times.back()) >= objective_ * may_lose_) return false;
     }
-    for (std::size_t g = 0; g < count; ++g) group_time_[timed[g]] = clock_.makespan(times_of(timed[g]));
+    for (std::size_t g = 0; g < count; ++g) group_time_[timed[g]] = makespan(timed[g]);
     const double found = objective();
     if (!(found < objective_ * (may_lose_ - 1e-12))) return false;
     objective_ = found;
@@ -501,10 +500,11 @@ class StepPacker::Search {
 
   StepPacker& packer_;
   std::span<const Slice> slices_;
-  std::size_t ranks_, lanes_, per_lane_, waiting_, groups_;
+  std::size_t ranks_, lanes_, per_lane_, waiting_, groups_, places_behind_;
   PassTimes shared_;  // of a token, by lanes that wait for each other
   bool places_;
   PipelineClock& clock_;
+  std::vector<double> behind_;            // work by group
   double fixed_ = 0, forward_ = 1.0 / 3;  // of a micro-batch beside its documents; the forward's part
 
   // By document, heaviest first.
@@ -542,8 +542,9 @@ class StepPacker::Search {
   } best_;
 };
 
-std::optional<std::vector<Lane>> StepPacker::pack(std::span<const Slice> slices, std::size_t per_lane) {
-  return Search(*this, slices, per_lane).run();
+std::optional<std::vector<Lane>> StepPacker::pack(std::span<const Slice> slices, std::size_t per_lane,
+                                                  const Behind& behind) {
+  return Search(*this, slices, per_lane, behind).run();
 }
 
 }  // namespace equipoise

@@ -28,11 +28,13 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "policies/options.h"
 #include "policies/packing/packing.h"
 #include "policies/plan.h"
+#include "policies/steps.h"
 #include "policies/workload.h"
 
 namespace equipoise {
@@ -146,6 +148,24 @@ class LaneShapes {
   std::map<std::array<std::int64_t, 4>, std::vector<double>> shares_;
 };
 
+// What runs in every lane after the micro-batches that are packed: slices of long documents. They fall in
+// work, and so drain the pipeline.
+struct Behind {
+  std::size_t places = 0;
+  std::vector<double> work;  // of all places, by group of lanes that wait for each other; empty: none
+};
+
+constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+// Whether lanes that wait for each other through a pipeline have groups of as many chunks at the same places:
+// no framework runs them otherwise.
+bool ordered_alike(const Step& step, const PackOptions& options);
+
+// Whether the start cuts long documents.
+bool cuts_documents(const PackOptions& options);
+
 class StepPacker {
  public:
   // Takes lanes and CP ranks from the options, the pipeline from `lanes`.
@@ -157,13 +177,18 @@ class StepPacker {
         lane_shapes_(lanes) {}
 
   // The slices in lanes of `per_lane` micro-batches each; none where they find no room.
-  std::optional<std::vector<Lane>> pack(std::span<const Slice> slices, std::size_t per_lane);
-  // Neighbouring lanes that wait for each other with every micro-batch.
-  [[nodiscard]] std::size_t waiting_lanes() const;
+  std::optional<std::vector<Lane>> pack(std::span<const Slice> slices, std::size_t per_lane,
+                                        const Behind& behind = {});
   // The time of a token that lanes share, where they wait for each other.
   [[nodiscard]] PassTimes shared_per_token() const {
-    return waiting_lanes() > 1 ? workload_.shared_per_token(std::max(1, options_.context)) : PassTimes{};
+    return waiting_lanes(options_) > 1 ? workload_.shared_per_token(std::max(1, options_.context))
+                                       : PassTimes{};
   }
+  // The documents of a start's step packed anew; slices of long ones stay as they are, behind the others.
+  // Nothing where they find no room in twice the micro-batches.
+  std::optional<Step> repacked(const Step& start);
+  // What a micro-batch takes beside its documents, and the forward's part of all that it takes.
+  [[nodiscard]] std::pair<double, double> fixed_time() const;
   // What the step takes: its slowest group of lanes, in the units of the workload.
   double seconds(const Step& step);
 

@@ -78,6 +78,7 @@ json policy_entry(const MatrixCase& c) {
   if (c.recompute == "by-stage") entry.update({{"recompute", "auto"}, {"recompute_by_stage", true}});
   if (c.policy == "sequence-slices")
     entry.update({{"slices", c.slices}, {"slice_by", c.seed % 3 == 0 ? "tokens" : "work"}});
+  if (c.policy == "equipoise" && c.schedule == "seq1f1b") entry["start"] = "sequence-slices";
   if (c.policy == "wlb" || c.policy == "varlen-solver")
     entry.update({{"queues", 2}, {"max_tokens", kWindow * 5 / 4}});
   if (c.policy.ends_with("-solver")) entry["node_limit"] = 20;
@@ -285,6 +286,23 @@ void add_slices(Matrix& matrix) {
         }
 }
 
+// Slices that stay as they are behind documents that are packed anew.
+void add_slices_packed_anew(Matrix& matrix) {
+  for (const int pipeline : {1, 2, 4})
+    for (const int context : {1, 2})
+      for (const int data : {1, 2}) {
+        MatrixCase c;
+        c.group = "slices packed anew";
+        c.policy = "equipoise";
+        c.schedule = "seq1f1b";
+        c.pipeline = pipeline;
+        c.context = context;
+        c.data = data;
+        c.recompute = kRecompute[matrix.size() / 2 % 4];
+        matrix.add(c);
+      }
+}
+
 void add_layouts(Matrix& matrix) {
   for (const int tensor : {1, 2, 4})
     for (const int kv_heads : {1, 2, 4})
@@ -440,6 +458,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_nested(matrix);
   add_group_cast(matrix);
   add_disaggregated(matrix);
+  add_slices_packed_anew(matrix);
   return matrix.take();
 }
 

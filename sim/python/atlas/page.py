@@ -29,8 +29,8 @@ no pipeline to fill and no launch: what no plan that leaves documents whole can 
 Delay is not equal: `hbp` and the packers that see the whole set change the order of the data without a limit; `wlb` holds tokens back
 for 0 to 2.6 batches on the mean, `fixed-greedy` over 8 batches for 0.6 to 1.2. `equipoise` stands here twice: within its own bound, half
 a batch on the mean, and as `equipoise, max_delay 8`, which is to be compared with those and is
-never slower. No row of it starts from the steps of `hbp`, `sorted` or `sequence-slices`: it leaves documents whole, and all lanes have the
-CP degree of the layout. Where memory decides what is recomputed (`recompute: auto`, 8B), `hbp` does so for each of its groups and
+never slower. Each time it runs with the job's schedule, where documents stay whole, and with `seq1f1b`, where it may cut them. No row of
+it starts from the steps of `hbp` or `sorted`, and all lanes have the CP degree of the layout. Where memory decides what is recomputed (`recompute: auto`, 8B), `hbp` does so for each of its groups and
 `equipoise` for each micro-batch; the others recompute what the longest micro-batch asks for.
 
 ![Speed of every policy in every cell](atlas/atlas.svg)

@@ -50,8 +50,8 @@ TRACES = {
 BASELINE = {"name": "plain", "shard": "per-sequence", "label": "plain"}
 
 # Every policy that a training program could run: no solver, which takes minutes a batch, and no plan from a file. Several rows
-# of one name: the fastest stands for the policy. equipoise stands twice: under its own bound on delay, and under one that hardly
-# binds, beside policies that have none. Packers without a sharding rule of their own take the adaptive one, so that
+# of one name: the fastest stands for the policy. equipoise cuts documents where the schedule runs slices. It stands
+# twice: under its own bound on delay, and under one that hardly binds, beside policies that have none. Packers without a sharding rule of their own take the adaptive one, so that
 # policies differ in what they pack.
 POLICIES = (
     ("plain, adaptive", [{"name": "plain"}]),
@@ -59,8 +59,8 @@ POLICIES = (
     ("wlb", [{"name": "wlb", "queues": q} for q in (0, 1, 2)]),
     ("chunkflow", [{"name": "chunkflow", "chunk_size": c, "keep": k} for c in ("8K", "32K") for k in (1, 4)]),
     ("sequence-slices", [{"name": "sequence-slices", "slices": s} for s in (2, 8)]),
-    ("equipoise", [{"name": "equipoise"}]),
-    ("equipoise, max_delay 8", [{"name": "equipoise", "max_delay": 8}]),
+    ("equipoise", [{"name": "equipoise", **schedule} for schedule in ({}, {"schedule": "seq1f1b"})]),
+    ("equipoise, max_delay 8", [{"name": "equipoise", "max_delay": 8, **s} for s in ({}, {"schedule": "seq1f1b"})]),
     ("random", [{"name": "random"}]),
     ("longalign-packing", [{"name": "longalign-packing"}]),
     ("sorted", [{"name": "sorted", "tokens_per_micro_batch": "128K"}, {"name": "sorted"}]),
@@ -89,8 +89,8 @@ def rows():
     entries, policy_of = [BASELINE], {"plain": "plain"}
     for policy, options in POLICIES:
         for option in options:
-            given = ", ".join(f"{key} {value}" for key, value in option.items() if key != "name")
-            label = f"{policy}, {given}" if given and len(options) > 1 else policy
+            given = ", ".join(f"{k} {v}" for k, v in option.items() if any(o.get(k) != v for o in options))
+            label = f"{policy}, {given}" if given else policy
             entries.append({"shard": "adaptive", **option, "label": label})
             policy_of[label] = policy
     return entries, policy_of

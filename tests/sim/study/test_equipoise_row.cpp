@@ -80,6 +80,46 @@ TEST_CASE("Equipoise is the fastest of the rows it starts from, and no row is be
   CHECK(faster >= 6);
 }
 
+TEST_CASE("Where the schedule runs slices, equipoise is never slower than they are, its lanes ordered alike") {
+  SplitMix64 random(5);
+  int faster = 0, held = 0, cut = 0;
+  for (int trial = 0; trial < 8; ++trial) {
+    json file = random_study(random);
+    file["parallel"]["pipeline"] = 4;
+    file["parallel"]["virtual_pipeline"] = 1;
+    file["batch"]["sequences_per_step"] = 4;  // few: the pipeline fills by slices alone
+    file["schedule"] = "seq1f1b";
+    file["policies"] = json::array({{{"name", "equipoise"}, {"moves", 2000}}});
+    for (const int slices : {4, 8})
+      file["policies"].push_back({{"name", "sequence-slices"},
+                                  {"slices", slices},
+                                  {"shard", "adaptive"},
+                                  {"label", std::to_string(slices)}});
+    file.erase("baseline");
+    CAPTURE(file["parallel"].dump());
+    const Study study = parse(file);
+    RunStudyOptions options;
+    options.keep_plans = true;
+    options.find_fits = false;
+    const std::vector<PolicyResult> rows = run_study(study, load_inputs(study), options).policies;
+    if (rows.front().status != RowStatus::ok) continue;
+    for (const StepResult& step : rows.front().steps) CHECK_FALSE(step.work.unsynchronized_lanes);
+    for (const Step& step : rows.front().plan.steps)
+      for (const Lane& lane : step.lanes)
+        cut += std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return m.chunk.count > 1; });
+    for (std::size_t r = 1; r < rows.size(); ++r) {
+      CAPTURE(rows[r].run.label);
+      if (rows[r].status != RowStatus::ok) continue;
+      ++held;
+      CHECK(seconds_of(rows.front()) <= seconds_of(rows[r]) * (1 + 1e-12));
+      faster += seconds_of(rows.front()) < 0.99 * seconds_of(rows[r]) ? 1 : 0;
+    }
+  }
+  CHECK(held > 8);
+  CHECK(faster > 8);
+  CHECK(cut > 0);
+}
+
 TEST_CASE("A wider bound on delay is never slower, by simulated time") {
   SplitMix64 random(23);
   int faster = 0;
