@@ -114,7 +114,8 @@ json modules_of(const std::string& said) {
 }
 
 // The word, if it is one of the allowed ones; throws NotThisRow.
-std::string one_of(const char* column, std::string_view found, std::initializer_list<std::string_view> allowed) {
+std::string one_of(const char* column, std::string_view found,
+                   std::initializer_list<std::string_view> allowed) {
   if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return std::string(found);
   throw NotThisRow{std::string(column) + " \"" + std::string(found) + "\", expected " + all_joined(allowed, " or ")};
 }
@@ -314,7 +315,8 @@ json RowReader::study(const json& recompute) const {
   const bool stated = word("count_embedding_and_head", {"", "0", "1"}) == "1";
   if (const std::string layers = text("stage_layers"); !layers.empty())
     study["parallel"]["stage_layers"] = stage_layers(layers);
-  else if (stated || (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>()))
+  else if (stated ||
+           (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>()))
     study["parallel"]["count_embedding_and_head"] = true;
   return study;
 }

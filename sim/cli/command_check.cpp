@@ -143,7 +143,8 @@ std::string changes_csv(const std::vector<PolicyChange>& changes) {
   return text;
 }
 
-void write_junit(const std::string& path, const Expectation& found, const std::vector<PolicyChange>& changes) {
+void write_junit(const std::string& path, const Expectation& found,
+                 const std::vector<PolicyChange>& changes) {
   std::vector<JunitCase> cases;
   for (const PolicyChange& c : changes) cases.push_back({c.label + ": " + metric_of(c), c.problem});
   write_file_atomically(path, junit_xml("equipoise check: " + found.study, cases));

@@ -46,7 +46,8 @@ std::vector<int> numbers_of(const char* option, const std::string& text) {
     int number = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
     if (error != std::errc() || end != item.data() + item.size())
-      throw UserError(std::string(option) + ": expected numbers, such as 0,3, or all, found " + printable(text));
+      throw UserError(std::string(option) + ": expected numbers, such as 0,3, or all, found " +
+                      printable(text));
     numbers.push_back(number);
   }
   return numbers;
@@ -248,7 +249,8 @@ CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run
     return {{refused_study(c.study, e.what()), {}}, {}};
   }
   CaseRun done{run_study(c.study, *inputs, run, options.verify), {}};
-  if (!options.out.empty()) done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result, done.checks);
+  if (!options.out.empty())
+    done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result, done.checks);
   return done;
 }
 

@@ -39,7 +39,8 @@ namespace {
 json receipt_in(const json& summary, const std::string& file) {
   const auto found = summary.is_object() ? summary.find("receipt") : summary.end();
   if (!summary.is_object() || found == summary.end() || !found->is_object())
-    throw UserError(file + ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
+    throw UserError(
+        file + ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
   const std::pair<const char*, json::value_t> keys[] = {
       {"program", json::value_t::string}, {"file", json::value_t::string},   {"study", json::value_t::object},
       {"options", json::value_t::object}, {"inputs", json::value_t::object}, {"rows", json::value_t::object}};

@@ -60,7 +60,8 @@ struct StudyOptions : SimulationOptions {
 // makes its rows refused, and the others run. A study that would take more cases, memory or disk than allowed
 // is refused before any case runs. Once `stop` is set the command ends as soon as it can: cases that are
 // finished are printed and written, and the status is 130 instead of 0.
-int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
+int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
+                      const std::atomic<bool>& stop);
 
 void print_checks(const std::vector<Check>& checks, Format format, std::ostream& out);
 
@@ -95,7 +96,8 @@ struct CheckOptions : SimulationOptions {
 // Runs the study and prints each policy's expected and found value. Returns 0 where nothing moved and where
 // the file was updated, 1 where something did, 130 once `stop` is set. A file that is there and is no
 // expectation is refused, --update or not.
-int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
+int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
+                      const std::atomic<bool>& stop);
 
 // `equipoise tune`: the fastest policy, options and layout for a study's documents, model and cluster.
 struct TuneOptions : SimulationOptions {
@@ -115,7 +117,8 @@ struct TuneOptions : SimulationOptions {
 // Prints the ranking and writes out/tune.json and out/best.json. 0 even if no candidate runs or the time is
 // over; 130 once `stop` is set: what was tried is in the journal then, and the best of it is printed. A shard
 // only writes its journal.
-int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
+int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log,
+                     const std::atomic<bool>& stop);
 
 // `equipoise merge`: the results of a search or a sweep that several machines shared.
 struct MergeOptions : SimulationOptions {
@@ -125,7 +128,8 @@ struct MergeOptions : SimulationOptions {
 };
 
 // Prints and writes what one machine would have. A shard that is missing or of another run is an error.
-int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
+int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
+                      const std::atomic<bool>& stop);
 
 // The shards that were found, which must be all of one run, each once.
 class PartsFound {

@@ -46,7 +46,8 @@ Op LayerCosts::thin_product(OpName name, const AdaptedLayer& layer, std::int64_t
 }
 
 // Of A x, or of its gradient: gathered from its shares, or summed up from every rank's part.
-Op LayerCosts::thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width, RangeUse& use) const {
+Op LayerCosts::thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
+                             RangeUse& use) const {
   Op op{kind == Collective::all_gather ? OpName::tp_all_gather : OpName::tp_reduce_scatter, Stream::tp};
   op.bytes = kBf16Bytes * as_double(layer.tokens) * as_double(width);
   op.duration = to_picoseconds(collectives_.seconds(kind, op.bytes, layer.group, use));
@@ -99,7 +100,9 @@ LayerCosts::AdaptedLayer LayerCosts::dense_adapter(std::int64_t m, std::int64_t 
 // output's gradient is gathered first, exposed.
 void LayerCosts::push_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
                                 OpList& ops, RangeUse& use) const {
-  push_gradients(weights, column ? gemm(OpName::input_gradient, m, k, n, use) : fused_products(OpName::input_gradient, m, {n}, k, use),
+  push_gradients(weights,
+                 column ? gemm(OpName::input_gradient, m, k, n, use)
+                        : fused_products(OpName::input_gradient, m, {n}, k, use),
                  gemm(OpName::weight_gradient, k, n, m, use), m, n, k, column, ops, use);
 }
 

@@ -111,7 +111,8 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
                  ".recompute.modules: expected no mla_up_proj for a model without latent attention");
   for (const RecomputeModule module :
        {RecomputeModule::moe, RecomputeModule::moe_act, RecomputeModule::shared_experts})
-    require_layout(m.moe || !repeats(module), where, std::string(".recompute.modules: expected no ") +
+    require_layout(m.moe || !repeats(module), where,
+                   std::string(".recompute.modules: expected no ") +
                        std::string(kRecomputeModuleNames[at(module)]) + " for a model without experts");
   require_layout(!repeats(RecomputeModule::per_op) || (!m.moe && !m.mla), where,
                  ".recompute.modules: expected no per_op for a model with experts or latent attention");
@@ -123,7 +124,8 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
     const int e = p.expert_tensor_size();
     require_layout(t % e == 0, where,
                    ".expert_tensor: expected a divisor of tensor = " + num(t) + ", found " + num(e));
-    require_layout(m.moe->expert_ffn % e == 0, where, (p.expert_tensor > 0 ? ".expert_tensor" : ".tensor") +
+    require_layout(m.moe->expert_ffn % e == 0, where,
+                   (p.expert_tensor > 0 ? ".expert_tensor" : ".tensor") +
                        (": expected a divisor of the expert FFN size " + num(m.moe->expert_ffn)) +
                        ", found " + num(e));
     require_layout(m.moe->shared_width() % t == 0, where,
@@ -133,13 +135,15 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
                    ".expert: expected a divisor of the model's " + num(m.moe->experts) + " experts, found " +
                        num(p.expert));
     const std::int64_t ranks = std::int64_t{t} / e * p.data * p.context;
-    require_layout(ranks % p.expert == 0, where, std::string(".expert: expected a divisor of ") +
+    require_layout(ranks % p.expert == 0, where,
+                   std::string(".expert: expected a divisor of ") +
                        (e == t ? "data x context = " : "tensor x data x context / expert_tensor = ") +
                        num(ranks) + ", found " + num(p.expert));
   } else {
     require_layout(p.expert == 1, where,
                    ".expert: expected 1 for a model without experts, found " + num(p.expert));
-    require_layout(p.expert_tensor_size() == t, where,
+    require_layout(
+        p.expert_tensor_size() == t, where,
         ".expert_tensor: expected none for a model without experts, found " + num(p.expert_tensor));
   }
 }

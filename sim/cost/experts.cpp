@@ -62,7 +62,8 @@ double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
 
 }  // namespace
 
-double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks, int experts_of_rank) {
+double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
+                   int experts_of_rank) {
   const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
   if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(together.begin(), together.end(), holds_none))
     return 1;
@@ -222,7 +223,8 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
 
 // Copies of rows of h elements, put into or out of the order of experts: so many rows read or written.
 void LayerCosts::push_permute(double rows_moved, OpList& ops, RangeUse& use) const {
-  ops.push(moves(OpName::permute, Elementwise::copy, rows_moved * as_double(model_.hidden) * element_bytes_, use));
+  ops.push(
+      moves(OpName::permute, Elementwise::copy, rows_moved * as_double(model_.hidden) * element_bytes_, use));
 }
 
 // Their operands, a number for each token and expert, fit the caches: the launches are what they cost.
@@ -326,7 +328,8 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& f
   const Moved in = framework_.permute_fusion ? kFusedPermute : backward ? kSortGradient : kBring;
   const auto permute = [&](Moved moved) {
     if (in_place) return;
-    push_permute(as_double(rows) * (moved.of_copy * as_double(moe.active) * padded + moved.of_token), ops, use);
+    push_permute(as_double(rows) * (moved.of_copy * as_double(moe.active) * padded + moved.of_token), ops,
+                 use);
   };
   const auto sort = [&](Moved moved) {
     if (!exchanges || moe.experts == layout_.expert || arriving == 0) return;

@@ -11,7 +11,8 @@ namespace equipoise {
 namespace {
 
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
-double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces, std::int64_t window) {
+double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,
+                       std::int64_t window) {
   double pairs = 0;
   for (const QueryKeys& p : pieces)
     pairs += window > 0 ? causal_pairs(as_double(p.queries), as_double(p.keys - p.queries), as_double(window))
@@ -92,7 +93,8 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
                         : name == OpName::weight_gradient ? GemmRole::weight_gradient
                                                           : GemmRole::forward;
   Op op = grouped_gemm(name == OpName::logits_gemm ? logits_gemm_ : gemm_, name, role, 1, m, n, k, use);
-  if (role == GemmRole::weight_gradient && framework_.gradient_add_bytes > 0 && !layout_.reduces_each_micro_batch()) {
+  if (role == GemmRole::weight_gradient && framework_.gradient_add_bytes > 0 &&
+      !layout_.reduces_each_micro_batch()) {
     const Op sum =
         moves(name, Elementwise::copy, framework_.gradient_add_bytes * as_double(m) * as_double(n), use);
     op.duration += sum.duration;
@@ -170,7 +172,8 @@ void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int6
 }
 
 // A product that every TP rank does for its own tokens, with the whole weight.
-void LayerCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                                 RangeUse& use) const {
   const Op product = gemm(OpName::mla_projection, m, n, k, use);
   ops.push(product);
   if (model_.training.adapts(WeightKind::qkv))
@@ -233,10 +236,12 @@ Op LayerCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pas
   const bool forward = pass == ElementwisePass::forward;
   const std::int64_t fused_width = forward ? up + f : 2 * up + f;
   const std::int64_t width = unfused ? (forward ? 5 : 13) * f : fused_width;
-  return moves(OpName::activation, Elementwise::swiglu, as_double(rows) * as_double(width) * element_bytes_, use, pass);
+  return moves(OpName::activation, Elementwise::swiglu, as_double(rows) * as_double(width) * element_bytes_,
+               use, pass);
 }
 
-void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                             RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = model_.hidden;
@@ -256,7 +261,8 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
   }
 }
 
-void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                               RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   push_quantize(WeightKind::fc2, backward ? cast_rows(n) : n, backward ? model_.hidden : f, ops, use);
   if (backward)
@@ -265,7 +271,8 @@ void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward
     push_row(OpName::down_gemm, n, model_.hidden, f, ops, use);
 }
 
-void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                                RangeUse& use) const {
   if (backward) push_ffn_down(n, width, backward, ops, use);
   push_ffn_up(n, width, backward, ops, use);
   if (!backward) push_ffn_down(n, width, backward, ops, use);
@@ -344,7 +351,8 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
   // gradient.
   before.push(norm(row_bytes, ElementwisePass::backward, use));
-  before.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
+  before.push(
+      moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
   push_quantize(WeightKind::proj, cast_rows(n), model_.hidden, before, use);
   push_gradients(WeightKind::proj, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false,
                  before, use);
@@ -360,7 +368,8 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
   repeat_norm(after);
   push_projections(n, true, after, use);
   after.push(norm(row_bytes, ElementwisePass::backward, use));
-  after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
+  after.push(
+      moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
 }
 
 // Forward and backward follow each other, so the lead that one leaves is the other's, unless the host waits
@@ -398,14 +407,16 @@ LayerCosts::AttentionTimes LayerCosts::attention_times(std::span<const QueryKeys
           to_picoseconds(model.backward_seconds(pieces, use, window) * framework_.attention_slowdown)};
 }
 
-Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
+Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                 std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
   op.duration = attention_forward_time(pieces, use, window);
   op.flops = attention_flops(model_, layout_.tensor, pieces, window);
   return op;
 }
 
-Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
+Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                  std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
   op.duration =
       to_picoseconds(attention_.backward_seconds(pieces, use, window) * framework_.attention_slowdown);
@@ -514,7 +525,8 @@ void LayerCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& u
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
   ops.push(norm(as_double(own_rows(tokens)) * as_double(model_.hidden) * element_bytes_, ElementwisePass::forward, use));
   push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy, as_double(tokens) * as_double(vocab) *
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                 as_double(tokens) * as_double(vocab) *
                      row_elements(element_bytes_, loss_bytes(framework_.loss, element_bytes_).forward),
                  use));
   if (t > 1 && is_cross_entropy(framework_.loss)) {
@@ -529,7 +541,8 @@ void LayerCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& u
 void LayerCosts::push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy, as_double(tokens) * as_double(vocab) *
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                 as_double(tokens) * as_double(vocab) *
                      row_elements(2 * element_bytes_, loss_bytes(framework_.loss, element_bytes_).backward),
                  use, ElementwisePass::backward));
   push_gradients(WeightKind::head, tokens, vocab, model_.hidden, true, ops, use);

@@ -107,8 +107,10 @@ class LayerCosts {
 
   // Attention of one layer over the pieces of one rank.
   // `window`: keys that a query sees, 0: all up to its own.
-  [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
-  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
+  [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                     std::int64_t window = 0) const;
+  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                      std::int64_t window = 0) const;
   // The times alone of both passes of a call, counted once: for hot loops. `head_shares`: ranks that share
   // the heads.
   struct AttentionTimes {
@@ -120,7 +122,8 @@ class LayerCosts {
                                                    std::int64_t window = 0) const;
   // The same of a call that is counted already, where times follow from counts alone.
   [[nodiscard]] bool prices_counts() const { return attention_.prices_counts(); }
-  [[nodiscard]] AttentionTimes attention_times(const AttentionCall& call, RangeUse& use, int head_shares = 1) const;
+  [[nodiscard]] AttentionTimes attention_times(const AttentionCall& call, RangeUse& use,
+                                               int head_shares = 1) const;
   [[nodiscard]] Picoseconds attention_forward_time(const AttentionCall& call, RangeUse& use) const;
   // Layers of the whole model by kind, and the window of those that are of a kind.
   [[nodiscard]] const LayerCounts& layer_counts() const { return layer_counts_; }
@@ -193,7 +196,8 @@ class LayerCosts {
   // `groups` products of m x n x k in one launch. `output_bytes`: moved of an element of the result.
   [[nodiscard]] Op grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
                                 std::int64_t n, std::int64_t k, RangeUse& use, double output_bytes = 2) const;
-  [[nodiscard]] Op rotary(std::int64_t tokens, std::int64_t documents, ElementwisePass pass, RangeUse& use) const;
+  [[nodiscard]] Op rotary(std::int64_t tokens, std::int64_t documents, ElementwisePass pass,
+                          RangeUse& use) const;
   // Of an FFN whose product has `f` columns on this rank, an expert's too.
   [[nodiscard]] Op activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
@@ -220,7 +224,8 @@ class LayerCosts {
   [[nodiscard]] AdaptedLayer dense_adapter(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const;
   [[nodiscard]] Op thin_product(OpName name, const AdaptedLayer& layer, std::int64_t m, std::int64_t n,
                                 std::int64_t k, RangeUse& use) const;
-  [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width, RangeUse& use) const;
+  [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
+                                 RangeUse& use) const;
   void push_adapter(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const;
   // Behind the layer's own product, where it has one.
   void push_adapter_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
@@ -235,14 +240,19 @@ class LayerCosts {
   void push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                      RangeUse& use) const;
   void push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
-  void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
-  void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
+  void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                   RangeUse& use) const;
+  void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                RangeUse& use) const;
   void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
-  void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
+  void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
+                      RangeUse& use) const;
   // Its halves: gate/up with the activation, and down.
   void push_ffn_up(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
-  void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
-  void push_moe(std::int64_t tokens, bool backward, const ExpertArrivals& arriving, OpList& ops, RangeUse& use) const;
+  void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
+                     RangeUse& use) const;
+  void push_moe(std::int64_t tokens, bool backward, const ExpertArrivals& arriving, OpList& ops,
+                RangeUse& use) const;
   void push_embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const;

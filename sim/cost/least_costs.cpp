@@ -108,7 +108,9 @@ LeastCosts LayerCosts::least() const {
       };
       forward = std::min(forward, forward_of());
       own_forward = std::min(own_forward, shared ? forward_of(ExpertArrivals{}) : forward_of());
-      again = std::min({again, own_forward, of_token([&](std::int64_t n) { forward_ops(kind, n, before, after, unused); }, true)});
+      again =
+          std::min({again, own_forward,
+                    of_token([&](std::int64_t n) { forward_ops(kind, n, before, after, unused); }, true)});
       backward = std::min(backward, backward_of());
       own_backward = std::min(own_backward, shared ? backward_of(ExpertArrivals{}) : backward_of());
     }
@@ -118,8 +120,8 @@ LeastCosts LayerCosts::least() const {
     rates.reduce_scattered_byte = 0;  // there it is an all-reduce
     least.head_token += rates.of_token(before, tokens, false);
   } catch (const UserError&) {
-    forward = backward = own_forward = own_backward = again = least.head_token = 0;  // a profile that does not reach
-                                                                             // so far
+    forward = backward = own_forward = own_backward = again = least.head_token = 0;  // a profile that does
+                                                                                     // not reach so far
   }
   const AttentionModel::Least attention_forward = attention_.least_forward();
   const AttentionModel::Least attention_backward = attention_.least_backward();

@@ -110,7 +110,8 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
   if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);
 }
 
-void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts) {
+void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out,
+                             AttentionCounts& counts) {
   shard(micro_batch, context, out);
   counts = attention_.counts_of(out.sharding);
 }
@@ -287,7 +288,8 @@ Issued until_routed(const HostOptions& host, std::span<const Op> ops) {
 
 }  // namespace
 
-const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held, const ExpertArrivals& of_rank) {
+const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
+                                              const ExpertArrivals& of_rank) {
   const std::int64_t tokens = held.tokens;
   const ExpertArrivals arriving = is_moe(kind) ? of_rank : ExpertArrivals{};
   const std::size_t slots = memo_[at(kind)].size();
@@ -363,7 +365,8 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     for (std::size_t r = 0; r < c; ++r) timeline.add_local(static_cast<int>(r), pass.run[run * c + r]);
   };
   // An exchange, with the run behind it.
-  const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass, LayerTimeline& timeline) {
+  const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass,
+                                 LayerTimeline& timeline) {
     for (std::size_t e = 0; e < exchanges.size(); ++e) {
       timeline.add_sync(exchanges[e].duration);
       for (std::size_t r = 0; r < c; ++r) timeline.overlap_last(static_cast<int>(r), pass.under[e * c + r]);
@@ -397,7 +400,8 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   finish_layer(kind, out);
   out.full[k] = out.again[k];
   out.full[k].append(backward);
-  for (LayerTimeline* timeline : {&forward, &out.again[k], &backward, &input, &out.full[k]}) timeline->sum_up();
+  for (LayerTimeline* timeline : {&forward, &out.again[k], &backward, &input, &out.full[k]})
+    timeline->sum_up();
 }
 
 // Forward exchanges lie behind the attention, backward ones come first. Called before what follows the last
@@ -427,7 +431,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::int64_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
   const HostOptions& host = costs_.host();
   const int halves = costs_.layout().nano_batches_of(out.ranks);  // each with attention of its own
-  out.again[k] = out.forward[k];  // what follows is the last run's
+  out.again[k] = out.forward[k];                                  // what follows is the last run's
   const std::int64_t first_launches =
       halves * attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
   const std::int64_t last_launches =

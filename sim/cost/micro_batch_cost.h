@@ -53,7 +53,8 @@ struct MicroBatchCost {
   std::vector<ExpertArrivals> arriving;  // by rank
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of
-  // the whole layer (`again`) followed by its backward; `input_gradient` is the backward without weight gradients.
+  // the whole layer (`again`) followed by its backward; `input_gradient` is the backward without weight
+  // gradients.
   std::array<LayerTimeline, kLayerKinds> forward;
   std::array<LayerTimeline, kLayerKinds> again;
   std::array<LayerTimeline, kLayerKinds> backward;

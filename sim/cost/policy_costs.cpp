@@ -126,7 +126,8 @@ double ProfiledWorkload::attention_seconds(std::int64_t tokens) const {
   return std::exp(log_seconds_[below] + share * (log_seconds_[below + 1] - log_seconds_[below]));
 }
 
-void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const {
+void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree,
+                                std::span<double> out) const {
   RangeUse use;  // a decision, not a prediction of the run
   const double attention_ranks = as_double(costs_.layout().context) / degree;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -208,10 +209,12 @@ LayerCosts::AttentionTimes ProfiledAttentionCost::times(std::span<const Segment>
   if (!costs_.prices_counts())
     return costs_.attention_times(kernel_pieces(segments, strided), use, window, head_shares);
   const AttentionCall* const counted = strided ? nullptr : known(segments, window);
-  return costs_.attention_times(counted ? *counted : count_segments(segments, strided, window), use, head_shares);
+  return costs_.attention_times(counted ? *counted : count_segments(segments, strided, window), use,
+                                head_shares);
 }
 
-const AttentionCall* ProfiledAttentionCost::known(std::span<const Segment> segments, std::int64_t window) const {
+const AttentionCall* ProfiledAttentionCost::known(std::span<const Segment> segments,
+                                                  std::int64_t window) const {
   for (const CountedAttention& counted : counted_)
     if (counted.segments.data() == segments.data() && counted.segments.size() == segments.size() &&
         counted.window == window)
@@ -224,7 +227,8 @@ AttentionCounts ProfiledAttentionCost::counts_of(const Sharding& sharding) const
   const Segment* const begin = sharding.segments.data();
   constexpr std::less<> before{};
   for (const CountedAttention& counted : counted_)
-    if (!before(counted.segments.data(), begin) && before(counted.segments.data(), begin + sharding.segments.size()))
+    if (!before(counted.segments.data(), begin) &&
+        before(counted.segments.data(), begin + sharding.segments.size()))
       counts.push_back(counted);
   return counts;
 }

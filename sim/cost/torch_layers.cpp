@@ -3,16 +3,16 @@
 // Q, K, V, gate and up are a product each. With tensor parallelism (DTensor) the gathered input of a product
 // is kept. tp_overlap stands for asynchronous TP, which fuses a gather with the products behind it and a
 // reduce-scatter with the one product before it (torch/_inductor/fx_passes/micro_pipeline_tp.py): not that of
-// an input's gradient, which is the sum of two or three, nor what is not compiled, embedding and head. Each rank's
-// rows are then a product of their own, beside the copy of the next (torch/distributed/_symmetric_memory). Sequences
-// are cut along their second dimension, so that what NCCL gathers or scatters is copied into order
-// (torch.distributed._functional_collectives). FSDP2 copies what it has gathered out of its buffer
-// (foreach_all_gather_copy_out). In FP8 (torchao's Float8Linear, one scale a tensor from its largest value)
-// every operand is cast by a kernel that reads bf16 and writes both orders, and reads one of them again, as
-// torch.compile has it; the largest value takes a read of its own where no row op has made the tensor. So
-// counts torchao's own roofline model (torchao/float8/roofline_utils.py at eab345c). Q, K and V share a cast,
-// as gate and up do. Weights are cast in every forward. What is gathered over TP is cast before and travels
-// in one byte.
+// an input's gradient, which is the sum of two or three, nor what is not compiled, embedding and head. Each
+// rank's rows are then a product of their own, beside the copy of the next
+// (torch/distributed/_symmetric_memory). Sequences are cut along their second dimension, so that what NCCL
+// gathers or scatters is copied into order (torch.distributed._functional_collectives). FSDP2 copies what it
+// has gathered out of its buffer (foreach_all_gather_copy_out). In FP8 (torchao's Float8Linear, one scale a
+// tensor from its largest value) every operand is cast by a kernel that reads bf16 and writes both orders,
+// and reads one of them again, as torch.compile has it; the largest value takes a read of its own where no
+// row op has made the tensor. So counts torchao's own roofline model (torchao/float8/roofline_utils.py at
+// eab345c). Q, K and V share a cast, as gate and up do. Weights are cast in every forward. What is gathered
+// over TP is cast before and travels in one byte.
 
 #include <algorithm>
 #include <array>
@@ -68,15 +68,17 @@ Op LayerCosts::fused_products(OpName name, std::int64_t m, std::initializer_list
   return op;
 }
 
-// Of asynchronous TP nothing hides the first piece of the product that waits for a copy, or the last copy that waits
-// for a piece; a rank's own part on its way to where others read it; barriers; nor the sum of what came in.
+// Of asynchronous TP nothing hides the first piece of the product that waits for a copy, or the last copy
+// that waits for a piece; a rank's own part on its way to where others read it; barriers; nor the sum of what
+// came in.
 void LayerCosts::fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const {
   collective.with_next = true;
   if (!torch_layers()) return;
   const bool gathers = collective.name == OpName::tp_all_gather;
   const double parts = layout_.tensor;
   collective.duration += product.duration / layout_.tensor;
-  Op apart = moves(OpName::permute, Elementwise::copy, collective.bytes * (gathers ? 2 / parts : 1 + 1 / parts), use);
+  Op apart = moves(OpName::permute, Elementwise::copy,
+                   collective.bytes * (gathers ? 2 / parts : 1 + 1 / parts), use);
   apart.launches += kBarriers;
   apart.duration += kBarriers * moves(OpName::permute, Elementwise::copy, 1, use).duration;
   ops.push(apart);
@@ -164,8 +166,8 @@ void LayerCosts::push_per_op(std::int64_t n, std::int64_t documents, OpList& ops
 }
 
 // A checkpoint that is not reentrant ends its recomputation with the last tensor that the backward needs
-// (torch.utils.checkpoint, set_checkpoint_early_stop), as torch.compile drops what nobody reads: that tensor is the
-// input of the FFN's last product. torchao's backward casts it anyway.
+// (torch.utils.checkpoint, set_checkpoint_early_stop), as torch.compile drops what nobody reads: that tensor
+// is the input of the FFN's last product. torchao's backward casts it anyway.
 void LayerCosts::mark_unneeded(OpList& after) const {
   if (!framework_.early_stop || model_.training.adapts(WeightKind::fc2)) return;
   std::size_t needed = after.size();
@@ -217,7 +219,8 @@ Op LayerCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
   return op;
 }
 
-void LayerCosts::held(const MicroBatch& micro_batch, const Sharding& sharding, std::vector<HeldByHalf>& out) const {
+void LayerCosts::held(const MicroBatch& micro_batch, const Sharding& sharding,
+                      std::vector<HeldByHalf>& out) const {
   const int ranks = sharding.ranks();
   const bool halves = layout_.nano_batches_of(ranks) == 2;
   const NanoCut cut = halves ? nano_cut(micro_batch, ranks) : NanoCut{};

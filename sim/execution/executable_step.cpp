@@ -140,7 +140,8 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
                     "; ranks keep their activations");
   if (layout.expert > 1)
     throw UserError("execute: parallel.expert is " + std::to_string(layout.expert) + "; allowed: 1");
-  if (layout.recompute == Recompute::modules && layout.recompute_modules != module_bit(RecomputeModule::core_attn))
+  if (layout.recompute == Recompute::modules &&
+      layout.recompute_modules != module_bit(RecomputeModule::core_attn))
     throw UserError("execute: parallel.recompute.modules is " + names_of(layout.recompute_modules) +
                     "; allowed: core_attn");
   if (local_vocabulary(model, layout.tensor, layout.tensor - 1).count < 1)

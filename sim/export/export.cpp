@@ -78,8 +78,9 @@ std::string ExportedRow::recomputed_by_micro_batch() const {
         most = std::max(most, layers);
       }
   if (!differs) return "";
-  return (least < most ? std::to_string(least) + " to " : "") + std::to_string(most) + " of " + std::to_string(all) +
-         " layers by " + (row.run.recompute_by_stage ? "stage and " : "") + "micro-batch";
+  return (least < most ? std::to_string(least) + " to " : "") + std::to_string(most) + " of " +
+         std::to_string(all) + " layers by " + (row.run.recompute_by_stage ? "stage and " : "") +
+         "micro-batch";
 }
 
 namespace exported {
@@ -132,7 +133,8 @@ constexpr Gap kGapsOfAll[] = {
        const Training& training = r.model().training;
        if (training.frozen == 0 || training.adapted != 0) return std::string();
        const int layers = training.frozen_layers;
-       return layers > 0 ? "the first " + std::to_string(layers) + " layers" : std::string("parts of the model");
+       return layers > 0 ? "the first " + std::to_string(layers) + " layers"
+                         : std::string("parts of the model");
      },
      "what is frozen is said of parameters, in your script", "requires_grad_(False) before the optimizer is made"},
     {kDegreesOfRow,

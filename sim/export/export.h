@@ -39,8 +39,8 @@ struct ExportedRow {
   [[nodiscard]] bool has_even_stages() const;
   // Layers that each virtual stage recomputes, as the layout says.
   [[nodiscard]] std::vector<int> recomputed_of_stages() const;
-  // How many layers the plan's micro-batches recompute, where they have other numbers than the layout: "0 to 11 of 32
-  // layers by micro-batch"; empty where they have none.
+  // How many layers the plan's micro-batches recompute, where they have other numbers than the layout: "0 to
+  // 11 of 32 layers by micro-batch"; empty where they have none.
   [[nodiscard]] std::string recomputed_by_micro_batch() const;
 };
 

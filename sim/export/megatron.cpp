@@ -194,23 +194,30 @@ constexpr BothNames kSettings[] = {
 };
 
 constexpr std::string_view kByDocument =
-    "per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each other";
+    "per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each "
+    "other";
 constexpr std::string_view kWindows = "--window-size and --window-attn-skip-freq";
 constexpr std::string_view kGroupsOfExperts = "--moe-router-num-groups and --moe-router-group-topk";
 
 constexpr Gap kGaps[] = {
-    {"policy", [](Row r) { return r.row.run.name == "plain" || is_hybrid(r) ? std::string() : policy_text(r); },
+    {"policy",
+     [](Row r) { return r.row.run.name == "plain" || is_hybrid(r) ? std::string() : policy_text(r); },
      "the dataset cuts documents into windows in data order", kFeedIt},
-    {"order", [](Row r) { return std::string(r.row.run.pack.order == Order::as_packed ? "" : kOrderNames[at(r.row.run.pack.order)]); },
+    {"order",
+     [](Row r) {
+       return std::string(r.row.run.pack.order == Order::as_packed ? ""
+                                                                   : kOrderNames[at(r.row.run.pack.order)]);
+     },
      "micro-batches run as the loader gives them", "the order of plan.json"},
     {"shard",
      [](Row r) {
        return r.layout().context == 1 || r.row.run.shard == "per-document" ? std::string() : r.row.run.shard;
      },
-     "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)",
-     kByDocument},
+     "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)", kByDocument},
     {"schedule",
-     [](Row r) { return std::string(r.schedule() == "1f1b" || r.schedule() == "interleaved-1f1b" ? "" : r.schedule()); },
+     [](Row r) {
+       return std::string(r.schedule() == "1f1b" || r.schedule() == "interleaved-1f1b" ? "" : r.schedule());
+     },
      "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
     {"parallel.virtual_pipeline",
      [](Row r) {
@@ -247,7 +254,8 @@ constexpr Gap kGaps[] = {
      "modules of a layer are recomputed, not single products", "nothing is recomputed"},
     {"recompute", [](Row r) { return r.recomputed_by_micro_batch(); },
      "one number holds for all micro-batches",
-     "the layout's own for all, which takes more time; config.recompute_num_layers, which a forward reads, set before each"},
+     "the layout's own for all, which takes more time; config.recompute_num_layers, which a forward reads, "
+     "set before each"},
     {"framework.overlap_param_gather",
      [](Row r) {
        return std::string(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1
@@ -257,22 +265,30 @@ constexpr Gap kGaps[] = {
      "a gather under the forward needs a reduction under the backward", "neither"},
     {"batch.documents_per_step",
      [](Row r) { return r.has_windows() ? std::string() : std::to_string(r.study.batch.documents_per_step); },
-     "a global batch is a number of samples", "the plan's micro-batches as samples, or as many windows as a step has tokens for"},
+     "a global batch is a number of samples",
+     "the plan's micro-batches as samples, or as many windows as a step has tokens for"},
     kCountOfPlan,
     {"max_tokens",
      [](Row r) {
        const std::int64_t most = r.row.run.pack.max_tokens;
        return most > r.study.batch.context_window ? std::to_string(most) + " tokens a micro-batch" : std::string();
      },
-     "a micro-batch has the dataset's seq_length", "a seq_length of so many, for a dataset of the plan's micro-batches"},
+     "a micro-batch has the dataset's seq_length",
+     "a seq_length of so many, for a dataset of the plan's micro-batches"},
     {"batch.max_length",
-     [](Row r) { return r.study.batch.max_length > 0 ? std::to_string(r.study.batch.max_length) : std::string(); },
+     [](Row r) {
+       return r.study.batch.max_length > 0 ? std::to_string(r.study.batch.max_length) : std::string();
+     },
      "documents are cut at windows only", "cut them when the dataset is made"},
     {"model.sliding_window",
-     [](Row r) { return r.model().sliding_window > 0 ? std::to_string(r.model().sliding_window) : std::string(); },
+     [](Row r) {
+       return r.model().sliding_window > 0 ? std::to_string(r.model().sliding_window) : std::string();
+     },
      "the layers that slide are your model's own", kWindows},
     {"framework.expert_nodes",
-     [](Row r) { return r.framework().expert_nodes > 0 ? std::to_string(r.framework().expert_nodes) : std::string(); },
+     [](Row r) {
+       return r.framework().expert_nodes > 0 ? std::to_string(r.framework().expert_nodes) : std::string();
+     },
      "a router is limited to groups of experts", kGroupsOfExperts},
 };
 
@@ -299,15 +315,23 @@ Exporter nemo_exporter() {
     std::vector<Gap> gaps(std::begin(kGaps), std::end(kGaps));
     for (Gap& gap : gaps) {
       if (gap.nearest == kByDocument)
-        gap.nearest = "per-document, by a dataset that packs (dataset.offline_packing_specs); else per-sequence, where documents see each other";
+        gap.nearest =
+            "per-document, by a dataset that packs (dataset.offline_packing_specs); else per-sequence, where "
+            "documents see each other";
       if (gap.nearest == kWindows) gap.nearest = "model.window_size and model.window_attn_skip_freq";
-      if (gap.nearest == kGroupsOfExperts) gap.nearest = "model.moe_router_num_groups and model.moe_router_group_topk";
+      if (gap.nearest == kGroupsOfExperts)
+        gap.nearest = "model.moe_router_num_groups and model.moe_router_group_topk";
     }
     return gaps;
   }();
-  return {"nemo", "NeMo's Megatron-Bridge (main of 2026-08-22, 067f987df)",
-          "use: run_recipe.py --recipe YOUR_MODELS_RECIPE \"${OVERRIDES[@]}\"; the recipe has the model's shape",
-          "megatron ", ExportForm::overrides, kKeys, kGapsByKeys};
+  return {
+      "nemo",
+      "NeMo's Megatron-Bridge (main of 2026-08-22, 067f987df)",
+      "use: run_recipe.py --recipe YOUR_MODELS_RECIPE \"${OVERRIDES[@]}\"; the recipe has the model's shape",
+      "megatron ",
+      ExportForm::overrides,
+      kKeys,
+      kGapsByKeys};
 }
 
 }  // namespace equipoise

@@ -67,12 +67,15 @@ constexpr Gap kDeepspeedGaps[] = {
      },
      "sequence_parallel_size is Ulysses'", "Ulysses, whose times are others"},
     {"parallel.pipeline", [](Row r) { return number_above(1, r.layout().pipeline); },
-     "stages are those of a PipelineModule in your code, which allows ZeRO 0 and 1", "PipelineModule(num_stages=...)"},
-    {"schedule", [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
+     "stages are those of a PipelineModule in your code, which allows ZeRO 0 and 1",
+     "PipelineModule(num_stages=...)"},
+    {"schedule",
+     [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
      "PipelineModule runs 1F1B", "1F1B"},
     {"recompute",
      [](Row r) { return r.layout().recompute == Recompute::none ? std::string() : recompute_of(r); },
-     "the model checkpoints, and not the config", "gradient_checkpointing_enable() of the model, all its layers"},
+     "the model checkpoints, and not the config",
+     "gradient_checkpointing_enable() of the model, all its layers"},
     {"precision", [](Row r) { return std::string(r.layout().precision == Precision::fp8 ? "fp8" : ""); },
      "the config knows bf16 and fp16", "Transformer Engine's layers in the model"},
     kOrderOfRanks,
@@ -156,7 +159,9 @@ constexpr Setting kTorchtitan[] = {
 constexpr Gap kTorchtitanGaps[] = {
     kPolicy,
     {"shard",
-     [](Row r) { return r.layout().context == 1 || r.row.run.shard == "per-sequence" ? std::string() : r.row.run.shard; },
+     [](Row r) {
+       return r.layout().context == 1 || r.row.run.shard == "per-sequence" ? std::string() : r.row.run.shard;
+     },
      "CP cuts the sequence from both ends (headtail)", "per-sequence"},
     {"parallel.context_comm",
      [](Row r) {
@@ -176,7 +181,8 @@ constexpr Gap kTorchtitanGaps[] = {
      [](Row r) { return std::string(r.layout().data > 1 && r.layout().zero == 1 ? "1" : ""); },
      "FSDP shards gradients and parameters, too", "fsdp_reshard_after_forward never, as ZeRO-2"},
     {"parallel.pipeline", [](Row r) { return std::string(r.has_even_stages() ? "" : "with uneven stages"); },
-     "stages get equal layers but for the ends", "pipeline_parallel_layers_per_stage as large as the largest"},
+     "stages get equal layers but for the ends",
+     "pipeline_parallel_layers_per_stage as large as the largest"},
     {"recompute",
      [](Row r) {
        const Recompute mode = r.layout().recompute;
@@ -243,23 +249,31 @@ constexpr Setting kVerl[] = {
 };
 constexpr Gap kVerlGaps[] = {
     {"policy",
-     [](Row r) { return r.row.run.name == "karmarkar-karp" || r.row.run.name == "padded" ? std::string() : policy_text(r); },
+     [](Row r) {
+       return r.row.run.name == "karmarkar-karp" || r.row.run.name == "padded" ? std::string()
+                                                                               : policy_text(r);
+     },
      "micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu",
      "karmarkar-karp, which is a row of a study to compare with"},
     {"shard",
      [](Row r) {
        return r.layout().context == 1 || (!uses_fsdp(r) && r.row.run.shard == "per-document") ? std::string() : r.row.run.shard;
      },
-     "FSDP's Ulysses shards nothing, Megatron cuts each document into 2 x CP chunks", "per-document with Megatron"},
+     "FSDP's Ulysses shards nothing, Megatron cuts each document into 2 x CP chunks",
+     "per-document with Megatron"},
     {"parallel.context_comm",
      [](Row r) {
        const bool own = r.layout().context_comm == (uses_fsdp(r) ? ContextComm::ulysses : ContextComm::ring);
        return std::string(r.layout().context == 1 || own ? "" : name_of(r.layout().context_comm));
      },
      "FSDP has Ulysses, Megatron a ring", "those; override_transformer_config.cp_comm_type with Megatron"},
-    {"schedule", [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
+    {"schedule",
+     [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
      "Megatron's 1F1B runs, interleaved with virtual stages", "that"},
-    {"batch.sequences_per_step", [](Row r) { return r.has_windows() ? std::to_string(r.study.batch.sequences_per_step) + " windows" : std::string(); },
+    {"batch.sequences_per_step",
+     [](Row r) {
+       return r.has_windows() ? std::to_string(r.study.batch.sequences_per_step) + " windows" : std::string();
+     },
      "ppo_mini_batch_size counts samples", "as many samples as a step has documents"},
     {"recompute",
      [](Row r) {
@@ -267,9 +281,12 @@ constexpr Gap kVerlGaps[] = {
        const bool all = mode == Recompute::none || mode == Recompute::full;
        return all || (mode == Recompute::layers && !uses_fsdp(r)) ? std::string() : recompute_of(r);
      },
-     "FSDP checkpoints all layers or none", "all layers where some are recomputed; recompute_modules with Megatron"},
+     "FSDP checkpoints all layers or none",
+     "all layers where some are recomputed; recompute_modules with Megatron"},
     {"parallel.zero",
-     [](Row r) { return std::string(!uses_fsdp(r) && r.layout().zero >= 2 ? std::to_string(r.layout().zero) : ""); },
+     [](Row r) {
+       return std::string(!uses_fsdp(r) && r.layout().zero >= 2 ? std::to_string(r.layout().zero) : "");
+     },
      "Megatron in verl shards the optimizer only", "use_distributed_optimizer"},
     {"precision", [](Row r) { return std::string(r.layout().precision == Precision::fp8 ? "fp8" : ""); },
      "the actor trains in bf16", "bf16"},

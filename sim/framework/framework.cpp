@@ -45,14 +45,40 @@ int count_within(const json& node, const char* key, int most, const std::string&
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
   const std::string where = origin + ": defaults";
   const json& node = object_field(file, "defaults", origin + ": file");
-  refuse_unknown_keys(node, {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch",
-                             "gradient_bytes", "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients",
-                             "overlap_grad_reduce", "gradient_bucket_MB", "records_streams", "gradient_add_bytes",
-                             "step_end_bytes", "allocator_slack", "fused_activation", "early_stop", "logit_bytes",
-                             "loss", "linear_layers", "attention_kernel", "own_kernels", "exchange_sms",
-                             "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion",
-                             "exchange_sm_margin", "fp8_input_bytes", "fp8_attention_bytes",
-                             "fp8_activation_bytes", "fp8_weight_bytes"}, where);
+  refuse_unknown_keys(node,
+                      {"zero",
+                       "tp_overlap",
+                       "overlap_param_gather",
+                       "reduce_each_micro_batch",
+                       "gradient_bytes",
+                       "optimizer_bytes",
+                       "gradient_copy_bytes",
+                       "scatter_gradients",
+                       "overlap_grad_reduce",
+                       "gradient_bucket_MB",
+                       "records_streams",
+                       "gradient_add_bytes",
+                       "step_end_bytes",
+                       "allocator_slack",
+                       "fused_activation",
+                       "early_stop",
+                       "logit_bytes",
+                       "loss",
+                       "linear_layers",
+                       "attention_kernel",
+                       "own_kernels",
+                       "exchange_sms",
+                       "routing_kernels",
+                       "expert_skew",
+                       "expert_kernel",
+                       "expert_streams",
+                       "permute_fusion",
+                       "exchange_sm_margin",
+                       "fp8_input_bytes",
+                       "fp8_attention_bytes",
+                       "fp8_activation_bytes",
+                       "fp8_weight_bytes"},
+                      where);
   preset.zero = count_within(node, "zero", 3, where);
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
   FrameworkOptions& o = preset.options;
@@ -109,7 +135,8 @@ std::vector<ErrorOnGpu> read_errors_on_gpus(const json& kernels, const std::stri
   if (!kernels.contains("on_gpus")) return errors;
   for (const auto& [gpu, node] : object_field(kernels, "on_gpus", where).items()) {
     const std::string place = where + ".on_gpus." + gpu;
-    refuse_unknown_keys(node, {"rows", "mean_abs_error", "mean_error", "worst", "precision", "source"}, place);
+    refuse_unknown_keys(node, {"rows", "mean_abs_error", "mean_error", "worst", "precision", "source"},
+                        place);
     errors.push_back({gpu, static_cast<std::int64_t>(number_within(node, "rows", 1, 1e9, place)),
                       non_negative_field(node, "mean_abs_error", place),
                       number_field(node, "mean_error", place)});
@@ -340,12 +367,14 @@ std::string StepFamily::text() const {
 
 int model_size_class(double parameters) {
   constexpr double kLeast[] = {3e9, 20e9, 100e9};  // of the second class and those behind it
-  return static_cast<int>(std::upper_bound(std::begin(kLeast), std::end(kLeast), parameters) - std::begin(kLeast));
+  return static_cast<int>(std::upper_bound(std::begin(kLeast), std::end(kLeast), parameters) -
+                          std::begin(kLeast));
 }
 
 const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) const {
   const auto distance = [&](const StepFamily& family) {
-    return std::tuple(family.fp8 != steps.fp8, !names(family.gpu, steps.gpu), std::abs(family.size - steps.size));
+    return std::tuple(family.fp8 != steps.fp8, !names(family.gpu, steps.gpu),
+                      std::abs(family.size - steps.size));
   };
   const FamilyError* nearest = nullptr;
   for (const FamilyError& seen : errors) {
@@ -370,7 +399,8 @@ std::string FrameworkPreset::kernels_text() const {
   if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
   if (!error) return line + "fitted, error unknown";
   char text[80];
-  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see", 100 * *error);
+  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see",
+                100 * *error);
   return line + text;
 }
 

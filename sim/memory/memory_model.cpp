@@ -112,14 +112,16 @@ double MemoryModel::most_gathered() const {
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {
   const double n = as_double(rank_tokens);
   double bytes = n * ((keeping_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
-  if (layout_.stage_order().is_first(v) && (keeping_[at(v)] > 0 || layers_[at(v)] == 0)) bytes += n * input_per_token_;
+  if (layout_.stage_order().is_first(v) && (keeping_[at(v)] > 0 || layers_[at(v)] == 0))
+    bytes += n * input_per_token_;
   // Of multi-token prediction: what its two norms read, and what they wrote side by side.
   if (layout_.stage_order().is_last(v)) bytes += n * 4 * model_.mtp_layers * input_per_token_;
   return bytes;
 }
 
 // What lives only while an op runs: gathered K and V (and their gradients), logits; the layer being
-// recomputed, or all of one where a stage keeps none; what arrives and what is sent. The allocator holds all of it for as long as the op runs.
+// recomputed, or all of one where a stage keeps none; what arrives and what is sent. The allocator holds all
+// of it for as long as the op runs.
 Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
                                  bool recomputes) const {
   const double n = as_double(rank_tokens);
@@ -135,8 +137,10 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   return out;
 }
 
-std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens, std::int64_t group_tokens) const {
-  // PyTorch's ring: those of all, a rank's to be sent, and three of a rank's gradients in fp32, half of it of K and V.
+std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
+                                          std::int64_t group_tokens) const {
+  // PyTorch's ring: those of all, a rank's to be sent, and three of a rank's gradients in fp32, half of it of
+  // K and V.
   if (repeated_heads_ > 0 && context > 1) return repeated_heads_ * (group_tokens + 7 * rank_tokens) / 2;
   // Q and the output of as many queries as a rank has tokens, in units of K and V.
   const bool away = layout_.context_comm == ContextComm::disaggregated && context > 1;
@@ -158,9 +162,8 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   const std::int64_t tokens = load.rank_tokens[index];
   const int recomputed = recomputed_.of_stage(v, micro_batch);
   const bool makes_logits = layout_.stage_order().is_last(v);
-  Footprint out =
-      transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0,
-                                 recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
+  Footprint out = transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0,
+                            recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
   out.activations = activation_bytes(v, tokens, recomputed);
   // In the place of the rank's own K and V, which are kept anyway: those that it gathered, or those of the
   // heads that it shares out.

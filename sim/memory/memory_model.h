@@ -90,7 +90,8 @@ struct MemoryPeak {
 
 class MemoryModel {
  public:
-  MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile, const FrameworkOptions& framework);
+  MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile,
+              const FrameworkOptions& framework);
 
   [[nodiscard]] double capacity_bytes() const { return capacity_; }
   void set_capacity(double bytes) { capacity_ = bytes; }
@@ -111,7 +112,8 @@ class MemoryModel {
   [[nodiscard]] int model_layers() const { return model_.all_layers(); }
   // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of the `group_tokens` of a CP group of
   // `context` ranks.
-  [[nodiscard]] std::int64_t gathered_tokens(int context, std::int64_t rank_tokens, std::int64_t group_tokens) const;
+  [[nodiscard]] std::int64_t gathered_tokens(int context, std::int64_t rank_tokens,
+                                             std::int64_t group_tokens) const;
   // Layers of a virtual stage that keep something for a backward.
   [[nodiscard]] int layers(int virtual_stage) const { return keeping_[at(virtual_stage)]; }
 
@@ -140,7 +142,7 @@ class MemoryModel {
   double whole_per_token_ = 0;  // with what named recomputation leaves out
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
-  std::int64_t repeated_heads_ = 0;  // PyTorch's ring: query heads for each KV head that a rank sends
+  std::int64_t repeated_heads_ = 0;    // PyTorch's ring: query heads for each KV head that a rank sends
   std::vector<int> layers_, keeping_;  // by virtual stage: all, and those that a backward goes through
   std::vector<std::vector<ModelPart>> parts_, trained_parts_;  // of the same
   PartSizes part_sizes_, trained_sizes_;

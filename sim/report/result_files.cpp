@@ -424,10 +424,11 @@ json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, con
   }
   json rows = json::object();
   for (const PolicyResult& row : result.policies) rows[row.run.label] = hash_of_row(row);
-  json receipt{{"program", run.version}, {"file", std::filesystem::absolute(run.path).lexically_normal().string()},
-               {"study", run.study},     {"options", run.options},
-               {"hash", kReceiptHash},   {"inputs", hashes_of_inputs(inputs)},
-               {"rows", std::move(rows)}};
+  json receipt{
+      {"program", run.version}, {"file", std::filesystem::absolute(run.path).lexically_normal().string()},
+      {"study", run.study},     {"options", run.options},
+      {"hash", kReceiptHash},   {"inputs", hashes_of_inputs(inputs)},
+      {"rows", std::move(rows)}};
   if (!checks.empty()) receipt["checks"] = checks_json(checks);
   return receipt;
 }

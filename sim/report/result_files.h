@@ -68,8 +68,8 @@ struct SavedRun {
   nlohmann::json study, options;  // as it was run, --set included; what else decides times and is no default
 };
 // `checks`: of `study --verify`, none without it.
-nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, const StudyResult& result,
-                          const std::vector<Check>& checks = {});
+nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs,
+                          const StudyResult& result, const std::vector<Check>& checks = {});
 // [{what, holds, found}]; holds is null where nothing was looked at.
 nlohmann::json checks_json(const std::vector<Check>& checks);
 nlohmann::json hashes_of_inputs(const StudyInputs& inputs);

@@ -19,7 +19,8 @@ const OpStep* step_of(const LaneStage& here, const Rank& k) {
 }  // namespace
 
 // A rank arrives at a collective inside its lane and goes on when that has ended.
-bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const OpBlock& block, SyncGroup sync) {
+bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const OpBlock& block,
+                              SyncGroup sync) {
   LaneStage& here = s_.lane_stages[lane_stage];
   Rank& k = here.rank[rank];
   const OpStep& step = block.steps[k.step];
@@ -138,7 +139,8 @@ Picoseconds LaneSet::launch_cross_lane_op(const FlowTag& tag, const LaneStage& h
   const OpResult::Synchronization& known =
       alone.scheduled_ops[here.stage][op.scheduled][op.number * at(alone.groups) + group];
   const OpRoute& route = s_.routes.collective(here.lane, here.stage, sync, group, op.name);
-  return launch(tag, start, known.end - known.start, moved_bytes(op.name, op.bytes, at(route.members)), route);
+  return launch(tag, start, known.end - known.start, moved_bytes(op.name, op.bytes, at(route.members)),
+                route);
 }
 
 // Keeps when a collective over several lanes ran.
@@ -182,7 +184,8 @@ bool LaneSet::await_exchange(LaneStage& here, std::size_t rank) {
     k.wait = Wait::exchange_under;
     return false;
   }
-  count(here, k, k.exchange_stream, std::max<Picoseconds>(0, k.exchange_end - std::max(k.exchange_start, k.clock)));
+  count(here, k, k.exchange_stream,
+        std::max<Picoseconds>(0, k.exchange_end - std::max(k.exchange_start, k.clock)));
   wait_until(k.clock, k.exchange_end);
   k.under_end = 0;
   return true;

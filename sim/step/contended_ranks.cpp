@@ -145,7 +145,8 @@ void LaneSet::advance(std::size_t lane_stage, std::size_t rank) {
 }
 
 // When what the rank sent with scheduled ops [first, last) has arrived, where it has to wait for that.
-Picoseconds LaneSet::sent_until(const LaneStage& here, std::size_t rank, std::size_t first, std::size_t last) const {
+Picoseconds LaneSet::sent_until(const LaneStage& here, std::size_t rank, std::size_t first,
+                                std::size_t last) const {
   Picoseconds until = 0;
   for (std::size_t i = first; i < last; ++i) {
     if ((*here.ops)[i].blocking_send == kNoTransfer) continue;
@@ -323,7 +324,8 @@ void LaneSet::leave_lane(LaneStage& here, std::size_t rank) {
   if (s_.barriers.size() > 1 && s_.barriers.leave(here.barrier, k.clock))
     for (std::size_t number = 0; number < s_.lane_stages.size(); ++number)
       for (std::size_t r = 0; r < s_.lane_stages[number].rank.size(); ++r)
-        if (s_.lane_stages[number].barrier == here.barrier + 1 && s_.lane_stages[number].rank[r].wait == Wait::begin)
+        if (s_.lane_stages[number].barrier == here.barrier + 1 &&
+            s_.lane_stages[number].rank[r].wait == Wait::begin)
           wake(number, r);
   if (!s_.joint || s_.ends.empty()) return;
   const std::size_t number = here.stage * s_.tensor + rank % s_.tensor;

@@ -119,7 +119,8 @@ void State::make_lane_stage(LaneStage& here) {
   here.program = &lane;
   here.ops = &lane.stages[here.stage];
   here.ranks = at(lane.context) * tensor;
-  interpreter::context_of(program, options, static_cast<int>(here.lane), static_cast<int>(here.stage), 0, here.speed);
+  interpreter::context_of(program, options, static_cast<int>(here.lane), static_cast<int>(here.stage), 0,
+                          here.speed);
   here.rank.resize(here.ranks);
   if (here.ops->empty())
     for (Rank& k : here.rank) k.wait = Wait::done;

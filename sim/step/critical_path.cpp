@@ -48,7 +48,8 @@ class PathTracer {
                       std::to_string(rank_));
   }
 
-  void push(Picoseconds start, OpName name, Stream stream, std::int32_t micro_batch = -1, OpKind kind = OpKind::F) {
+  void push(Picoseconds start, OpName name, Stream stream, std::int32_t micro_batch = -1,
+            OpKind kind = OpKind::F) {
     assert(start <= time_);
     if (start < time_) path_.push_back({start, time_, name, stream, lane_, stage_, micro_batch, rank_, kind});
     time_ = start;
@@ -331,7 +332,8 @@ class PathTracer {
 
 }  // namespace
 
-std::vector<PathSegment> critical_path(const OpProgram& program, const OpOptions& options, const OpResult& result) {
+std::vector<PathSegment> critical_path(const OpProgram& program, const OpOptions& options,
+                                       const OpResult& result) {
   return PathTracer(program, options, result).trace();
 }
 

@@ -30,7 +30,8 @@ BlockRole StepExpander::role_of(std::size_t part) {
   return static_cast<BlockRole>(at(BlockRole::layer_forward) + (part - kForward) / kLayerKinds);
 }
 
-StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options, bool fold_tp)
+StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
+                           bool fold_tp)
     : costs_(costs),
       options_(options),
       tensor_(fold_tp ? 1 : costs.layout().tensor),
@@ -148,7 +149,8 @@ void StepExpander::finish(OpProgram& program) const {
 void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) {
   int number = 0;
   run_barrier_groups(step.lanes, [&](int group, Picoseconds begin) {
-    for (LockstepGroup& lockstep : make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
+    for (LockstepGroup& lockstep :
+         make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
       const std::vector<std::vector<MicroBatchCost>> costs =
           cost_lockstep_group(lockstep, coster_, costs_, orders_);
       for (std::size_t l = 0; l < lockstep.lanes.size(); ++l) {
@@ -185,7 +187,8 @@ void StepExpander::add_lane(const CostedLane& lane, OpProgram& program) {
   for (std::size_t e = 0; e < lane.costs.size(); ++e) {
     const std::int32_t number =
         arrivals == nullptr ? static_cast<std::int32_t>(e) : arrivals->entries[e].micro_batch;
-    add_blocks(lane.costs[e], number == kNoMicroBatch ? nothing : lane.micro_batches[at(number)], number, out);
+    add_blocks(lane.costs[e], number == kNoMicroBatch ? nothing : lane.micro_batches[at(number)], number,
+               out);
     if (e < lane.micro_batches.size()) add_transfers(lane.costs[e], out);
   }
   add_shared_blocks(out);

@@ -107,7 +107,7 @@ class StepExpander {
     Held held{-1};
     ExpertArrivals arriving;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
-    std::vector<Op> again_before, again_after;    // a forward's, without what is not run again
+    std::vector<Op> again_before, again_after;           // a forward's, without what is not run again
     std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
   };
   static void split_backward(LayerOps& ops);
@@ -126,7 +126,8 @@ class StepExpander {
   void add_costed(const CostedLane& lane, OpProgram& program);
   OpBlock& add_block(OpLane& out);
   // `number`: of the micro-batch in its lane.
-  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number, OpLane& out);
+  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number,
+                  OpLane& out);
   void add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::size_t first);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t begin);

@@ -31,7 +31,8 @@ struct StepExpander::Runs {
   }
   // `index`: of the first of `repeat` layers among those of the part, in their order. `local`:
   // which of the virtual stage's layers that is.
-  void push(std::size_t block, const OrderedPart& part, int repeat = 1, int index = 0, int local = kNoLayer) const {
+  void push(std::size_t block, const OrderedPart& part, int repeat = 1, int index = 0,
+            int local = kNoLayer) const {
     push_run(out, block_of(entry, block), repeat,
              bucket == kNoBucket ? kNoBucket : bucket + part.bucket + index, layer(local));
   }
@@ -148,7 +149,8 @@ void StepExpander::add_runs(const Expanding& lane, int stage, std::size_t positi
   if (op.with_next) {
     std::array<std::array<std::int64_t, kLayerKinds>, kLayerKinds> blocks{};
     for (auto& of_forward : blocks) of_forward.fill(-1);
-    each_part_of_pair(orders_.forward(v), orders_.backward(virtual_stage(ops[position + 1])),
+    each_part_of_pair(
+        orders_.forward(v), orders_.backward(virtual_stage(ops[position + 1])),
         PairRuns{ForwardRuns{runs_of(position, kNoBucket, false)}, backward_runs(position + 1), blocks});
   } else if (op.kind == OpKind::W) {
     each_part(orders_.weights(v), each, WeightRuns{runs_of(position, bucket, reducing)});

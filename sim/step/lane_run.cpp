@@ -403,7 +403,8 @@ struct BothWays {
     const MicroBatchCost& backward_cost = backward_order.cost;
     const std::size_t k = index_of(b.part);
     advance(backward_cost.again[k], b.recomputed_of(backward_order.recomputed), backward_order.clock);
-    advance_pair(forward_cost.forward[index_of(f.part)], backward_cost.backward[k], backward_order.clock, exposed);
+    advance_pair(forward_cost.forward[index_of(f.part)], backward_cost.backward[k], backward_order.clock,
+                 exposed);
   }
 };
 
@@ -416,7 +417,8 @@ LaneEngine::Pair LaneEngine::pair_of(const Run& run, int stage, std::size_t posi
           cost_of(run, op, stage, position), cost_of(run, second, stage, position + 1)};
 }
 
-void LaneEngine::apply_pair(const Pair& pair, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled) {
+void LaneEngine::apply_pair(const Pair& pair, std::span<Picoseconds> clock,
+                            std::vector<Picoseconds>* filled) {
   if (filled != nullptr) filled->resize(orders_->buckets(pair.backward_stage).size());
   exposed_.assign(clock.size(), 0);
   const int recomputed = orders_->recomputed_layers(pair.backward_stage, pair.backward_batch);

@@ -50,7 +50,8 @@ void check_both_ends(const Layout& layout, const StepOptions& options) {
   if (layout.virtual_pipeline > 1) return;  // which the schedule refuses by itself
   if (!layout.bidirectional) (void)one_way_schedule(name);
   if (layout.zero > 1)
-    throw UserError("schedule " + name + ": expected parallel.zero 0 or 1, found " + std::to_string(layout.zero) +
+    throw UserError("schedule " + name + ": expected parallel.zero 0 or 1, found " +
+                    std::to_string(layout.zero) +
                     ": the copies of a layer add up their gradients once a step");
   if (layout.expert > 1 && !options.pairs)
     throw UserError("schedule " + name +
@@ -181,7 +182,8 @@ ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const La
   return {layout.pipeline, layout.virtual_pipeline, sizes, options.keep, options.strict_keep, options.pairs};
 }
 
-Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout, const StepOptions& options) {
+Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                     const StepOptions& options) {
   std::vector<std::int32_t> sizes;
   return options.schedule->make(schedule_input(micro_batches, layout, options, sizes));
 }
@@ -228,7 +230,8 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
   return lockstep_groups;
 }
 
-int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int stage, std::size_t position) {
+int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int stage,
+                    std::size_t position) {
   int most = 0;
   for (const LockstepLane& lane : lockstep.lanes) {
     const ScheduleOp& op = lane.schedule.ops[at(stage)][position];
@@ -392,7 +395,8 @@ ShardedLane shard_lane(const LockstepLane& lane, MicroBatchCoster& coster) {
     if (j > 0 && costs_alike(lane.micro_batches[j], lane.micro_batches[j - 1]))
       cost.sharding = sharded.costs[j - 1].sharding;
     else
-      coster.shard(lane.micro_batches[j], static_cast<int>(lane.expert_group.size()), cost, sharded.counts[j]);
+      coster.shard(lane.micro_batches[j], static_cast<int>(lane.expert_group.size()), cost,
+                   sharded.counts[j]);
     const std::vector<std::int64_t>& ranks = cost.sharding.rank_tokens;
     sharded.tokens.insert(sharded.tokens.end(), ranks.begin(), ranks.end());
   }
@@ -434,7 +438,8 @@ void find_expert_arrivals(LockstepGroup& lockstep, std::span<const std::vector<s
 
 }  // namespace
 
-std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep, MicroBatchCoster& coster,
+std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep,
+                                                             MicroBatchCoster& coster,
                                                              const LayerCosts& costs,
                                                              const PartOrders& orders) {
   std::vector<std::vector<MicroBatchCost>> of_lanes;

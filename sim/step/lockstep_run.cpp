@@ -50,7 +50,8 @@ struct LockstepRun::Inside {
 struct LockstepRun::Forward : Inside {
   void work(const OrderedPart& part) const {
     if (is_layer(part.part))
-      return run.run_layer(lanes, [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
+      return run.run_layer(lanes,
+                           [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
     for (At& lane : lanes)
       add_durations(lane.clock,
                     (part.part == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
@@ -63,7 +64,8 @@ struct LockstepRun::Backward : Inside {
   void work(const OrderedPart& part) const {
     if (is_layer(part.part)) return layer(index_of(part.part), part.first);
     for (At& lane : lanes)
-      add_durations(lane.clock,
+      add_durations(
+          lane.clock,
           (part.part == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
   }
   void recompute(std::size_t kind, int number) const {
@@ -94,7 +96,8 @@ struct LockstepRun::LayerPair {
     for (At& lane : lanes(side)) advance_part(timeline(side, lane), part, lane.clock);
   }
   void begin(PairSide side, std::size_t exchange) const {
-    run.begin_exchange(lanes(side), [&](const At& lane) { return &timeline(side, lane).exchanges[exchange]; });
+    run.begin_exchange(lanes(side),
+                       [&](const At& lane) { return &timeline(side, lane).exchanges[exchange]; });
     for (At& lane : lanes(side)) add_durations(lane.clock, timeline(side, lane).exchanges[exchange].under);
   }
   void await() const { run.await_exchange(forward_lanes); }
@@ -195,7 +198,8 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
   if (ops.front().kind == OpKind::W)
     each_part(orders.weights(v), true, Weights{{*this, lanes, reduces}});
   else if (ops.front().kind == OpKind::B)
-    each_part(orders.backward(v), true, Backward{{*this, lanes, reduces && !split},
+    each_part(orders.backward(v), true,
+              Backward{{*this, lanes, reduces && !split},
                        most_recomputed(lockstep_, orders, stage, position_[at(stage)]),
                        split});
   else

@@ -191,7 +191,8 @@ class NetworkRoutes::Builder {
   void add_lockstep(std::size_t l) {
     const OpLane& lane = program_.lanes[l];
     const auto same = [&](const OpLane& o) { return o.lockstep == lane.lockstep; };
-    if (lane.lockstep == kNoLockstep || &*std::find_if(program_.lanes.begin(), program_.lanes.end(), same) != &lane)
+    if (lane.lockstep == kNoLockstep ||
+        &*std::find_if(program_.lanes.begin(), program_.lanes.end(), same) != &lane)
       return;
     bool over = false;
     for (const OpLane& other : program_.lanes)
@@ -322,7 +323,8 @@ class NetworkRoutes::Builder {
     for (std::size_t i = 1; i < color.users.size() && !common.empty(); ++i) {
       const std::vector<std::uint32_t>& other = flows_[color.users[i].flow].held;
       both.clear();
-      std::set_intersection(common.begin(), common.end(), other.begin(), other.end(), std::back_inserter(both));
+      std::set_intersection(common.begin(), common.end(), other.begin(), other.end(),
+                            std::back_inserter(both));
       common.swap(both);
     }
     return !common.empty();
@@ -398,7 +400,8 @@ class NetworkRoutes::Builder {
   std::vector<Color> colors_;
 };
 
-NetworkRoutes::NetworkRoutes(const OpProgram& program, const RankGrid& grid, const Fabric& fabric, bool reduce) {
+NetworkRoutes::NetworkRoutes(const OpProgram& program, const RankGrid& grid, const Fabric& fabric,
+                             bool reduce) {
   Builder(*this, program, grid, fabric).build(reduce);
 }
 

@@ -75,7 +75,8 @@ void check_transfer(std::size_t number, const OpLane& lane, std::int64_t first) 
 }
 
 // How often each bucket is filled.
-std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std::size_t stage, std::size_t buckets) {
+std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std::size_t stage,
+                                     std::size_t buckets) {
   std::vector<int> filled(buckets, 0);
   const std::vector<ScheduledOp>& ops = lane.stages[stage];
   for (std::size_t i = 0; i < ops.size(); ++i)
@@ -333,7 +334,8 @@ class PairedBlock {
   void push(PairSide side) {
     Side& from = of(side);
     const std::size_t ranks = from.block.durations.size() / from.block.steps.size();
-    push_step(pair_, from.block.steps[from.next], std::span(from.block.durations).subspan(from.next * ranks, ranks));
+    push_step(pair_, from.block.steps[from.next],
+              std::span(from.block.durations).subspan(from.next * ranks, ranks));
     pair_.steps.back().of_second = side == PairSide::backward;
     ++from.next;
   }

@@ -297,7 +297,8 @@ class GroupRun {
     }
     for (std::size_t l = 0; l < cursors.size(); ++l) {
       const OpLane& lane = lanes_[l].lane();
-      cursors[l].pass([&](std::size_t r) { return of_group[sync_index(lane, r, step.sync, program_.tensor)].end; });
+      cursors[l].pass(
+          [&](std::size_t r) { return of_group[sync_index(lane, r, step.sync, program_.tensor)].end; });
     }
   }
 

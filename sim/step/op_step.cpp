@@ -109,7 +109,8 @@ TimeSpan OpStepSimulator::span_of(std::size_t lane, int stage, std::size_t sched
 
 // Useful time and recompute are the stage engine's, what the ops take without waiting for each other, and
 // what contention adds to that: communication that takes longer is still work of its ops.
-std::vector<LaneResult> OpStepSimulator::lanes_of(const Step& step, const std::vector<LaneResult>& stage) const {
+std::vector<LaneResult> OpStepSimulator::lanes_of(const Step& step,
+                                                  const std::vector<LaneResult>& stage) const {
   std::vector<LaneResult> lanes;
   for (std::size_t l = 0; l < step.lanes.size() && lanes.size() < stage.size(); ++l) {
     if (step.lanes[l].micro_batches.empty()) continue;
@@ -153,7 +154,8 @@ void OpStepSimulator::account_gpus(const Step& step) {
     const std::vector<std::vector<Picoseconds>>& compute = result().lanes[l].compute;
     for (int s = 0; s < program_.stages; ++s)
       for (std::size_t gpu = 0; gpu < compute[at(s)].size() * at(width); ++gpu)
-        gpu_compute_.add(l, s, gpu, static_cast<double>(compute[at(s)][gpu / at(width)]) * kSecondsPerPicosecond);
+        gpu_compute_.add(l, s, gpu,
+                         static_cast<double>(compute[at(s)][gpu / at(width)]) * kSecondsPerPicosecond);
   }
 }
 

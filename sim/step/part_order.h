@@ -5,7 +5,8 @@
 // backward goes the other way. Its recomputed layers are the stage's first. Where backwards are split, B
 // makes the input gradients of all parts and the weight gradients of the ends; W makes the layers' weight
 // gradients, and the ends' gradients leave with them. A backward has no layers that none goes through
-// (Training::frozen_layers): neither their work nor their gathers, and they are not counted among the stage's first.
+// (Training::frozen_layers): neither their work nor their gathers, and they are not counted among the stage's
+// first.
 //
 // ZeRO-3 (FSDP): the parameters of every part are gathered before its forward and its backward (the
 // embedding's backward needs none), those of the next part while this one runs, and the next begins when

@@ -35,7 +35,8 @@ GradientSync::GradientSync(const LayerCosts& costs)
     : costs_(costs), replicas_(costs.layout().data * costs.layout().context) {
   const Layout& layout = costs.layout();
   const PartSizes trained = trained_sizes(costs.model(), layout);
-  const std::vector<std::vector<ModelPart>> buckets_of = backward_parts(costs.model(), layout, costs.model().training.frozen_layers);
+  const std::vector<std::vector<ModelPart>> buckets_of =
+      backward_parts(costs.model(), layout, costs.model().training.frozen_layers);
   stages_.resize(at(layout.pipeline));
   std::vector<Held> held(stages_.size());
   for (std::size_t v = 0; v < buckets_of.size(); ++v) {

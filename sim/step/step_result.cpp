@@ -123,7 +123,8 @@ void LaneEngine::count_ops(const Run& run) {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const int v = virtual_stage(ops[i], s);
       const StageWork work = work_of(ops[i], v, run.micro_batches[at(ops[i].micro_batch)]);
-      facts_.counts.add({work, orders_->kind_of_stage(v), second || ops[i].with_next}, entry_of(run, ops[i], s, i));
+      facts_.counts.add({work, orders_->kind_of_stage(v), second || ops[i].with_next},
+                        entry_of(run, ops[i], s, i));
       second = ops[i].with_next;
     }
     facts_.counts.end_stage();

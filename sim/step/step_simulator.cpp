@@ -31,7 +31,8 @@ double seconds_of(const LayerTimeline& layer) {
   const auto c = at(layer.ranks);
   double sum = 0;
   for (std::size_t p = 0; p * c < layer.local.size(); ++p)
-    sum += static_cast<double>(*std::max_element(layer.local.begin() + static_cast<std::ptrdiff_t>(p * c),
+    sum += static_cast<double>(
+        *std::max_element(layer.local.begin() + static_cast<std::ptrdiff_t>(p * c),
                           layer.local.begin() + static_cast<std::ptrdiff_t>((p + 1) * c)));
   for (const Picoseconds exchange : layer.comm) sum += static_cast<double>(exchange);
   return sum / kPicosecondsPerSecond;
@@ -334,7 +335,8 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
 void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
   run_barrier_groups(step.lanes, [&](int group, Picoseconds start) {
     std::vector<LockstepMember> members(step.lanes.size());
-    for (LockstepGroup& lockstep : make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
+    for (LockstepGroup& lockstep :
+         make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
       result.work.unsynchronized_lanes = result.work.unsynchronized_lanes || lockstep.unsynchronized;
       run_lockstep(lockstep, start, members, result);
     }

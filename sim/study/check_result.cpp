@@ -107,7 +107,8 @@ CheckedResult run_study(Study study, const StudyInputs& inputs, RunStudyOptions 
     if (other) add("times, by the engine of the other fidelity", wrong_time(rows[r], other->policies[r]));
     for (const Check& check : of_steps[rows[r].run.label])
       checked.checks.push_back({row + check.what, check.holds, check.found});
-    add("table, by the sums of its steps", wrong_sum(rows[r], rows[checked.result.baseline], study.layout.gpus()));
+    add("table, by the sums of its steps",
+        wrong_sum(rows[r], rows[checked.result.baseline], study.layout.gpus()));
   }
   return checked;
 }

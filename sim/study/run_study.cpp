@@ -24,7 +24,8 @@ void check_file_names(const Study& study) {
   for (const PolicyRun& row : study.policies) {
     const auto [other, is_new] = labels.emplace(file_name(row.label), row.label);
     if (!is_new)
-      throw UserError(study.file + ": policies: expected labels that differ in more than spaces, slashes and _ " +
+      throw UserError(
+          study.file + ": policies: expected labels that differ in more than spaces, slashes and _ " +
           "where files are written for each, found \"" + other->second + "\" and \"" + row.label + "\"");
   }
 }
@@ -83,7 +84,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
 }
 
 // All rows, the next beside one that has not ended (rows_at_a_time).
-std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
+std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs,
+                                   const RunStudyOptions& options) {
   std::vector<PolicyResult> rows(study.policies.size());
   const int at_a_time = rows_at_a_time(study, options);
   Cores cores(std::max(1, options.jobs));
@@ -130,7 +132,8 @@ std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
     int gpu = -1;
     char colon = 0;
     double speed = 0;
-    if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 || in.peek() != EOF)
+    if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 ||
+        in.peek() != EOF)
       throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found " + item);
     for (const auto& [known, its_speed] : list)
       if (known == gpu)

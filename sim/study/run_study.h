@@ -15,9 +15,10 @@ namespace equipoise {
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options);
 StudyResult run_study(const Study& study, const RunStudyOptions& options);
 
-// The same and, with `verify`, its result looked at from the other side: each row's plan by the validator, its
-// times by the engine of the other fidelity (not with jitter, stragglers or contention, which only one of them
-// knows), its slowest step's schedule, timeline and memory by the oracle, its table by sums (check_result.cpp).
+// The same and, with `verify`, its result looked at from the other side: each row's plan by the validator,
+// its times by the engine of the other fidelity (not with jitter, stragglers or contention, which only one of
+// them knows), its slowest step's schedule, timeline and memory by the oracle, its table by sums
+// (check_result.cpp).
 struct CheckedResult {
   StudyResult result;
   std::vector<Check> checks;

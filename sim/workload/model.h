@@ -76,7 +76,8 @@ struct Training {
   WeightSet frozen = 0;
   WeightSet adapted = 0;  // frozen linear layers with adapters beside them
   std::int64_t lora_dim = 0;
-  int frozen_layers = 0;  // the first so many: nothing of them trains, and as the embedding does not either, no backward reaches them
+  int frozen_layers = 0;  // the first so many: nothing of them trains, and as the embedding does not either,
+                          // no backward reaches them
 
   [[nodiscard]] bool trains(WeightKind weights) const { return (frozen & bit_of(weights)) == 0; }
   [[nodiscard]] bool adapts(WeightKind weights) const { return (adapted & bit_of(weights)) != 0; }
@@ -143,7 +144,9 @@ struct ModelShape {
   [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
   [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, all_layers()); }
   // Of those that a backward goes through.
-  [[nodiscard]] LayerCounts backward_counts() const { return layer_counts(training.frozen_layers, all_layers()); }
+  [[nodiscard]] LayerCounts backward_counts() const {
+    return layer_counts(training.frozen_layers, all_layers());
+  }
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   // Elements of K plus V that one token adds to the attention of a layer.
   [[nodiscard]] std::int64_t kv_width() const;
@@ -170,7 +173,8 @@ struct ModelShape {
   [[nodiscard]] std::int64_t parameters() const;
   // Parameters that a token's forward multiplies with (no embedding lookup; logits and active experts count).
   [[nodiscard]] std::int64_t active_matmul_parameters() const;
-  // Of those, the frozen ones, twice where no backward goes; and those of adapters that a token's forward multiplies with.
+  // Of those, the frozen ones, twice where no backward goes; and those of adapters that a token's forward
+  // multiplies with.
   struct FrozenAndAdapters {
     std::int64_t frozen = 0, adapters = 0;
   };
@@ -178,8 +182,8 @@ struct ModelShape {
 
   // FLOPs of one optimizer step, forward and backward, without recompute or padding: 6 per active matmul
   // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair; in sliding layers
-  // only pairs inside the window count. A frozen parameter has no gradient of its own: 4 instead of 6; layers that no
-  // backward reaches have their forward alone.
+  // only pairs inside the window count. A frozen parameter has no gradient of its own: 4 instead of 6; layers
+  // that no backward reaches have their forward alone.
   [[nodiscard]] double training_flops(double tokens, double causal_pairs, double window_pairs = 0) const;
 };
 

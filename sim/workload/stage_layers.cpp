@@ -161,12 +161,14 @@ RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout
   const std::vector<int> layers = layers_of_stages(model, layout);
   order_ = RecomputeOrder({layers.begin(), layers.begin() + stages_.blocks});
   through_ = backward_layers(model, layout);
-  for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += through_[v];
+  for (std::size_t v = 0; v < layers.size(); ++v)
+    layers_of_stage_[v % layers_of_stage_.size()] += through_[v];
   layers_of_virtual_stage_ = layers;
 }
 
 int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
-  const int first = order_.of_stage(stages_.block_of(virtual_stage), of_model != kStudyRecompute ? of_model : of_layout_);
+  const int first =
+      order_.of_stage(stages_.block_of(virtual_stage), of_model != kStudyRecompute ? of_model : of_layout_);
   return std::max(0, first - layers_of_virtual_stage_[at(virtual_stage)] + through_[at(virtual_stage)]);
 }
 

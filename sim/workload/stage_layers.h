@@ -60,7 +60,8 @@ std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& lay
 std::vector<int> backward_layers(const ModelShape& model, const Layout& layout);
 
 // The parts of all virtual stages in backward order: head, layers from the last to number `from`, embedding.
-std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout, int from = 0);
+std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout,
+                                                   int from = 0);
 
 // Parameters of a part, all TP and EP ranks together: those of its routed experts, and the others.
 struct PartParameters {
@@ -99,8 +100,8 @@ class RecomputeOrder {
   std::vector<int> turn_;   // of each layer: how many are recomputed before it; ascending within a stage
 };
 
-// Layers that the virtual stages of a model on a layout recompute in full. Of a stage's first so many, those that no
-// backward reaches (Training::frozen_layers) have nothing to recompute.
+// Layers that the virtual stages of a model on a layout recompute in full. Of a stage's first so many, those
+// that no backward reaches (Training::frozen_layers) have nothing to recompute.
 class RecomputedLayers {
  public:
   RecomputedLayers(const ModelShape& model, const Layout& layout);
@@ -128,7 +129,7 @@ class RecomputedLayers {
   int of_layout_;
   int layers_;
   VirtualStages stages_;
-  std::vector<int> through_;  // by virtual stage: layers that a backward goes through
+  std::vector<int> through_;          // by virtual stage: layers that a backward goes through
   std::vector<int> layers_of_stage_;  // of those
   std::vector<int> layers_of_virtual_stage_;
 };

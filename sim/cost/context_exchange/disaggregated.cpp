@@ -103,7 +103,8 @@ void attend_tasks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
 
 }  // namespace
 
-void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool halves, const LayerCosts& costs) {
+void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
+                 const LayerCosts& costs) {
   const std::string form = "parallel.context_comm: disaggregated with ";
   if (halves && costs.model().moe)
     throw UserError(form + "two nano-batches of a model with experts; allowed: nano_batches 1");
@@ -112,7 +113,8 @@ void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool h
   if (sharding.strided) throw UserError(form + "striped sharding; allowed: rules that leave runs of tokens");
 }
 
-const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding, const LayerCosts& costs) {
+const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
+                                  const LayerCosts& costs) {
   thread_local PlannedTasks planned;
   const TokenBytes of = token_bytes(costs);
   planned.nano_batches = costs.layout().nano_batches_of(sharding.ranks());
@@ -141,7 +143,8 @@ const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding&
 constinit const ContextForm kDisaggregatedForm = {
     .title = "Disaggregated attention",
     .takes_windows = false,
-    .estimated_exchanges = [](const Layout& layout, int context) { return 2 * layout.nano_batches_of(context); },
+    .estimated_exchanges = [](const Layout& layout,
+                              int context) { return 2 * layout.nano_batches_of(context); },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .exchange = exchange_tasks,
     .attend = attend_tasks,

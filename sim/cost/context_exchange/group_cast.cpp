@@ -142,7 +142,8 @@ std::int64_t CastBlocks::place_of(std::int32_t slice, std::int64_t token) const 
   return next->place + std::max<std::int64_t>(0, packed - next->begin);
 }
 
-void CastBlocks::add_sent(std::vector<std::pair<std::int64_t, int>>& edges, std::span<std::int64_t> sent) const {
+void CastBlocks::add_sent(std::vector<std::pair<std::int64_t, int>>& edges,
+                          std::span<std::int64_t> sent) const {
   std::sort(edges.begin(), edges.end());
   auto edge = edges.begin();
   std::int64_t readers = 0;
@@ -230,7 +231,8 @@ class CastCalls {
     stages_ = of.tokens.cast.stages;
     earlier_ = of.tokens.earlier / of.context;
     if (stages_ > 1)
-      blocks_.prepare(of.sharding, placement_of(of.micro_batch, of.sharding), 0, of.costs.layout().block, stages_);
+      blocks_.prepare(of.sharding, placement_of(of.micro_batch, of.sharding), 0, of.costs.layout().block,
+                      stages_);
   }
   void find(int rank) {
     const std::vector<int>& placement = placement_of(of_->micro_batch, of_->sharding);

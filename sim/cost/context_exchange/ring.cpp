@@ -4,10 +4,11 @@
 // neighbour: c - 1 exchanges beside c calls of attention. In the backward the gradients of a block go on
 // with it, one step behind, and come home at the end.
 //
-// PyTorch's ring (torch/distributed/tensor/experimental/_attention.py at 1963fc8, December 2024; with linear_layers
-// torch) gathers K and V of all ranks beside the first step, in each pass, and then goes through them. Its partial
-// outputs are merged, and gradients of Q, K and V added up, in fp32, in kernels of their own. Gradients of K and V
-// go round in fp32, each hop beside the next step, the last one alone. K and V are those of all query heads.
+// PyTorch's ring (torch/distributed/tensor/experimental/_attention.py at 1963fc8, December 2024; with
+// linear_layers torch) gathers K and V of all ranks beside the first step, in each pass, and then goes
+// through them. Its partial outputs are merged, and gradients of Q, K and V added up, in fp32, in kernels of
+// their own. Gradients of K and V go round in fp32, each hop beside the next step, the last one alone. K and
+// V are those of all query heads.
 //
 // O(ranks x segments), and a price for each of a rank's steps that is unlike the one before.
 #include <tuple>
@@ -34,20 +35,20 @@ GroupShape hop_of(const ContextGroup& group) {
   return {2, group.shape.ranks_per_node == group.shape.ranks ? 2 : 1};
 }
 
-// Bytes that PyTorch's ring copies, merges and adds up for an element of Q, beside its calls of attention: around
-// the first, with each further one, at the end. Half of the steps are of all queries and half of the keys, the
-// others of half the queries, whose result is put together with the other half's: their mean.
-// torch.compile, forward: K and V to the gathered buffer (8, without a cast of the first output and of the last,
-// -4); a merge of all (10) or half (9). Backward: K and V to the buffer (8), gradients of three to fp32 (18); added
-// (10 or 9 each); K's and V's to bf16 (12), Q's last sum (-2).
-// Eager, forward: K and V in order (8), the output to fp32 (6); again K and V side by side (8), a merge's cast,
-// difference, product and difference (38, or 19 and 8 to put halves together); to bf16 (6). Backward: K and V in
-// order (8), zeros, sums and K and V side by side (14 + 44); K and V again (8), sums of K and V each (18 or 21) and
-// of Q (10 or 13); to bf16 (18).
+// Bytes that PyTorch's ring copies, merges and adds up for an element of Q, beside its calls of attention:
+// around the first, with each further one, at the end. Half of the steps are of all queries and half of the
+// keys, the others of half the queries, whose result is put together with the other half's: their mean.
+// torch.compile, forward: K and V to the gathered buffer (8, without a cast of the first output and of the
+// last, -4); a merge of all (10) or half (9). Backward: K and V to the buffer (8), gradients of three to fp32
+// (18); added (10 or 9 each); K's and V's to bf16 (12), Q's last sum (-2). Eager, forward: K and V in order
+// (8), the output to fp32 (6); again K and V side by side (8), a merge's cast, difference, product and
+// difference (38, or 19 and 8 to put halves together); to bf16 (6). Backward: K and V in order (8), zeros,
+// sums and K and V side by side (14 + 44); K and V again (8), sums of K and V each (18 or 21) and of Q (10 or
+// 13); to bf16 (18).
 struct Copies {
   double first, step, last;
 };
-constexpr Copies kMerges[] = {{4, 9.5, 0}, {14, 40.5, 6}};      // compiled, eager
+constexpr Copies kMerges[] = {{4, 9.5, 0}, {14, 40.5, 6}};  // compiled, eager
 constexpr Copies kSums[] = {{26, 28.5, 10}, {66, 58.5, 18}};
 
 struct PricedStep {
@@ -158,12 +159,13 @@ class RingPieces {
   std::vector<QueryKeys> pieces_;
 };
 
-// What lies beside the steps of PyTorch's ring: all but the first behind the gather, in the backward each beside the
-// hop of the gradients before it.
+// What lies beside the steps of PyTorch's ring: all but the first behind the gather, in the backward each
+// beside the hop of the gradients before it.
 void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, LayerCosts::AttentionTimes times,
                     ContextPasses& out, RangeUse& use) {
   const ModelShape& model = of.costs.model();
-  const double elements = as_double(of.sharding.rank_tokens[r]) * model.heads / of.costs.layout().tensor * model.head_dim;
+  const double elements =
+      as_double(of.sharding.rank_tokens[r]) * model.heads / of.costs.layout().tensor * model.head_dim;
   const auto moved = [&](double bytes) -> Picoseconds {
     if (bytes * elements == 0) return 0;
     return of.costs.moves(OpName::attention, Elementwise::copy, bytes * elements, use).duration;

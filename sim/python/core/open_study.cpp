@@ -105,7 +105,8 @@ class OpenStudy {
 
   void set_plan(const std::string& label, const std::string& text) {
     const nb::gil_scoped_release released;
-    give_plan(study_.policies[at(row_of(label) - study_.policies.begin())], study_, parse_json(text, "policy " + label));
+    give_plan(study_.policies[at(row_of(label) - study_.policies.begin())], study_,
+              parse_json(text, "policy " + label));
   }
 
   Texts run(const RunArguments& arguments) {
@@ -164,13 +165,9 @@ class OpenStudy {
       write_outputs(folder->path().string(), study_, result, receipt(arguments, result, checks));
       folder->commit();
     }
-    Texts texts{summary_json(study_, result).dump(),
-                study_table(study_, result),
-                steps_csv(result),
-                gpus_csv(result),
-                plans_json_text(study_, result),
-                checks_json(checks).dump(),
-                study_.notes};
+    Texts texts{
+        summary_json(study_, result).dump(), study_table(study_, result), steps_csv(result), gpus_csv(result),
+        plans_json_text(study_, result),     checks_json(checks).dump(),  study_.notes};
     texts.notes.insert(texts.notes.end(), result.notes.begin(), result.notes.end());
     for (const PolicyResult& row : result.policies)
       texts.notes.insert(texts.notes.end(), row.notes.begin(), row.notes.end());

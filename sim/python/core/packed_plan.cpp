@@ -176,7 +176,8 @@ std::pair<nb::object, std::string> loaded(const Lengths& lengths, const std::str
           shape_of(shape, static_cast<std::int64_t>(found.documents.batches.size()), &found.documents)};
 }
 
-// What is wrong with a policy's name or with its options, before there is anything to plan. `policy`: empty for a function.
+// What is wrong with a policy's name or with its options, before there is anything to plan. `policy`: empty
+// for a function.
 void check_request(const std::string& policy, const std::string& options_text) {
   Loaded asked{read_options(options_text), {}, {}};
   asked.study = study_of_request(asked.options.request);

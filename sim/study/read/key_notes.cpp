@@ -183,7 +183,8 @@ void note_expert_overlap(std::string_view, bool, const Study& study, std::vector
     const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
     const SchedulePolicy& policy = schedule_policy(schedule);
     if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
-      notes.push_back(run.label + ": " + key + ": schedule " + schedule +
+      notes.push_back(
+          run.label + ": " + key + ": schedule " + schedule +
           " pairs no forward with a backward, so exchanges are exposed: take 1f1b, interleaved-1f1b "
           "or dualpipe, which do");
   }

@@ -14,13 +14,14 @@ ordered_json modules_schema() {
 constexpr Key<RecomputeKeys> kRecomputeKeys[] = {
     integer<&RecomputeKeys::layers>("layers", 0, kMostLayers,
                                     "Layers of the whole model that are recomputed in full"),
-    other<RecomputeKeys>("modules", modules_schema,
-                         "Parts of a layer whose forward runs again in the backward and whose results are not kept "
-                         "(Megatron-LM's --recompute-modules); core_attn: the attention kernel; layernorm: both "
-                         "norms; moe_act: the activation inside routed experts; mla_up_proj: up projections of "
-                         "latent attention and rotary embedding; mlp: the FFN of a layer without experts; moe: "
-                         "router, exchanges and experts; shared_experts: these alone; per_op: all but attention, "
-                         "reduce-scatters and every other product (torchtitan's selective op), beside no other part"),
+    other<RecomputeKeys>(
+        "modules", modules_schema,
+        "Parts of a layer whose forward runs again in the backward and whose results are not kept "
+        "(Megatron-LM's --recompute-modules); core_attn: the attention kernel; layernorm: both "
+        "norms; moe_act: the activation inside routed experts; mla_up_proj: up projections of "
+        "latent attention and rotary embedding; mlp: the FFN of a layer without experts; moe: "
+        "router, exchanges and experts; shared_experts: these alone; per_op: all but attention, "
+        "reduce-scatters and every other product (torchtitan's selective op), beside no other part"),
 };
 
 ordered_json stage_layers_schema() {
@@ -56,11 +57,13 @@ constexpr Key<Layout> kParallelKeys[] = {
         "context_inner", 1, kMostGpus,
         "Ranks of an all-to-all, a divisor of context and of the query heads of a TP rank; context / "
         "context_inner ranks are a ring or gather")
-        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather on several ranks", acts::nests),
+        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather on several ranks",
+                acts::nests),
     choice<&Layout::context_placement>(
         "context_placement", kContextPlacementNames,
         "Which CP ranks are neighbours; inner-first: of an all-to-all; outer-first: of the ring or gather")
-        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather on several ranks", acts::nests),
+        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather on several ranks",
+                acts::nests),
     integer<&Layout::block>("block", 1, kLongestSize,
                             "Tokens of the packed sequence whose K and V are sent to all ranks with a query "
                             "that sees one of them")
@@ -88,7 +91,8 @@ constexpr Key<Layout> kParallelKeys[] = {
         .noting(note_offload),
     number<&Layout::activation_offload>(
         "activation_offload", 0, 1,
-        "Share of what a layer's forward keeps that is copied to the host's memory beside the layers behind it, and "
+        "Share of what a layer's forward keeps that is copied to the host's memory beside the layers behind "
+        "it, and "
         "back beside the backward (Megatron Core's fine-grained activation offloading); 0 by default")
         .noting(note_activation_offload),
     number<&Layout::host_link_GBps>(

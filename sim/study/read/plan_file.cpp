@@ -164,7 +164,8 @@ class PlanReader {
     std::vector<int> placement;
     for (const json& rank : list) {
       std::int64_t value = 0;
-      if (!rank.is_number_integer() || !parse_size(rank, value) || value < kDistributed || value > kMostDegree)
+      if (!rank.is_number_integer() || !parse_size(rank, value) || value < kDistributed ||
+          value > kMostDegree)
         object.fail("placement", "a list of CP ranks, -1 for all of them");
       placement.push_back(static_cast<int>(value));
     }
@@ -172,7 +173,8 @@ class PlanReader {
   }
 
   // A group attends back to its first chunk's first token.
-  static void read_chunk(const json& node, const std::string& where, const MicroBatch* before, MicroBatch& m) {
+  static void read_chunk(const json& node, const std::string& where, const MicroBatch* before,
+                         MicroBatch& m) {
     JsonObject object(node, where);
     Chunk& chunk = m.chunk;
     chunk.sequence = object.integer("sequence", 0, 0, kMostIndex);
@@ -217,7 +219,8 @@ class PlanReader {
     if (of_model >= 0) {
       const int of_stage = recomputed_.of_fullest_stage(of_model);
       if (own >= 0 && own != of_stage && own != of_model)  // of the model: of a plan made for one stage
-        object.fail("recompute_layers", std::to_string(of_stage) +
+        object.fail("recompute_layers",
+                    std::to_string(of_stage) +
                         ", what recompute_layers_of_model is on a stage, or only one of the two");
       return of_model;
     }

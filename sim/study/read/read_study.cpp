@@ -130,7 +130,8 @@ ModelShape read_model(const json& node, const std::string& where, const std::str
     }
   }
   object.finish();
-  return read_hf_config((std::filesystem::path(study).parent_path() / source.path).string(), source.options, &notes);
+  return read_hf_config((std::filesystem::path(study).parent_path() / source.path).string(), source.options,
+                        &notes);
 }
 
 TraceSource read_trace_source(const json& node, const std::string& where) {
@@ -239,13 +240,15 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
     return path + ".frozen: expected no router for a model without experts";
   const int layers = training.frozen_layers;
   if (layers > model.layers)
-    return path + ".frozen: expected layers in 0.." + std::to_string(model.layers) + ", those of " + model.name + ", found " +
-           std::to_string(layers);
-  if (layers > 0 && training.adapted != 0) return path + ".frozen: expected no layers beside lora, which freezes all of them";
+    return path + ".frozen: expected layers in 0.." + std::to_string(model.layers) + ", those of " +
+           model.name + ", found " + std::to_string(layers);
+  if (layers > 0 && training.adapted != 0)
+    return path + ".frozen: expected no layers beside lora, which freezes all of them";
   if (layers > 0 && training.trains(WeightKind::embedding))
     return path + ".frozen: expected embedding beside layers " + std::to_string(layers) +
            ": to train it a backward goes through them";
-  if (layers == model.all_layers() && !training.trains(WeightKind::head) && !training.trains(WeightKind::norms))
+  if (layers == model.all_layers() && !training.trains(WeightKind::head) &&
+      !training.trains(WeightKind::norms))
     return path + ".frozen: expected something to train, found all layers and the head frozen";
   const WeightSet in_layers =
       kAdaptable | bit_of(WeightKind::norms) | (model.moe ? bit_of(WeightKind::router) : WeightSet{0});
@@ -389,7 +392,8 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
   }
   if (layout.recompute != Recompute::modules || !study.impossible.empty()) return;
   study.impossible = layout_fault(study.model, layout, path);
-  if (layout.repeats(RecomputeModule::moe) && study.framework.in_training.expert_overlap == ExpertOverlap::dualpipe)
+  if (layout.repeats(RecomputeModule::moe) &&
+      study.framework.in_training.expert_overlap == ExpertOverlap::dualpipe)
     study.impossible =
         path +
         ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "
@@ -411,7 +415,8 @@ void check_offload(const std::string& path, Study& study) {
 
 void read_rows(const json* policies, const std::string& path, Study& study) {
   for (std::size_t i = 0; i < policies->size(); ++i)
-    study.policies.push_back(read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
+    study.policies.push_back(
+        read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
   for (std::size_t i = 0; i < study.policies.size(); ++i)
     if (const int layers = study.policies[i].recompute_layers; layers > study.model.all_layers())
       study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
@@ -530,14 +535,16 @@ void set_study_key(json& file, const std::string& assignment) {
   if (assignment.starts_with("framework.") && file.contains("framework") && file["framework"].is_string())
     file["framework"] = json{{"preset", file["framework"]}};
   json* node = &file;
-  if (std::count(assignment.begin(), assignment.begin() + static_cast<std::ptrdiff_t>(equals), '.') >= kMostJsonDepth)
+  if (std::count(assignment.begin(), assignment.begin() + static_cast<std::ptrdiff_t>(equals), '.') >=
+      kMostJsonDepth)
     throw UserError("--set: expected a key of at most " + std::to_string(kMostJsonDepth) +
                     " parts, found more: " + assignment.substr(0, 60) + "...");
   std::istringstream path(assignment.substr(0, equals));
   for (std::string key; std::getline(path, key, '.');) {
     if (node->is_array()) {
       std::int64_t index = 0;
-      if (!parse_size(std::string_view(key), index) || index < 0 || static_cast<std::size_t>(index) >= node->size())
+      if (!parse_size(std::string_view(key), index) || index < 0 ||
+          static_cast<std::size_t>(index) >= node->size())
         throw UserError("--set " + assignment + ": expected an index below " + std::to_string(node->size()) +
                         ", found " + key);
       node = &(*node)[at(index)];

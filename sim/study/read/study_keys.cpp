@@ -361,7 +361,8 @@ constexpr Key<Study> kStudyKeys[] = {
 };
 
 template <class Options>
-void add_parameters(std::span<const Parameter<Options>> rows, const Options& defaults, ordered_json& properties) {
+void add_parameters(std::span<const Parameter<Options>> rows, const Options& defaults,
+                    ordered_json& properties) {
   for (const Parameter<Options>& row : rows) {
     const std::string key(row.key);
     if (properties.contains(key)) continue;
@@ -373,7 +374,8 @@ void add_parameters(std::span<const Parameter<Options>> rows, const Options& def
 
 using Visit = std::function<void(const std::string&, const ordered_json&)>;
 
-void walk(const ordered_json& schema, const std::string& path, const ordered_json& definitions, const Visit& visit) {
+void walk(const ordered_json& schema, const std::string& path, const ordered_json& definitions,
+          const Visit& visit) {
   constexpr std::string_view kPlace = "#/definitions/";
   if (schema.contains("$ref")) {
     const std::string name = schema["$ref"].get<std::string>().substr(kPlace.size());

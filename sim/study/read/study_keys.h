@@ -28,7 +28,8 @@
 namespace equipoise {
 
 // What a user should know of a key in this study, whether the file states it or not: that it has no effect.
-using KeyNote = void (*)(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
+using KeyNote = void (*)(std::string_view key, bool stated, const Study& study,
+                         std::vector<std::string>& notes);
 
 template <class Target>
 struct Key : Parameter<Target> {
@@ -248,7 +249,8 @@ ordered_json recompute_definition();  // what recompute_schema() refers to
 ordered_json recompute_schema();
 
 // What the JSON Schema says of a value, and of an object with these keys and no others.
-inline ordered_json size_schema(std::int64_t least, std::int64_t most, std::span<const std::string_view> words = {}) {
+inline ordered_json size_schema(std::int64_t least, std::int64_t most,
+                                std::span<const std::string_view> words = {}) {
   std::string pattern = "^[0-9]+[KkMm]?$";
   for (const std::string_view word : words) pattern.append("|^").append(word).append("$");
   return {{"type", {"integer", "string"}}, {"minimum", least}, {"maximum", most}, {"pattern", pattern}};

@@ -88,7 +88,8 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
       layers_[stage] * (tokens + attended) + layers_before_[stage] * (fill_forward + fill_backward);
   // Of layers that no backward reaches a forward is left, its exchanges not counted.
   if (frozen_[stage] + frozen_before_[stage] > 0)
-    seconds -= frozen_[stage] * std::max(0.0, tokens + attended - forward) + frozen_before_[stage] * fill_backward;
+    seconds -=
+        frozen_[stage] * std::max(0.0, tokens + attended - forward) + frozen_before_[stage] * fill_backward;
   if (recomputes) seconds += recomputed_[stage] * forward;
   if (stage + 1 == layers_.size() && !costs_.layout().bidirectional)
     seconds += least_.head_token * sum.tokens;
@@ -219,9 +220,8 @@ double StepBound::even_estimate(double tokens, double pairs, double micro_batche
     const Beyond beyond = beyond_least(tokens / replicas_ / all);
     double most = 0;
     for (std::size_t s = 0; s < layers_.size(); ++s)
-      most =
-          std::max(most, layers_[s] * (beyond.forward + beyond.backward) + recomputed_[s] * beyond.forward -
-                             frozen_[s] * beyond.backward);
+      most = std::max(most, layers_[s] * (beyond.forward + beyond.backward) +
+                                recomputed_[s] * beyond.forward - frozen_[s] * beyond.backward);
     seconds += all * most;
   }
   return seconds * (1 + (layout.pipeline - 1) / chunks);

@@ -56,7 +56,8 @@ std::vector<Choice> choose(const PolicyResult& row, const std::vector<int>& by_t
   return choices;
 }
 
-DrawnLane draw_lane(const Lane& lane, int number, std::span<const Picoseconds> forward, std::vector<StageOp> ops) {
+DrawnLane draw_lane(const Lane& lane, int number, std::span<const Picoseconds> forward,
+                    std::vector<StageOp> ops) {
   DrawnLane drawn;
   drawn.lane = number;
   drawn.context = lane.context;
@@ -241,7 +242,8 @@ std::vector<StepResult> write_steps(const StudyRow& row, const Plan& plan, const
     const StepLoads loads{&models.memory, &result.work.lane_tokens,
                           models.costs.framework().recompute_ahead && !strict_keep};
     if (has_ops) {
-      timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result(), loads);
+      timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result(),
+                   loads);
       paths["steps"].push_back(path_json(plan.steps[i], i, *runner.op()));
     } else {
       timeline.add(plan.steps[i], result.times, loads);
@@ -250,7 +252,8 @@ std::vector<StepResult> write_steps(const StudyRow& row, const Plan& plan, const
     recorded.push_back(std::move(result));
     if (!has_ops || !options.chakra) continue;
     make_folder(directory / "chakra" / name, directory);
-    write_chakra((directory / "chakra" / name).string(), runner.op()->program(), models.grid,
+    write_chakra(
+        (directory / "chakra" / name).string(), runner.op()->program(), models.grid,
         models.layout.zero == 0 || (models.layout.zero == 1 && !models.costs.framework().scatter_gradients));
   }
   timeline.close();
@@ -269,7 +272,8 @@ std::string file_name(const std::string& label) {
   return name;
 }
 
-void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options, PolicyResult& result) {
+void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
+                 PolicyResult& result) {
   StepOptions of_step = row.step_options();
   of_step.record_ops = true;
   StepRunner runner(row, rule, of_step, options.steps);

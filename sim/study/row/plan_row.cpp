@@ -15,7 +15,8 @@ namespace {
 
 // The schedule of a lane of `micro_batches` micro-batches.
 Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
-  return lane_schedule(row.schedule, row.models->layout, micro_batches, row.models->costs.pairs_micro_batches());
+  return lane_schedule(row.schedule, row.models->layout, micro_batches,
+                       row.models->costs.pairs_micro_batches());
 }
 
 std::string derive_max_tokens(StudyRow& row) {
@@ -24,7 +25,8 @@ std::string derive_max_tokens(StudyRow& row) {
   most = 0;
   const std::int64_t wanted = 2 * micro_batch_capacity(pack);  // where memory allows all
   const std::int64_t of_lane = (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
-  most = largest_micro_batch(row.models->memory, schedule_of_lane(row, of_lane), row.models->layout.context, wanted);
+  most = largest_micro_batch(row.models->memory, schedule_of_lane(row, of_lane), row.models->layout.context,
+                             wanted);
   if (most < 1) return "not even one token fits";
   if (most < wanted) row.note("L_max is " + std::to_string(most) + " tokens, what memory allows");
   return "";
@@ -193,7 +195,8 @@ PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
   row.workload = workload_of(row);
   // Groups are chosen at stage fidelity.
   const RunStudyOptions quick = trial_options(options);
-  return pack_row(row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
+  return pack_row(
+      row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
             [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, quick); },
             [&](const Plan& plan) { return trial_steps_that_fit(row, plan, quick); }, layers_of_groups(row)});
 }

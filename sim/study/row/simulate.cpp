@@ -124,7 +124,8 @@ std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& plan, co
 
 }  // namespace
 
-SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options, Until until) {
+SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
+                            Until until) {
   const auto simulated = [&](std::string_view shard) {
     return SimulatedPlan{std::string(shard), simulate_steps(row, plan, row.rule(shard), options, until)};
   };
@@ -148,7 +149,8 @@ double trial_seconds_that_fit(const StudyRow& row, const Plan& plan, const RunSt
                                                              : std::numeric_limits<double>::infinity();
 }
 
-std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan, const RunStudyOptions& options) {
+std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
+                                         const RunStudyOptions& options) {
   std::vector<double> seconds;
   for (const StepResult& step : simulate_steps(row, plan, row.trial_rule(), options, Until::all_steps))
     seconds.push_back(fits(step.work, row.models->memory.capacity_bytes())

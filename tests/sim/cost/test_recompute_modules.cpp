@@ -175,7 +175,8 @@ TEST_CASE("Asynchronous TP: a product for each rank's rows, and what no piece hi
   CHECK(product.launches == 8);
   CHECK(product.flops == named(apart, OpName::out_gemm).flops);
   // The last copy waits for the last piece. Without NCCL nothing is put in order: read and written there.
-  const Picoseconds moved = named(apart, OpName::tp_reduce_scatter).duration - (scatter.duration - product.duration / 8);
+  const Picoseconds moved =
+      named(apart, OpName::tp_reduce_scatter).duration - (scatter.duration - product.duration / 8);
   CHECK(moved > 0);
   // Eight parts of a rank's rows are read and their sum is written: an eighth. A gather copies a rank's rows.
   const double whole = 2 * 65536.0 * 4096;

@@ -101,8 +101,8 @@ TEST_CASE("PyTorch's ring gathers all heads' keys once a pass, and sends their g
   REQUIRE(exchanges.backward.size() == 5);
   CHECK(exchanges.backward[0].bytes == exchanges.forward[0].bytes);
   for (std::size_t hop = 1; hop < 5; ++hop) CHECK(exchanges.backward[hop].bytes == 2 * 1024 * 16384.0);
-  // The same calls of attention, and beside them copies: forward 4 bytes of an element of Q and 9.5 for each of
-  // three merges, backward 26, 28.5 and 10.
+  // The same calls of attention, and beside them copies: forward 4 bytes of an element of Q and 9.5 for each
+  // of three merges, backward 26, 28.5 and 10.
   const auto passes = [&](const Models& models) {
     MicroBatchCost cost;
     const ShardRule rule = shard_by("per-sequence");

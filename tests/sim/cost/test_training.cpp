@@ -230,7 +230,8 @@ TEST_CASE("Gradients and optimizer states are those of what is trained, paramete
         4.0 * (2 * (kAdapters + 128) + 2 * 64 * 256 + 64));
 }
 
-TEST_CASE("Below the first trained layer there is no gradient, no state, nothing kept and no backward: by hand") {
+TEST_CASE(
+    "Below the first trained layer there is no gradient, no state, nothing kept and no backward: by hand") {
   const auto first = [](int layers) {
     ModelShape model = frozen(model_of(2), bit_of(WeightKind::embedding));
     model.training.frozen_layers = layers;
@@ -239,12 +240,15 @@ TEST_CASE("Below the first trained layer there is no gradient, no state, nothing
   CHECK(first(0).trained_parameters() == 2 * (kLinear + 128) + 64 * 256 + 64);
   CHECK(first(1).trained_parameters() == kLinear + 128 + 64 * 256 + 64);
   CHECK(first(2).trained_parameters() == 64 * 256 + 64);  // the head and its norm
-  // Of 10 tokens with 55 pairs, whose Q, K and V have 32 numbers in 2 heads: six products of a weight, or two; three
-  // of attention, or one.
+  // Of 10 tokens with 55 pairs, whose Q, K and V have 32 numbers in 2 heads: six products of a weight, or
+  // two; three of attention, or one.
   const double attention = 2.0 * (32 + 32) * 2 * 55;
-  CHECK(first(0).training_flops(10, 55) == doctest::Approx(10 * 6.0 * (2 * kLinear + 64 * 256) + 6 * attention));
-  CHECK(first(1).training_flops(10, 55) == doctest::Approx(10 * (8.0 * kLinear + 6.0 * 64 * 256) + 4 * attention));
-  CHECK(first(2).training_flops(10, 55) == doctest::Approx(10 * (4.0 * kLinear + 6.0 * 64 * 256) + 2 * attention));
+  CHECK(first(0).training_flops(10, 55) ==
+        doctest::Approx(10 * 6.0 * (2 * kLinear + 64 * 256) + 6 * attention));
+  CHECK(first(1).training_flops(10, 55) ==
+        doctest::Approx(10 * (8.0 * kLinear + 6.0 * 64 * 256) + 4 * attention));
+  CHECK(first(2).training_flops(10, 55) ==
+        doctest::Approx(10 * (4.0 * kLinear + 6.0 * 64 * 256) + 2 * attention));
 
   Layout layout = tensor_parallel(1);
   layout.pipeline = 2;
@@ -260,11 +264,13 @@ TEST_CASE("Below the first trained layer there is no gradient, no state, nothing
   CHECK(models.memory.footprint(0, load, 0).buffers >= 1800 * 1000);  // a layer at work holds what it makes
   CHECK(models.memory.footprint(1, load, 0).activations ==
         Models(first(0), layout).memory.footprint(1, load, 0).activations);
-  // Of the model's first layers, and of a stage's, those that are recomputed are the first; frozen ones need not be.
+  // Of the model's first layers, and of a stage's, those that are recomputed are the first; frozen ones need
+  // not be.
   layout.pipeline = 1;
   layout.recompute = Recompute::layers;
   for (layout.recompute_layers = 0; layout.recompute_layers <= 2; ++layout.recompute_layers)
-    CHECK(RecomputedLayers(first(1), layout).of_stage(0, kStudyRecompute) == std::max(0, layout.recompute_layers - 1));
+    CHECK(RecomputedLayers(first(1), layout).of_stage(0, kStudyRecompute) ==
+          std::max(0, layout.recompute_layers - 1));
 }
 
 TEST_CASE("A module of multi-token prediction is a layer more, a projection and a second pass through the head") {

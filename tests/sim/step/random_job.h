@@ -55,8 +55,8 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   job.text += std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
 }
 
-// Some freeze parts of their model, first layers whole, or train adapters beside it; some predict more than one token; some copy what
-// they keep to the host.
+// Some freeze parts of their model, first layers whole, or train adapters beside it; some predict more than
+// one token; some copy what they keep to the host.
 inline void vary_training(std::uint64_t seed, Job& job) {
   Training& training = job.model.training;
   if (seed % 5 == 0) {  // slow enough that passes wait for their copies
@@ -131,7 +131,8 @@ inline Job random_job(std::uint64_t seed) {
   job.framework.fused_rope = seed % 4 != 0;  // else kernels by document, and the host is read to
   job.framework.host.seconds_per_launch = seed % 8 == 0 ? 2e-5 : 0;
   job.framework.early_stop = seed % 3 == 0;
-  if (seed % 5 == 0) job.framework.linear_layers = seed % 2 == 0 ? LinearLayers::torch : LinearLayers::torch_eager;
+  if (seed % 5 == 0)
+    job.framework.linear_layers = seed % 2 == 0 ? LinearLayers::torch : LinearLayers::torch_eager;
   static const char* const kSchedules[] = {"gpipe", "1f1b", "interleaved-1f1b", "state-aware-1f1b", "zb-h1"};
   const std::string schedule = kSchedules[below(random, 5)];
   job.options.schedule = &schedule_policy(schedule);

@@ -95,7 +95,8 @@ Job any_job(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("A plan is never slower, nor holds more, with more of the first layers frozen, at both fidelities") {
+TEST_CASE(
+    "A plan is never slower, nor holds more, with more of the first layers frozen, at both fidelities") {
   const Hardware base{"base", &profile()};
   for (std::uint64_t seed = 1000; seed < 1020; ++seed) {
     Job job = any_job(seed);

@@ -80,7 +80,8 @@ TEST_CASE("Equipoise is the fastest of the rows it starts from, and no row is be
   CHECK(faster >= 6);
 }
 
-TEST_CASE("Where the schedule runs slices, equipoise is never slower than they are, its lanes ordered alike") {
+TEST_CASE(
+    "Where the schedule runs slices, equipoise is never slower than they are, its lanes ordered alike") {
   SplitMix64 random(5);
   int faster = 0, held = 0, cut = 0;
   for (int trial = 0; trial < 8; ++trial) {

@@ -287,8 +287,12 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/mtp_layers", -1, "study.json.mtp_layers: expected an integer in 0..16, found -1"},
       {"/mtp_layers", true, "study.json.mtp_layers: expected an integer in 0..16, found true"},
       {"/cluster/watts", 700, "study.json: cluster.watts: expected an object, found 700"},
-      {"/cluster/watts", {{"idle_W", 70}}, "study.json: cluster.watts.attention_W: expected watts of a GPU, found nothing"},
-      {"/cluster/watts", {{"idle_W", 0}}, "study.json: cluster.watts.idle_W: expected a number in 0.001..100000.0, found 0"},
+      {"/cluster/watts",
+       {{"idle_W", 70}},
+       "study.json: cluster.watts.attention_W: expected watts of a GPU, found nothing"},
+      {"/cluster/watts",
+       {{"idle_W", 0}},
+       "study.json: cluster.watts.idle_W: expected a number in 0.001..100000.0, found 0"},
       {"/lora", 16, "study.json: lora: expected an object, found 16"},
       {"/lora", json::object(), "study.json: lora.dim: expected a size, found nothing"},
       {"/lora", json{{"dim", 0}}, "study.json: lora.dim: expected an integer in 1..65536, found 0"},
@@ -306,8 +310,10 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/frozen", {"layers:8"}, "head and {\"layers\": N}, each at most once"},
       {"/frozen", json::array({json{{"layers", -1}}}), "study.json: frozen.layers: expected "},
       {"/frozen", json::array({json{{"layer", 1}}}), "study.json: frozen: unknown key \"layer\""},
-      {"/frozen", json::array({json{{"layers", 8}}}), "study.json.frozen: expected embedding beside layers 8"},
-      {"/frozen", json::array({"embedding", json{{"layers", 99}}}), "study.json.frozen: expected layers in 0.."},
+      {"/frozen", json::array({json{{"layers", 8}}}),
+       "study.json.frozen: expected embedding beside layers 8"},
+      {"/frozen", json::array({"embedding", json{{"layers", 99}}}),
+       "study.json.frozen: expected layers in 0.."},
       {"/frozen", json::array({"embedding", json{{"layers", 1}}, json{{"layers", 2}}}), "each at most once"},
       {"/frozen", {"heads"}, "study.json.frozen: expected a list of embedding,"},
       {"/frozen", {"head", "head"}, ", each at most once, found [\"head\",\"head\"]"},
@@ -368,7 +374,8 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   file.erase("lora");
   CHECK(parse(file).model.training.frozen_layers == 4);
   file["frozen"] = json::array({"embedding", "head", "norms", json{{"layers", 16}}});
-  CHECK(holds(refusal(file), "study.json.frozen: expected something to train, found all layers and the head frozen"));
+  CHECK(holds(refusal(file),
+              "study.json.frozen: expected something to train, found all layers and the head frozen"));
   file["frozen"] = json::array({json{{"layers", 0}}});
   CHECK(parse(file).notes == parse(small_study()).notes);
   file["model"] = "qwen2.5-0.5b";
