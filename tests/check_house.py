@@ -13,8 +13,8 @@ INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the registry instead
 
 LIMITS = {
-    "files": 387,
-    "lines": 83_950,
+    "files": 390,
+    "lines": 84_550,
     "headers with one user": 7,
     "files above 550 lines": 0,
     "files that include the tests": 0,

@@ -423,8 +423,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   add_exchanges(out.input_gradient[k], 0, costs_.exchanges(true), in_input, {});
 }
 
-// Adds what follows the last synchronisation on each rank, stalls for the host and its copies with it, and counts what each
-// rank computes and waits for.
+// Adds what follows each rank's last synchronisation, with stalls for the host, and counts the rank's work.
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const auto c = at(out.ranks);

@@ -1,9 +1,12 @@
 #include "sim/execution/launch.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,8 +28,11 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise::execution {
 namespace {
@@ -38,7 +44,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uintmax_t kFolderBytes = 16 << 20;
 constexpr std::uintmax_t kFolderBytesOfRank = 8 << 20;
 
-constexpr timespec kLook{0, 200'000'000};
+constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // until all ranks have been seen
 // The ranks see what is wrong themselves; the supervisor is for what they cannot see, a little later.
 constexpr double kPatienceSeconds = 5;
 // In which mpirun ends all ranks after one has said what is wrong, or its parent, the supervisor, has died.
@@ -188,37 +194,55 @@ int signal_of_ended(int pid) {
 }
 
 // The ranks under mpirun, as they are seen. mpirun may miss the end of one that dies while it starts, and
-// waits for ever with the others; or it ends the others, too, and then waits.
+// waits for ever with the others; or it ends the others, too, and does not say which was the first.
 class SeenRanks {
  public:
   struct Rank {
     std::string number;
+    int file = -1;   // readable once the process has ended; -1 after that
     int signal = 0;  // that ended it; 0: none, or mpirun has waited for it before we looked
   };
-  // The first that was seen to have ended; null: none. Of several at one look, one that mpirun did not end.
-  const Rank* ended(pid_t launcher) {
-    for (const int child : children_of(launcher))
-      if (process_state(child) != ProcessState::gone && !rank_by_pid_.contains(child))
+  SeenRanks(pid_t launcher, int ranks, const sigset_t& signals)
+      : launcher_(launcher),
+        ranks_(at(ranks)),
+        signals_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
+
+  // Waits until a signal comes, a rank ends or it is time to look again. The signal, or 0.
+  int wait() {
+    for (const int child : children_of(launcher_))
+      if (!rank_by_pid_.contains(child) && process_state(child) != ProcessState::gone)
         if (std::string rank = rank_of(child); !rank.empty())
-          rank_by_pid_.emplace(child, Rank{std::move(rank)});
-    const Rank* found = nullptr;
-    for (auto& [pid, rank] : rank_by_pid_) {
-      if (process_state(pid) != ProcessState::gone) continue;
-      if (rank.signal == 0) rank.signal = signal_of_ended(pid);
-      if (found == nullptr || (found->signal == SIGTERM && rank.signal != SIGTERM)) found = &rank;
+          rank_by_pid_[child] = {std::move(rank), static_cast<int>(syscall(SYS_pidfd_open, child, 0))};
+    std::vector<pollfd> events{{signals_, POLLIN, 0}};
+    for (const auto& [pid, rank] : rank_by_pid_) events.push_back({rank.file, POLLIN, 0});
+    poll(events.data(), events.size(),
+         rank_by_pid_.size() < ranks_ ? kStartLookMilliseconds : kLookMilliseconds);
+    const Rank* ended = nullptr;  // of several at one look, one that mpirun did not end
+    for (std::size_t next = 1; auto& [pid, rank] : rank_by_pid_) {
+      if (events[next++].revents == 0) continue;
+      close(std::exchange(rank.file, -1));
+      rank.signal = signal_of_ended(pid);
+      if (ended == nullptr || ended->signal == SIGTERM) ended = &rank;
     }
-    if (first_ == nullptr) first_ = found;
-    return first_;
+    if (first_ended_ == nullptr) first_ended_ = ended;
+    signalfd_siginfo signal{};
+    return read(signals_, &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
   }
+  // Null: none.
+  [[nodiscard]] const Rank* first_ended() const { return first_ended_; }
 
  private:
+  pid_t launcher_;
+  std::size_t ranks_;
+  int signals_;
   std::map<int, Rank> rank_by_pid_;
-  const Rank* first_ = nullptr;
+  const Rank* first_ended_ = nullptr;
 };
 
 // --- The supervisor
 struct Supervision {
   const LaunchCommand& command;
+  int ranks;
   std::string folder;
   HealthLimits limits;
   pid_t caller;      // the parent: when it dies, the ranks end
@@ -255,6 +279,12 @@ bool pass_on(int from) {
   return any;
 }
 
+// What is said of a rank that died. Where mpirun says the signal, last_words() does.
+std::string death_of(const SeenRanks::Rank& rank, int signal, const Supervision& job) {
+  const bool is_said = all_of(launcher_stderr(job.folder)).find("process rank ") != std::string::npos;
+  return "rank " + rank.number + " died" + (signal > 0 && !is_said ? ": " + text_of_signal(signal) : "");
+}
+
 // In a process of its own, which has no other children. Returns the exit status of the run.
 int supervise(const Supervision& job) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks whose mpirun is gone become our children
@@ -264,7 +294,7 @@ int supervise(const Supervision& job) {
   const int errors = open(ranks_stderr(job.folder).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   const pid_t launcher = start_launcher(job);
   std::string fault = errors < 0 || launcher < 0 ? "no process or no pipe for the ranks" : "";
-  SeenRanks seen;
+  SeenRanks seen(launcher, job.ranks, job.signals);
   double stopped_seconds = 0;
   double fault_seconds = 0;
   double ended_seconds = 0;
@@ -272,7 +302,7 @@ int supervise(const Supervision& job) {
   bool ranks_spoke = false;
   int status = 0;
   for (auto last = Clock::now(); fault.empty() && waitpid(launcher, &status, WNOHANG) == 0;) {
-    const int signal = sigtimedwait(&job.signals, nullptr, &kLook);
+    const int signal = seen.wait();
     ranks_spoke |= pass_on(errors);
     interrupted = (signal > 0 && signal != SIGCHLD) || getppid() != job.caller;
     if (interrupted || fault_seconds > kFaultSeconds) break;
@@ -280,12 +310,9 @@ int supervise(const Supervision& job) {
     const double elapsed = std::min(std::chrono::duration<double>(now - last).count(), 1.0);
     last = now;
     if (fs::exists(fault_file(job.folder))) fault_seconds += elapsed;
-    const SeenRanks::Rank* ended = seen.ended(launcher);
-    ended_seconds = ended == nullptr ? 0 : ended_seconds + elapsed;
-    if (ended != nullptr && ended_seconds > job.limits.silence_seconds + kPatienceSeconds) {
-      fault = "rank " + ended->number + " died";
-      if (ended->signal > 0 && all_of(launcher_stderr(job.folder)).find("process rank ") == std::string::npos)
-        fault += ": " + text_of_signal(ended->signal);
+    if (seen.first_ended() != nullptr) ended_seconds += elapsed;
+    if (ended_seconds > job.limits.silence_seconds + kPatienceSeconds) {
+      fault = death_of(*seen.first_ended(), seen.first_ended()->signal, job);
       continue;
     }
     const std::string who = stopped_process(launcher);
@@ -296,6 +323,9 @@ int supervise(const Supervision& job) {
   kill_children();
   ranks_spoke |= pass_on(errors);
   if (interrupted) return 128 + SIGTERM;
+  constexpr int kBySignal = 128;  // a status above it is that of a process that a signal ended
+  if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && seen.first_ended() != nullptr)
+    fault = death_of(*seen.first_ended(), WEXITSTATUS(status) - kBySignal, job);
   if (const std::string told = all_of(fault_file(job.folder)); !told.empty()) fault = told;
   const std::string words = last_words(status, fault, all_of(launcher_stderr(job.folder)), ranks_spoke);
   std::fputs(words.c_str(), stderr);
@@ -402,7 +432,7 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   // the two is left to clean up if the other is killed.
   const pid_t supervisor = fork();
   int interrupted = 0;
-  int status = supervisor == 0 ? supervise({command, folder, limits, caller, signals, before}) : 0;
+  int status = supervisor == 0 ? supervise({command, ranks, folder, limits, caller, signals, before}) : 0;
   while (supervisor > 0 && waitpid(supervisor, &status, WNOHANG) == 0) {
     int signal = 0;
     sigwait(&signals, &signal);

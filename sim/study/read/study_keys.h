@@ -382,6 +382,15 @@ std::span<const Key<Study>> batch_keys();
 std::span<const Key<PolicyRun>> policy_keys();  // of every row, beside those of its policy and sharding rule
 std::span<const Key<Published>> published_keys();
 
+// What a step trains of the model (training.cpp): `lora` and `frozen` read, why a step cannot train so much and
+// no more (empty where it can), and what is said of it.
+void read_training(JsonObject& file, const std::string& path, Training& training);
+std::string training_fault(const ModelShape& model, const std::string& path);
+void note_training(const ModelShape& model, std::vector<std::string>& notes);
+// The words of a list, as the bits of a set; `more` is what else the list may have. Throws UserError.
+std::uint32_t read_words(const nlohmann::json& list, JsonObject& object, std::string_view key,
+                         std::span<const std::string_view> words, const std::string& more = "");
+
 // Metrics that a source may have printed: the keys of summary.json's metrics that hold one number, and
 // bucket_size.
 std::vector<std::string> published_metrics();

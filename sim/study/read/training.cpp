@@ -1,0 +1,110 @@
+// What a step trains of a model: `lora` and `frozen`.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/index.h"
+#include "policies/base/text.h"
+#include "sim/study/read/study_keys.h"
+#include "sim/workload/model.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+// The words of a list, as the bits of a set.
+std::uint32_t read_words(const json& list, JsonObject& object, std::string_view key,
+                         std::span<const std::string_view> words, const std::string& more) {
+  const std::string expected = "a list of " + all_joined(words) + more + ", each at most once";
+  if (!list.is_array() || list.empty()) object.fail(key, expected);
+  std::uint32_t set = 0;
+  for (const json& word : list) {
+    const auto name = std::find(words.begin(), words.end(),
+                                word.is_string() ? std::string_view(word.get_ref<const std::string&>()) : "");
+    if (name == words.end()) object.fail(key, expected);
+    const std::uint32_t bit = std::uint32_t{1} << (name - words.begin());
+    if ((set & bit) != 0) object.fail(key, expected);
+    set |= bit;
+  }
+  return set;
+}
+
+// What a step trains of the model.
+void read_training(JsonObject& file, const std::string& path, Training& training) {
+  if (const json* lora = file.find("lora")) {
+    JsonObject object(*lora, path + ": lora");
+    read_keys(object, lora_keys(), training);
+    training.adapted = kAdaptable;
+    if (const json* targets = object.find("target_modules"))
+      training.adapted = read_words(*targets, object, "target_modules",
+                                    std::span(kWeightNames).subspan(at(WeightKind::qkv), 4))
+                         << at(WeightKind::qkv);
+    object.finish(place_of_key);
+    require_keys(object, lora_keys());
+    training.frozen = kAllWeights;
+  }
+  const json* frozen = file.find("frozen");
+  if (frozen == nullptr) return;
+  json words = *frozen;
+  const auto layers = std::ranges::find_if(words, [](const json& entry) { return entry.is_object(); });
+  if (words.is_array() && layers != words.end()) {
+    JsonObject object(*layers, path + ": frozen");
+    read_keys(object, frozen_keys(), training);
+    object.finish();
+    require_keys(object, frozen_keys());
+    words.erase(layers);
+    if (words.empty()) return;
+  }
+  training.frozen = read_words(words, file, "frozen", kWeightNames, R"( and {"layers": N})");
+}
+
+// Why a step cannot train so much of the model and no more; empty where it can.
+std::string training_fault(const ModelShape& model, const std::string& path) {
+  const Training& training = model.training;
+  const auto only = [](WeightSet set) {
+    std::string names;
+    for (std::size_t w = 0; w < std::size(kWeightNames); ++w)
+      if ((set & bit_of(static_cast<WeightKind>(w))) != 0)
+        names.append(names.empty() ? "" : ", ").append(kWeightNames[w]);
+    return names;
+  };
+  if (const WeightSet both = training.adapted & ~training.frozen; both != 0)
+    return path + ".frozen: expected " + only(both) +
+           " among them, which lora.target_modules has, found none";
+  if (model.tied_embeddings && training.trains(WeightKind::embedding) != training.trains(WeightKind::head))
+    return path + ".frozen: expected embedding and head, which are one matrix in " + model.name +
+           ", or neither, found one of them";
+  if (!model.moe && training.frozen != kAllWeights && !training.trains(WeightKind::router))
+    return path + ".frozen: expected no router for a model without experts";
+  const int layers = training.frozen_layers;
+  if (layers > model.layers)
+    return path + ".frozen: expected layers in 0.." + std::to_string(model.layers) + ", those of " +
+           model.name + ", found " + std::to_string(layers);
+  if (layers > 0 && training.adapted != 0)
+    return path + ".frozen: expected no layers beside lora, which freezes all of them";
+  if (layers > 0 && training.trains(WeightKind::embedding))
+    return path + ".frozen: expected embedding beside layers " + std::to_string(layers) +
+           ": to train it a backward goes through them";
+  if (layers == model.all_layers() && !training.trains(WeightKind::head) &&
+      !training.trains(WeightKind::norms))
+    return path + ".frozen: expected something to train, found all layers and the head frozen";
+  const WeightSet in_layers =
+      kAdaptable | bit_of(WeightKind::norms) | (model.moe ? bit_of(WeightKind::router) : WeightSet{0});
+  if (training.adapted == 0 && (training.frozen & in_layers) == in_layers)
+    return path +
+           ".frozen: expected something of the layers to train, or lora, found all of it frozen: a step "
+           "without backward through the layers is not simulated";
+  return "";
+}
+
+void note_training(const ModelShape& model, std::vector<std::string>& notes) {
+  if (model.training.frozen == 0) return;
+  std::int64_t adapters = 0;
+  for (int layer = 0; layer < model.all_layers(); ++layer)
+    adapters += model.adapter_parameters(layer, false) + model.adapter_parameters(layer, true);
+  notes.push_back(std::string(adapters > 0 ? "lora" : "frozen") + ": a step trains " +
+                  grouped(model.trained_parameters()) + " of " + grouped(model.parameters() + adapters) +
+                  " parameters; MFU counts no products for gradients of the others" +
+                  (model.training.frozen_layers > 0 ? ", and of the first layers a forward alone" : ""));
+}
+
+}  // namespace equipoise
