@@ -52,9 +52,11 @@ constexpr double kFaultSeconds = 5;
 constexpr std::chrono::seconds kOrphansEnd{3};
 
 // --- The machine
+// As far as it can be read: of a process that ends meanwhile, nothing.
 std::string all_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();  // an iterator would throw
+  return text.str();
 }
 
 // Debian lets another MPI have the plain name, so the full one is tried first.
