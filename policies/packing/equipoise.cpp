@@ -12,8 +12,7 @@
 //    is left out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where
 //    its steps hold over 2 % fewer tokens than the batches (kEqualBatch).
 // 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Slices stay
-// as
-//    they are, last in their lanes; steps with chunks of chunkflow stay whole.
+//    as they are, last in their lanes; steps with chunks of chunkflow stay whole.
 // 3. Numbers of micro-batches (unless given), places on single CP ranks or none, and starts are tried with
 //    few moves and compared by the price of whole plans: simulated steps where the caller has a simulator,
 //    else the policy's own clock. The best is packed with all moves.
