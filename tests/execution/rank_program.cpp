@@ -42,7 +42,7 @@ std::vector<std::unique_ptr<std::vector<char>>> hoard;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   throw std::bad_alloc();  // its allocator ends the process instead
 #endif
-  constexpr std::size_t kPiece = 8 << 20;
+  constexpr std::size_t kPiece = 1 << 20;  // few enough that a busy machine does not take it for a hang
   std::FILE* file = std::fopen("/proc/self/statm", "r");
   unsigned long pages = 0;
   if (file == nullptr || std::fscanf(file, "%lu", &pages) != 1) std::abort();
