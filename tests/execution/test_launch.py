@@ -47,6 +47,7 @@ class Job:
         self.own_launch = launch == "own"
         self.token = "token-" + uuid.uuid4().hex
         self.scratch = tempfile.mkdtemp(prefix="launch.")
+        self.before = set(SHARED_MEMORY.iterdir())  # a killed run's may have our process number in its name
         words = ["rank", *mode, self.token]
         command = [PROGRAM, "launch", str(RANKS), *words[1:]] if self.own_launch else [
             "mpirun", "-np", str(RANKS), "--oversubscribe", PROGRAM, *words]
@@ -132,7 +133,7 @@ class Job:
             left = [f"process {pid}" for pid in self.processes()]
             left += [str(p) for p in pathlib.Path(self.scratch).rglob("*")
                      if self.own_launch or not is_empty_folder(p)]  # a plain mpirun may leave one
-            left += [str(p) for p in SHARED_MEMORY.iterdir() if any(name in p.name for name in self.names)]
+            left += [str(p) for p in set(SHARED_MEMORY.iterdir()) - self.before if any(name in p.name for name in self.names)]
             if not left or time.monotonic() > until:
                 return left
             time.sleep(0.1)
