@@ -183,6 +183,8 @@ def main():
                 },
                 args.checkpoint,
             )
+    if replicas > 1:  # or Gloo's threads are alive while the interpreter ends, which now and then aborts it
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
