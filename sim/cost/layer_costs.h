@@ -50,10 +50,15 @@ double kept_bytes(const ModelShape& model, const Layout& layout, const Framework
 // What no plan can beat on one rank of the layout (least_costs.cpp): seconds of a token and of a visible pair
 // of a query and a key in one layer, and of a token in the head.
 struct LeastCosts {
-  double forward_token = 0, forward_pair = 0, backward_token = 0, backward_pair = 0;
-  double again_token = 0;  // in a forward that is run again
-  // A token that arrives at experts, whichever rank sent it; 0 where the experts are the rank's own.
-  double forward_arrived = 0, backward_arrived = 0;
+  struct Layer {
+    double forward_token = 0, backward_token = 0;
+    double again_token = 0;  // in a forward that is run again
+    // A token that arrives at experts, whichever rank sent it; 0 where the experts are the rank's own.
+    double forward_arrived = 0, backward_arrived = 0;
+  };
+  std::array<Layer, kLayerKinds> layers{};  // of each kind that the model has
+  Layer layer;                              // of any of them
+  double forward_pair = 0, backward_pair = 0;
   double head_token = 0;  // forward and backward
 };
 
@@ -140,6 +145,9 @@ class LayerCosts {
   }
 
   [[nodiscard]] LeastCosts least() const;
+  // The same, closer: of a micro-batch of the best size, with launches, waves, latencies and power. Some
+  // thousand times the price of a layer.
+  [[nodiscard]] LeastCosts least_of_sizes() const;
 
   // First and last stage. Of the head's passes multi-token prediction makes as many more, each with its embedding and
   // projection: as Megatron-LM has it, all of them behind the layers.
@@ -189,6 +197,17 @@ class LayerCosts {
                          ElementwisePass pass = ElementwisePass::forward) const;
 
  private:
+  // A pass through a layer on a rank, and which of its ops count: those for the rank's own tokens, those for
+  // copies that arrived at its experts.
+  struct CountedPass {
+    LayerKind kind;
+    bool backward = false, again = false;
+    bool own = true, arrived = true;
+  };
+  [[nodiscard]] double seconds_of(const CountedPass& pass, std::int64_t tokens,
+                                  const ExpertArrivals& arriving) const;
+  [[nodiscard]] LeastCosts::Layer least_of(const std::array<LeastCosts::Layer, kLayerKinds>& layers) const;
+  [[nodiscard]] LeastCosts::Layer least_of_sizes(LayerKind kind, LeastCosts::Layer layer) const;
   [[nodiscard]] const AttentionModel& attention_of(int head_shares) const {
     return head_shares > 1 ? shared_attention_.at(head_shares) : attention_;
   }

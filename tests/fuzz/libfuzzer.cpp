@@ -1,6 +1,7 @@
 // libFuzzer as a library: doctest's program finds the reader, and this runs it.
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -68,7 +69,7 @@ std::vector<std::string> command_line() {
 }  // namespace
 
 // EQUIPOISE_FUZZ: the reader's name, or "list", which prints the names. EQUIPOISE_FUZZ_FOLDER: of its corpus.
-// EQUIPOISE_FUZZ_ARGS: libFuzzer's options.
+// EQUIPOISE_FUZZ_ARGS: libFuzzer's options; a file last: it alone.
 void fuzz(const std::string& name, const std::vector<std::string>& seeds,
           const std::function<void(const std::string&)>& law) {
   const std::string wanted = std::getenv("EQUIPOISE_FUZZ");
@@ -95,7 +96,8 @@ void fuzz(const std::string& name, const std::vector<std::string>& seeds,
     end = options.find(' ', at);
     if (end != at) words.push_back(options.substr(at, end - at));
   }
-  words.push_back(folder);
+  // libFuzzer takes either files, to run each once, or a folder to go on from.
+  if (!std::filesystem::is_regular_file(words.back())) words.push_back(folder);
   drive(words);
 }
 

@@ -76,7 +76,7 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             corpus = pathlib.Path(scratch, "corpus")
             corpus.mkdir()
-            arguments = [f"-max_total_time={options.seconds}", "-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1",
+            arguments = [f"-max_total_time={options.seconds}", "-timeout=100", "-rss_limit_mb=4096", "-print_final_stats=1",
                          f"-artifact_prefix={findings}/{reader}-"]
             done = run(programs[reader], reader, corpus, arguments, options.seconds + 600)
             said = done.stdout + done.stderr

@@ -23,8 +23,8 @@ where a job's pipeline is interleaved, the better of interleaved and plain 1F1B.
 arrive, per-sequence sharding) on the same documents, run to the end. Policies within 1 % of the fastest count as fastest.
 Solver policies, which take minutes a batch, are left out.
 
-The bound is all work of the documents at the least cost of each kernel, spread evenly over all GPUs of the layout, with no exchange,
-no pipeline to fill and no launch: what no plan that leaves documents whole can be below, and most cannot reach.
+The bound is all work of the documents spread evenly over all GPUs of the layout, each token at its cost in a micro-batch of the best
+size, with no exchange of CP and no pipeline to fill: what no plan that leaves documents whole can be below, and most cannot reach.
 
 Delay is not equal: `hbp` and the packers that see the whole set change the order of the data without a limit; `wlb` holds tokens back
 for 0 to 2.6 batches on the mean, `fixed-greedy` over 8 batches for 0.6 to 1.2. `equipoise` stands here twice: within its own bound, half

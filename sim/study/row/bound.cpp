@@ -14,10 +14,19 @@ namespace {
 // Sums here and in the simulator are rounded differently; no bound is so tight that this matters.
 constexpr double kRoundedDown = 1 - 1e-9;
 
+void add(const LeastCosts::Layer& layer, double times, LeastCosts::Layer& sum) {
+  sum.forward_token += times * layer.forward_token;
+  sum.backward_token += times * layer.backward_token;
+  sum.again_token += times * layer.again_token;
+  sum.forward_arrived += times * layer.forward_arrived;
+  sum.backward_arrived += times * layer.backward_arrived;
+}
+
 }  // namespace
 
-StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward)
-    : least_(models.costs.least()),
+StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward,
+                     const LeastCosts& least)
+    : least_(least),
       costs_(models.costs),
       splits_backward_(splits_backward),
       recomputes_(!row.recompute_chosen),
@@ -50,6 +59,15 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
     frozen_[s] = std::max(frozen[s], frozen[s + stages]);
     recomputed_[s] = std::min(of_block(s), of_block(s + stages));
   }
+  const std::vector<StageLayers> kinds = stage_layers(costs_.model(), layout);
+  of_stage_.resize(stages);
+  for (std::size_t v = 0; v < of_virtual.size(); ++v) {
+    const std::size_t s = v % stages;
+    if (layout.bidirectional || frozen_[s] > 0)
+      add(least_.layer, v == s ? layers_[s] : 0, of_stage_[s]);
+    else
+      for (std::size_t k = 0; k < kLayerKinds; ++k) add(least_.layers[k], kinds[v].count[k], of_stage_[s]);
+  }
   for (std::size_t s = 1; s < stages && !layout.bidirectional; ++s) {
     layers_before_[s] = layers_before_[s - 1] + of_virtual[s - 1];
     frozen_before_[s] = frozen_before_[s - 1] + frozen[s - 1];
@@ -76,21 +94,30 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
 
 double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_forward, double fill_backward,
                                 bool recomputes) const {
-  const double forward = least_.again_token * sum.tokens + least_.forward_arrived * sum.arrived +
-                         least_.forward_pair * sum.pairs;
-  const double tokens = (least_.forward_token + least_.backward_token) * sum.tokens +
-                        (least_.forward_arrived + least_.backward_arrived) * sum.arrived;
-  const double pairs = (least_.forward_pair + least_.backward_pair) * sum.pairs;
+  const auto tokens_of = [&](const LeastCosts::Layer& layer) {
+    return (layer.forward_token + layer.backward_token) * sum.tokens +
+           (layer.forward_arrived + layer.backward_arrived) * sum.arrived;
+  };
+  const auto again_of = [&](const LeastCosts::Layer& layer) {
+    return layer.again_token * sum.tokens + layer.forward_arrived * sum.arrived;
+  };
+  const int forwards = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // of attention
+  const double pairs = (forwards * least_.forward_pair + least_.backward_pair) * sum.pairs;
   // Attention by blocks runs under the exchanges, and otherwise behind or before them.
   const double attended =
       context_form(costs_).by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
-  double seconds =
-      layers_[stage] * (tokens + attended) + layers_before_[stage] * (fill_forward + fill_backward);
+  double seconds = tokens_of(of_stage_[stage]) + layers_[stage] * attended +
+                   layers_before_[stage] * (fill_forward + fill_backward);
   // Of layers that no backward reaches a forward is left, its exchanges not counted.
-  if (frozen_[stage] + frozen_before_[stage] > 0)
-    seconds -=
-        frozen_[stage] * std::max(0.0, tokens + attended - forward) + frozen_before_[stage] * fill_backward;
-  if (recomputes) seconds += recomputed_[stage] * forward;
+  const double forward_pairs = least_.forward_pair * sum.pairs;
+  if (frozen_[stage] + frozen_before_[stage] > 0) {
+    const double backward = tokens_of(least_.layer) + attended - again_of(least_.layer) - forward_pairs;
+    seconds -= frozen_[stage] * std::max(0.0, backward) + frozen_before_[stage] * fill_backward;
+  }
+  if (recomputes && recomputed_[stage] >= layers_[stage])
+    seconds += again_of(of_stage_[stage]) + layers_[stage] * forward_pairs;
+  else if (recomputes)
+    seconds += recomputed_[stage] * (again_of(least_.layer) + forward_pairs);
   if (stage + 1 == layers_.size() && !costs_.layout().bidirectional)
     seconds += least_.head_token * sum.tokens;
   return seconds;
@@ -108,9 +135,9 @@ double StepBound::lane_seconds(const Lane& lane) const {
     // A split backward hands on its input's gradient before half of the products are made.
     const double share = splits_backward_ ? 0 : 1;
     fill_forward =
-        std::min(fill_forward, least_.forward_token * work.tokens + least_.forward_pair * work.pairs);
-    fill_backward = std::min(
-        fill_backward, share * (least_.backward_token * work.tokens + least_.backward_pair * work.pairs));
+        std::min(fill_forward, least_.layer.forward_token * work.tokens + least_.forward_pair * work.pairs);
+    fill_backward = std::min(fill_backward, share * (least_.layer.backward_token * work.tokens +
+                                                     least_.backward_pair * work.pairs));
     recomputes = recomputes && micro_batch.recompute_layers == kStudyRecompute;
   }
   if (lane.micro_batches.empty()) return 0;
@@ -148,7 +175,7 @@ double StepBound::seconds(const Step& step) const {
     double& slowest = of_group[at(lane.barrier_group)];
     slowest = std::max(slowest, lane_seconds(lane));
   }
-  if (least_.forward_arrived > 0)
+  if (std::any_of(of_stage_.begin(), of_stage_.end(), [](const auto& s) { return s.forward_arrived > 0; }))
     for (int group = 0; group <= last; ++group) {
       double& slowest = of_group[at(group)];
       slowest = std::max(slowest, mean_seconds(step, group));
@@ -179,7 +206,7 @@ double StepBound::run_seconds(const DocumentSet& documents) const {
       tokens += own;
       double pairs = visible_pairs(slice, Chunk{}, reach);
       if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - own * costs_.layout().context);
-      longest = std::max(longest, (least_.forward_token + least_.backward_token) * own +
+      longest = std::max(longest, (least_.layer.forward_token + least_.layer.backward_token) * own +
                                       (least_.forward_pair + least_.backward_pair) * pairs);
     }
   const double alone =
@@ -192,12 +219,14 @@ StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
   RangeUse unused;
   OpList before, after;
   double forward = 0, backward = 0, layers = 0;
+  LeastCosts::Layer least;
   const auto seconds = [&] { return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total); };
   try {
     for (int k = 0; k < kLayerKinds; ++k) {
       const double count = costs_.layer_counts()[at(k)];
       if (count == 0) continue;
       layers += count;
+      add(least_.layers[at(k)], count, least);
       costs_.forward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
       forward += count * seconds();
       costs_.backward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
@@ -207,8 +236,8 @@ StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
     return {};  // a profile that does not reach so far
   }
   const auto n = static_cast<double>(tokens);
-  return {std::max(0.0, forward / layers - n * (least_.forward_token + least_.forward_arrived)),
-          std::max(0.0, backward / layers - n * (least_.backward_token + least_.backward_arrived))};
+  return {std::max(0.0, forward - n * (least.forward_token + least.forward_arrived)) / layers,
+          std::max(0.0, backward - n * (least.backward_token + least.backward_arrived)) / layers};
 }
 
 double StepBound::even_estimate(double tokens, double pairs, double micro_batches, double steps) const {

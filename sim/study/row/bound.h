@@ -28,7 +28,9 @@ namespace equipoise {
 
 class StepBound {
  public:
-  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward);
+  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward)
+      : StepBound(models, row, splits_backward, models.costs.least()) {}
+  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, const LeastCosts& least);
 
   // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;
@@ -64,6 +66,7 @@ class StepBound {
                                      double fill_backward, bool recomputes) const;
 
   LeastCosts least_;
+  std::vector<LeastCosts::Layer> of_stage_;  // all layers of a stage together
   const LayerCosts& costs_;
   bool exchanges_ = false, splits_backward_ = false;
   bool recomputes_ = true;             // all as the layout says

@@ -141,12 +141,14 @@ std::string idle_note(const Plan& plan, const Layout& layout) {
 std::string bound_note(const StudyRow& row, const std::vector<StepResult>& steps) {
   double seconds = 0;
   for (const StepResult& step : steps) seconds += to_seconds(step.times.makespan);
-  const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"));
+  const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"),
+                        row.models->costs.least_of_sizes());
   const double least = bound.run_seconds(row.documents);
   const auto batches = static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
   return "no plan that leaves these documents whole takes less than " + fixed(least / batches, 3) +
-         " s a global batch on this layout (all work at the least cost of each kernel, spread evenly); this "
-         "one takes " +
+         " s a global batch on this layout (all work spread evenly, each token at its cost in micro-batches "
+         "of the "
+         "best size); this one takes " +
          fixed(seconds / batches, 3) + " s, of which " +
          fixed(seconds > 0 ? 100 * (1 - least / seconds) : 0, 1) + " % is above that";
 }
