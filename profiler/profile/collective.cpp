@@ -267,8 +267,6 @@ struct CollectiveModel::Fit {
     return nic_GBps;
   }
   [[nodiscard]] double by_messages(double bytes, GroupShape group, RangeUse& use) const;
-  [[nodiscard]] ExchangeLoad message_load(double bytes, GroupShape group) const;
-  [[nodiscard]] double bus_of_pairs(GroupShape group) const;
 };
 
 // A network names the way that its all-to-all takes, a table of `exchange`.
@@ -375,30 +373,22 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
   return seconds;
 }
 
-ExchangeLoad CollectiveModel::Fit::message_load(double bytes, GroupShape group) const {
-  ExchangeLoad load = direct_load({1, 1, 1}, group, bytes);
-  const double in_node = group.ranks_per_node;
-  if (messages->by_rail) load.node_bytes += load.network_bytes * (in_node - 1) / in_node;
-  return load;
-}
-
-double CollectiveModel::Fit::bus_of_pairs(GroupShape group) const {
-  const auto index = static_cast<std::size_t>(Collective::all_to_all);
-  return bus_GBps(node[index], Collective::all_to_all, group.ranks_per_node);
-}
-
 // `bytes`: a rank's whole buffer, of which each rank of the group gets an equal part.
 double CollectiveModel::Fit::by_messages(double bytes, GroupShape group, RangeUse& use) const {
+  const auto index = static_cast<std::size_t>(Collective::all_to_all);
   const double node_count = nodes_of(group);
   if (node_count > messages->nodes.allowed.high)
     refuse_out_of_range(profile, "all_to_all", "nodes", node_count, messages->nodes.allowed);
+  ExchangeLoad load = direct_load({1, 1, 1}, group, bytes);
+  const double in_node = group.ranks_per_node;
+  if (messages->by_rail) load.node_bytes += load.network_bytes * (in_node - 1) / in_node;
   const bool derived = messages->bytes.derived;
   const bool seen =
       messages->bytes.samples.holds(bytes / group.ranks) && messages->nodes.samples.holds(node_count);
   use.note(derived || !seen, derived);
   const double latency_us = network.launch_us + network.step_us * std::log2(node_count);
-  return 1e-6 * latency_us +
-         messages_seconds(messages->fit, message_load(bytes, group), bus_of_pairs(group), rate_of_nic());
+  const double bus = bus_GBps(node[index], Collective::all_to_all, group.ranks_per_node);
+  return 1e-6 * latency_us + messages_seconds(messages->fit, load, bus, rate_of_nic());
 }
 
 double CollectiveModel::forwarded_seconds(const ExchangeLoad& load, GroupShape group, RangeUse& use) const {
@@ -429,11 +419,8 @@ double CollectiveModel::least_seconds_per_byte(Collective kind, GroupShape group
   if (group.ranks <= 1 || !fit_->missing.empty() || !fit_->by_size[index].bytes.empty()) return 0;
   if (group.ranks_per_node >= group.ranks) return least_node_seconds(fit_->node[index], kind, group.ranks);
   if (fit_->one_node || !(fit_->nic_GBps > 0)) return 0;
-  if (kind == Collective::all_to_all && fit_->messages) {
-    ExchangeLoad load = fit_->message_load(1, group);
-    load.messages = 0;
-    return messages_seconds(fit_->messages->fit, load, fit_->bus_of_pairs(group), fit_->nic_GBps);
-  }
+  if (kind == Collective::all_to_all && fit_->messages)
+    return 0;  // a form of its own, with no such bound yet
   return least_network_seconds(fit_->network, kind, group, fit_->nic_GBps);
 }
 

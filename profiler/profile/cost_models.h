@@ -105,8 +105,6 @@ class GemmModel {
   [[nodiscard]] double seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
                                GemmRole role = GemmRole::forward, std::int64_t groups = 1,
                                double output_bytes = 2) const;
-  // Seconds of a FLOP that no shape can beat; 0 where the form gives none.
-  [[nodiscard]] double least_seconds_per_flop() const;
 
  private:
   struct Fit;

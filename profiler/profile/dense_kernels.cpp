@@ -172,13 +172,6 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   return gemm_seconds(fit_->form, m, n, k, groups, output_bytes);
 }
 
-// Power, partly filled waves, prologues, split sums and bytes only add to the products of the fastest tile.
-double GemmModel::least_seconds_per_flop() const {
-  if (fit_->cpu_core) return 0;
-  const auto& rates = fit_->form.parameters.tile_tflops;
-  return 1e-12 / *std::max_element(rates.begin(), rates.end());
-}
-
 // --- Elementwise kernels and copies.
 
 namespace {
@@ -211,18 +204,6 @@ nlohmann::json to_json(const ElementwiseParameters& fit) {
     if (fit.cache_power != ElementwiseParameters{}.cache_power) node["cache_power"] = fit.cache_power;
   }
   return node;
-}
-
-double least_elementwise_seconds_per_byte(const Profile& profile, bool from_memory) {
-  const std::string where = profile.origin() + ": tables.elementwise";
-  double fastest_GBps = 0;
-  for (const auto& [name, table] : profile.table("elementwise").items()) {
-    if (!table.is_object() || !table.contains("parameters")) continue;
-    const ElementwiseParameters fit = elementwise_parameters(table, where + "." + name);
-    fastest_GBps = std::max(fastest_GBps, fit.memory_GBps);
-    if (fit.cache_MB > 0 && !from_memory) fastest_GBps = std::max(fastest_GBps, fit.cache_GBps);
-  }
-  return fastest_GBps > 0 ? 1e-9 / fastest_GBps : 0;
 }
 
 struct ElementwiseModel::Fit {

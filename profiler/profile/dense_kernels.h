@@ -96,11 +96,6 @@ inline double elementwise_seconds(const ElementwiseParameters& fit, double bytes
   return 1e-6 * fit.launch_us + 1e-9 * ns;
 }
 
-class Profile;
-// Seconds of a byte that no op of the profile's table and no size can beat: the fastest of memory and cache.
-// `from_memory` as ElementwiseModel has it.
-double least_elementwise_seconds_per_byte(const Profile& profile, bool from_memory);
-
 ElementwiseParameters elementwise_parameters(const nlohmann::json& table, const std::string& where);
 nlohmann::json to_json(const ElementwiseParameters& fit);
 

@@ -144,10 +144,9 @@ class LayerCosts {
     return 2.0 * (model_.head_dim + model_.value_dim()) * (model_.heads / layout_.tensor) * pairs;
   }
 
-  [[nodiscard]] LeastCosts least() const;
-  // The same, closer: of a micro-batch of the best size, with launches, waves, latencies and power. Some
-  // thousand times the price of a layer.
-  [[nodiscard]] LeastCosts least_of_sizes() const;
+  // `near`: how close to the best size of a micro-batch, as a factor of its time; the closer, the longer it
+  // takes.
+  [[nodiscard]] LeastCosts least(double near) const;
 
   // First and last stage. Of the head's passes multi-token prediction makes as many more, each with its embedding and
   // projection: as Megatron-LM has it, all of them behind the layers.
@@ -202,12 +201,11 @@ class LayerCosts {
   struct CountedPass {
     LayerKind kind;
     bool backward = false, again = false;
-    bool own = true, arrived = true;
+    bool own = true, arrived = true, exchanges = true;
   };
   [[nodiscard]] double seconds_of(const CountedPass& pass, std::int64_t tokens,
                                   const ExpertArrivals& arriving) const;
-  [[nodiscard]] LeastCosts::Layer least_of(const std::array<LeastCosts::Layer, kLayerKinds>& layers) const;
-  [[nodiscard]] LeastCosts::Layer least_of_sizes(LayerKind kind, LeastCosts::Layer layer) const;
+  [[nodiscard]] LeastCosts::Layer least(LayerKind kind, double near) const;
   [[nodiscard]] const AttentionModel& attention_of(int head_shares) const {
     return head_shares > 1 ? shared_attention_.at(head_shares) : attention_;
   }
@@ -223,7 +221,6 @@ class LayerCosts {
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
                                  RangeUse& use) const;
   [[nodiscard]] Op expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const;
-  [[nodiscard]] double most_rounding(std::int64_t tokens) const;  // for least()
   // Elements that a row op moves: what its own kernel does, or `usual` elsewhere.
   [[nodiscard]] double row_elements(double own, double usual) const {
     return framework_.own_kernels ? own : usual;

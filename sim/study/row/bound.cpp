@@ -24,9 +24,8 @@ void add(const LeastCosts::Layer& layer, double times, LeastCosts::Layer& sum) {
 
 }  // namespace
 
-StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward,
-                     const LeastCosts& least)
-    : least_(least),
+StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near)
+    : least_(models.costs.least(near)),
       costs_(models.costs),
       splits_backward_(splits_backward),
       recomputes_(!row.recompute_chosen),

@@ -10,7 +10,7 @@
 // All CP ranks of a stage take their ops in one order, so means over ranks may be added up this way. Experts
 // that lanes share work for what arrives from all of them: that counts in the mean over all replicas, which
 // no step is below either, and not in a lane's own sum. Lanes run side by side, groups of lanes
-// (Lane::barrier_group) one after another. Left out, since it only adds: waves, launches, transfers,
+// (Lane::barrier_group) one after another. Left out, since it only adds: attention's waves, transfers,
 // gradients, the optimizer, waiting inside the pipeline.
 //
 // That a bound is never above the simulated time is tested over random candidates
@@ -28,9 +28,9 @@ namespace equipoise {
 
 class StepBound {
  public:
-  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward)
-      : StepBound(models, row, splits_backward, models.costs.least()) {}
-  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, const LeastCosts& least);
+  // `near`: how close the costs of tokens are to those of the best micro-batch. The default is for searches
+  // that ask for thousands of bounds.
+  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near = 0.85);
 
   // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;

@@ -141,8 +141,7 @@ std::string idle_note(const Plan& plan, const Layout& layout) {
 std::string bound_note(const StudyRow& row, const std::vector<StepResult>& steps) {
   double seconds = 0;
   for (const StepResult& step : steps) seconds += to_seconds(step.times.makespan);
-  const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"),
-                        row.models->costs.least_of_sizes());
+  const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"), 0.98);
   const double least = bound.run_seconds(row.documents);
   const auto batches = static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
   return "no plan that leaves these documents whole takes less than " + fixed(least / batches, 3) +
