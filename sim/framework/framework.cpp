@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
@@ -312,15 +313,24 @@ bool names(const std::string& word, const std::string& gpu) {
   return gpu.find(word) != std::string::npos;
 }
 
-// Whether someone measured this table on a machine, or one of those below it.
-bool any_is_measured(const json& tables) {
-  if (!tables.is_object()) return false;
-  if (const auto found = tables.find("provenance"); found != tables.end()) {
+// Of this table, or of those below it: how many there are, and how many someone measured on a machine.
+struct Tables {
+  int measured = 0, all = 0;
+  void add(const json& tables) {
+    if (!tables.is_object()) return;
+    const auto found = tables.find("provenance");
+    if (found == tables.end()) {
+      for (const json& below : tables) add(below);
+      return;
+    }
     const std::string kind = found->value("kind", std::string());
-    return kind == "measured" || kind == "mended";
+    measured += kind == "measured" || kind == "mended" ? 1 : 0;
+    ++all;
   }
-  return std::any_of(tables.begin(), tables.end(), any_is_measured);
-}
+  [[nodiscard]] Measured how() const {
+    return measured == 0 ? Measured::none : measured < all ? Measured::some : Measured::all;
+  }
+};
 
 // Chips with the same SMs: what slows kernels in training, slows them alike. (An H20 has half of them.)
 bool is_hopper(const std::string& gpu) {
@@ -331,12 +341,33 @@ bool is_hopper(const std::string& gpu) {
 
 bool kernels_are_measured(const Profile& profile) {
   const json::json_pointer gemm("/tables/gemm/bf16");
-  return profile.json().contains(gemm) && any_is_measured(profile.json()[gemm]);
+  Tables tables;
+  if (profile.json().contains(gemm)) tables.add(profile.json()[gemm]);
+  return tables.measured > 0;
 }
 
-bool tables_are_measured(const Profile& profile, const char* kind) {
-  const json& tables = profile.json().at("tables");
-  return tables.contains(kind) && any_is_measured(tables[kind]);
+Measured attention_measured(const Profile& profile, const std::string& kernel) {
+  const json::json_pointer attention("/tables/attention");
+  Tables tables;
+  if (profile.json().contains(attention)) {
+    const json& all = profile.json()[attention];
+    const json::json_pointer used =
+        json::json_pointer("/kernels") / (kernel.empty() ? all.value("default", std::string()) : kernel);
+    if (all.contains(used)) tables.add(all[used]);
+  }
+  return tables.how();
+}
+
+Measured elementwise_measured(const Profile& profile) {
+  const json::json_pointer elementwise("/tables/elementwise");
+  Tables tables;
+  if (profile.json().contains(elementwise))
+    for (const auto& [name, table] : profile.json()[elementwise].items()) {
+      std::string_view op = name;  // other libraries' kernels are there, too
+      if (op.ends_with(kernels::kBackwardSuffix)) op.remove_suffix(kernels::kBackwardSuffix.size());
+      if (std::ranges::count(kernels::kElementwiseNames, op) > 0) tables.add(table);
+    }
+  return tables.how();
 }
 
 SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {
