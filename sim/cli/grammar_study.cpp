@@ -158,11 +158,12 @@ Command grammar_of_check() {
       .split()
       .shows_default("speedup,step_seconds");
   command
-      .add(
-          "--tolerance", options->tolerances,
-          "Share of the expected value that a metric may move by, as 0.5% or 0.005: one each, or one for all")
+      .add("--tolerance", options->tolerances,
+           "Share of the expected value that a metric may move by, as 5% or 0.05: one each, or one for all")
       .split()
       .shows_default("0.5% of a speed-up, 2% of a time or rate");
+  command.add("--only-worse", options->only_worse,
+              "A metric that moved for the better is said and does not fail");
   command.add("--update", options->update, "Write what is found into the expectation file");
   command.add("--junit", options->junit, "JUnit XML file for CI systems");
   add_simulation_options(command, *options);
@@ -178,7 +179,8 @@ Command grammar_of_tune() {
   command.add("--set", options->set, "Override a key of the study: batch.steps=20");
   command.add("--space", options->space, "Keys of a study with the values to try (JSON)");
   command.add("--budget", options->budget, "Most candidates to try").shows_default();
-  command.add("--minutes", options->minutes, "Ends the search after so many minutes, with the best so far");
+  command.add("--minutes", options->minutes,
+              "Ends the search after so many minutes, with the best so far; 0, the default: does not");
   command
       .add("--max-delay", options->max_delay,
            "Most delay of a token in iterations, of the mean and of the largest; or MEAN,LARGEST")
@@ -203,7 +205,9 @@ Command grammar_of_merge() {
       "machine"};
   command.add("out", options->out, "Folder for the results of the whole").required();
   command.add("folders", options->folders, "Folders of shards: their --out, or one each").required();
-  command.add("--minutes", options->minutes, "tune: ranks what is known after so many minutes of trying the rest");
+  command.add(
+      "--minutes", options->minutes,
+      "tune: ranks what is known after so many minutes of trying the rest; 0, the default: tries all of it");
   add_simulation_options(command, *options);
   command.run = [options] { return run_bounded(run_merge_command, *options); };
   return command;
@@ -231,7 +235,10 @@ Command grammar_of_report() {
   const auto options = std::make_shared<ReportOptions>();
   Command command{"report", "A saved result as table and page, or two side by side",
                   "Example: equipoise report before after --out changes.html"};
-  command.add("first", options->first, "Folder of `study --out`, or its summary.json").required();
+  command
+      .add("first", options->first,
+           "Folder of `study --out`, of a sweep one of its cases, or its summary.json")
+      .required();
   command.add("second", options->second, "Another one: what changed from the first to it");
   command.add("--out", options->out, "Page to write (.html)");
   add_format_option(command, options->format);
