@@ -437,31 +437,27 @@ class ProfileAdapter {
   // A trace has the kernel that its job runs: as a network that was measured becomes the default, so does
   // such a kernel, if it is the only one and none of its passes is the base's.
   void choose_attention() {
-    std::vector<std::string> measured, whole;
     json& attention = made_["tables"]["attention"];
+    std::vector<std::string> measured;
+    bool whole = false;  // the last of them
     for (const auto& [kernel, passes] : attention["kernels"].items()) {
-      std::size_t own = 0;
-      for (const auto& pass : passes.items()) {
-        const std::string path =
-            "attention/kernels" + (json::json_pointer() / kernel / pass.key()).to_string();
-        own += static_cast<std::size_t>(std::ranges::count(adapted_, path));
-      }
-      if (own > 0) measured.push_back(kernel);
-      if (own == passes.size() && passes.contains("backward")) whole.push_back(kernel);
+      std::ptrdiff_t own = 0;
+      for (const auto& pass : passes.items())
+        own += std::ranges::count(
+            adapted_, "attention/kernels" + (json::json_pointer() / kernel / pass.key()).to_string());
+      if (own == 0) continue;
+      measured.push_back(kernel);
+      whole = own == std::ssize(passes) && passes.contains("backward");
     }
     const std::string was = attention.value("default", std::string());
     if (measured.empty() || std::ranges::count(measured, was) > 0) return;
-    const std::string named =
-        "tables.attention.default of the file, or framework.attention_kernel of a study, names another";
-    if (measured.size() == 1 && whole == measured) {
-      attention["default"] = whole.front();
-      notes_.push_back("attention: simulations use " + whole.front() + ", which was measured, and not " +
-                       was + ", " + base_.name() + "'s default, which was not: " + named);
-      return;
-    }
-    notes_.push_back("attention: " + joined(measured) + (measured.size() == 1 ? " was" : " were") +
-                     " measured, but simulations use " + was + ", " + base_.name() +
-                     "'s default as it was: " + named);
+    const bool takes_it = measured.size() == 1 && whole;
+    if (takes_it) attention["default"] = measured.front();
+    notes_.push_back(
+        "attention: " + joined(measured) + (measured.size() == 1 ? " was" : " were") + " measured, " +
+        (takes_it ? "and simulations use it instead of " : "but simulations use ") + base_.name() +
+        "'s default, " + was +
+        ": tables.attention.default of the file, or framework.attention_kernel of a study, names another");
   }
 
   void adapt_elementwise() {

@@ -84,10 +84,9 @@ void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std:
 [[noreturn]] void refuse_kind(const std::string& path) {
   throw UserError(
       path +
-      ": expected samples of `profile` (.json with \"samples\"), a table (.csv), what nccl-tests printed (a "
-      "table under # "
-      "size ... time algbw busbw), its -J file, or a torch.profiler trace (.json, .json.gz); found none of "
-      "them");
+      ": expected samples of `profile` (.json with \"samples\"), a table (.csv), what nccl-tests "
+      "printed (a table under # size ... time algbw busbw), its -J file, or a torch.profiler trace "
+      "(.json, .json.gz); found none of them");
 }
 
 void add_json_file(std::string_view text, const std::string& path, const std::string& network, ReadFiles& all,

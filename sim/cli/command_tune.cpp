@@ -186,10 +186,10 @@ void write_results(const std::string& folder, const TuneReport& report) {
     return;
   }
   // Before the best were run in full it is what the search has them as.
-  const Place first = report.ranking.empty()
-                          ? report.places.front()
-                          : Place{report.ranking.front().point, report.ranking.front().alike};
-  write_file_atomically(best, best_json(report.candidates, first.point, first.alike).dump(2) + "\n");
+  const bool ran = !report.ranking.empty();
+  const Point first = ran ? report.ranking.front().point : report.places.front().point;
+  const auto& alike = ran ? report.ranking.front().alike : report.places.front().alike;
+  write_file_atomically(best, best_json(report.candidates, first, alike).dump(2) + "\n");
 }
 
 void print(const TuneReport& report, Format format, std::ostream& out) {
@@ -267,14 +267,14 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
   try {
     const ProgressLine line(log, !how.quiet);
     std::mutex writing;
-    const ShowRun show = [&](const std::string& what) {
+    options.show = [&](const std::string& what) {
       const std::lock_guard lock(writing);
       line.show(what);
     };
-    show("in full: the study's baseline");
+    options.show("in full: the study's baseline");
     run_baseline(baseline, job.inputs, options.run);
-    run_ranked(job.candidates, places, options.keep, job.inputs, baseline, options.run, show, ranking);
-    if (!found.interrupted) sensitivity(job.candidates, found, job.inputs, options, show, what_if);
+    run_ranked(job.candidates, places, job.inputs, baseline, options, ranking);
+    if (!found.interrupted) sensitivity(job.candidates, found, job.inputs, options, what_if);
     report.cut_short = false;
   } catch (const Interrupted&) {
   }

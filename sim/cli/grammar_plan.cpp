@@ -336,9 +336,7 @@ Command grammar_of_fit() {
               "What to call the fabric of samples between nodes (measured by default)");
   command.add("--base-network", options.base_network,
               "With --base: which of its networks to begin with; its default otherwise");
-  command
-      .add("--nic-GBps", options.nic_GBps,
-           "NIC rate of one GPU, one direction, that samples between nodes had")
+  command.add("--nic-GBps", options.nic_GBps, "NIC rate of one GPU, one direction, of samples between nodes")
       .range(1e-3, 1e5);
   command.add("--document-histogram", options.document_histogram,
               "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");

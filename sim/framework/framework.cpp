@@ -313,19 +313,25 @@ bool names(const std::string& word, const std::string& gpu) {
   return gpu.find(word) != std::string::npos;
 }
 
+// The profile's JSON there; an empty object where it has none.
+const json& part_of(const Profile& profile, const char* pointer) {
+  static const json kNone = json::object();
+  const json::json_pointer place(pointer);
+  return profile.json().contains(place) ? profile.json()[place] : kNone;
+}
+
 // Of this table, or of those below it: how many there are, and how many someone measured on a machine.
 struct Tables {
   int measured = 0, all = 0;
-  void add(const json& tables) {
-    if (!tables.is_object()) return;
-    const auto found = tables.find("provenance");
-    if (found == tables.end()) {
+  Tables& add(const json& tables) {
+    if (const auto found = tables.find("provenance"); found != tables.end()) {
+      const std::string kind = found->value("kind", std::string());
+      measured += kind == "measured" || kind == "mended" ? 1 : 0;
+      ++all;
+    } else if (tables.is_object()) {
       for (const json& below : tables) add(below);
-      return;
     }
-    const std::string kind = found->value("kind", std::string());
-    measured += kind == "measured" || kind == "mended" ? 1 : 0;
-    ++all;
+    return *this;
   }
   [[nodiscard]] Measured how() const {
     return measured == 0 ? Measured::none : measured < all ? Measured::some : Measured::all;
@@ -340,33 +346,22 @@ bool is_hopper(const std::string& gpu) {
 }  // namespace
 
 bool kernels_are_measured(const Profile& profile) {
-  const json::json_pointer gemm("/tables/gemm/bf16");
-  Tables tables;
-  if (profile.json().contains(gemm)) tables.add(profile.json()[gemm]);
-  return tables.measured > 0;
+  return Tables().add(part_of(profile, "/tables/gemm/bf16")).measured > 0;
 }
 
 Measured attention_measured(const Profile& profile, const std::string& kernel) {
-  const json::json_pointer attention("/tables/attention");
-  Tables tables;
-  if (profile.json().contains(attention)) {
-    const json& all = profile.json()[attention];
-    const json::json_pointer used =
-        json::json_pointer("/kernels") / (kernel.empty() ? all.value("default", std::string()) : kernel);
-    if (all.contains(used)) tables.add(all[used]);
-  }
-  return tables.how();
+  const json& preset = part_of(profile, "/tables/attention/default");
+  const std::string used = kernel.empty() && preset.is_string() ? preset.get<std::string>() : kernel;
+  return Tables().add(part_of(profile, "/tables/attention/kernels").value(used, json())).how();
 }
 
 Measured elementwise_measured(const Profile& profile) {
-  const json::json_pointer elementwise("/tables/elementwise");
   Tables tables;
-  if (profile.json().contains(elementwise))
-    for (const auto& [name, table] : profile.json()[elementwise].items()) {
-      std::string_view op = name;  // other libraries' kernels are there, too
-      if (op.ends_with(kernels::kBackwardSuffix)) op.remove_suffix(kernels::kBackwardSuffix.size());
-      if (std::ranges::count(kernels::kElementwiseNames, op) > 0) tables.add(table);
-    }
+  for (const auto& [name, table] : part_of(profile, "/tables/elementwise").items()) {
+    std::string_view op = name;  // other libraries' kernels are there, too
+    if (op.ends_with(kernels::kBackwardSuffix)) op.remove_suffix(kernels::kBackwardSuffix.size());
+    if (std::ranges::count(kernels::kElementwiseNames, op) > 0) tables.add(table);
+  }
   return tables.how();
 }
 

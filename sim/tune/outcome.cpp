@@ -52,12 +52,10 @@ void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyO
 // Rows may have their own recomputation, and their own CP degrees whatever the layout's are (hbp, flexsp).
 std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found) {
   std::vector<Place> places;
-  double seconds = 0;
   for (const std::size_t i : found.ranking) {
     const auto& [point, trial] = found.tried[i];
-    if (places.empty() || trial.seconds_per_token != seconds) {
-      seconds = trial.seconds_per_token;
-      places.push_back({point, {}});
+    if (places.empty() || trial.seconds_per_token != places.back().seconds_per_token) {
+      places.push_back({point, trial.seconds_per_token, {}});
       continue;
     }
     Place& first = places.back();
@@ -67,21 +65,20 @@ std::vector<Place> places_of(const Candidates& candidates, const SearchResult& f
   return places;
 }
 
-void run_ranked(const Candidates& candidates, const std::vector<Place>& places, std::size_t most,
-                const StudyInputs& inputs, const Baseline& baseline, const RunStudyOptions& options,
-                const ShowRun& show, std::vector<RankedRow>& rows) {
+void run_ranked(const Candidates& candidates, const std::vector<Place>& places, const StudyInputs& inputs,
+                const Baseline& baseline, const SearchOptions& options, std::vector<RankedRow>& rows) {
   const PolicyResult& reference = baseline.row();
-  const auto threads = static_cast<std::size_t>(std::max(1, options.jobs));
-  for (std::size_t next = 0, count = 0; next < places.size() && rows.size() < most; next += count) {
-    count = std::min({places.size() - next, most - rows.size(), threads});
-    RunStudyOptions run = of_one_row(options);
+  const auto threads = static_cast<std::size_t>(std::max(1, options.run.jobs));
+  for (std::size_t next = 0, count = 0; next < places.size() && rows.size() < options.keep; next += count) {
+    count = std::min({places.size() - next, options.keep - rows.size(), threads});
+    RunStudyOptions run = of_one_row(options.run);
     run.jobs = static_cast<int>(threads / count);
     std::vector<std::optional<RankedRow>> ran(count);
     const auto run_one = [&](int, std::size_t i) {
       end_if_stopped(run);
       const Place& place = places[next + i];
-      show("in full " + std::to_string(next + i + 1) + " of " +
-           std::to_string(std::min(most, places.size())) + ": " + candidate_text(candidates, place.point));
+      options.show("in full " + std::to_string(next + i + 1) + ": " +
+                   candidate_text(candidates, place.point));
       RankedRow one{place.point, place.alike, candidate_study(candidates, place.point, "best.json"), {}};
       one.result = run_study(one.study, inputs, run);
       PolicyResult& row = one.result.policies.front();
@@ -90,17 +87,15 @@ void run_ranked(const Candidates& candidates, const std::vector<Place>& places, 
         compare(reference.metrics, reference.steps, inputs.documents.batches.size(), row.steps, row.metrics);
       ran[i] = std::move(one);
     };
-    const auto keep = [&] {
-      for (std::size_t i = 0; i < count && ran[i]; ++i)  // a journal of another version may say that one runs
-        if (ran[i]->row().simulated()) rows.push_back(std::move(*ran[i]));
-    };
+    bool stopped = false;
     try {
       parallel_for(static_cast<int>(count), count, run_one);
     } catch (const Interrupted&) {
-      keep();
-      throw;
+      stopped = true;
     }
-    keep();
+    for (std::size_t i = 0; i < count && ran[i]; ++i)  // a journal of another version may say that one runs
+      if (ran[i]->row().simulated()) rows.push_back(std::move(*ran[i]));
+    if (stopped) throw Interrupted();
   }
 }
 
@@ -139,7 +134,7 @@ struct Scenario {
 };
 
 WhatIf try_scenario(const Candidates& candidates, const std::vector<Point>& rivals, const Scenario& scenario,
-                    const SearchOptions& options, const ShowRun& show) {
+                    const SearchOptions& options) {
   WhatIf result;
   result.change = scenario.change;
   std::vector<Trial> trials(rivals.size());
@@ -147,8 +142,7 @@ WhatIf try_scenario(const Candidates& candidates, const std::vector<Point>& riva
   run.jobs = 1;
   parallel_for(std::max(1, options.run.jobs), rivals.size(), [&](int, std::size_t i) {
     end_if_stopped(run);
-    show("what if " + scenario.change + ": " + std::to_string(i + 1) + " of " +
-         std::to_string(rivals.size()) + ", " + candidate_text(candidates, rivals[i]));
+    options.show("what if " + scenario.change + ": " + candidate_text(candidates, rivals[i]));
     json file = candidate_json(candidates, rivals[i]);
     for (const auto& [key, value] : scenario.cluster.items()) set_study_key(file, key + "=" + value.dump());
     TrialLimits limits;
@@ -222,7 +216,7 @@ Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {
 }
 
 void sensitivity(const Candidates& candidates, const SearchResult& found, const StudyInputs& inputs,
-                 const SearchOptions& options, const ShowRun& show, std::vector<WhatIf>& results) {
+                 const SearchOptions& options, std::vector<WhatIf>& results) {
   if (found.ranking.empty()) return;
   const std::vector<Point> rivals = rivals_of(candidates, found);
   const Study winner = candidate_study(candidates, rivals.front(), options.name);
@@ -242,7 +236,7 @@ void sensitivity(const Candidates& candidates, const SearchResult& found, const 
   }
   if (drawn) scenarios.push_back({"other documents", json::object(), &others});
   for (const Scenario& scenario : scenarios)
-    results.push_back(try_scenario(candidates, rivals, scenario, options, show));
+    results.push_back(try_scenario(candidates, rivals, scenario, options));
 }
 
 namespace {
@@ -287,10 +281,8 @@ std::string counts_text(const SearchResult& found) {
     text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
   text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
           " whose states alone do not fit";
-  const char* const within = found.interrupted ? ""
-                             : found.timed_out ? " within the time"
-                                               : " within the budget";
-  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + within : "") + ".\n";
+  const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
+  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + in : "") + ".\n";
 }
 
 std::string reasons_text(const SearchResult& found) {
@@ -315,6 +307,15 @@ std::string what_if_text(const WhatIf& what) {
   if (what.stays)
     return text + "stays the fastest, " + fixed(ahead, 3) + "x the speed of " + what.rival + ".\n";
   return text + what.rival + " is faster, " + fixed(1 / ahead, 3) + "x.\n";
+}
+
+// Places that were not run in full, as the search has them.
+std::string left_text(const TuneReport& report) {
+  std::string text;
+  const std::size_t end = report.cut_short ? std::min(report.options.keep, report.places.size()) : 0;
+  for (std::size_t i = report.ranking.size(); i < end; ++i)
+    text += std::to_string(i + 1) + " by the search: " + found_text(report, report.places[i]) + ".\n";
+  return text;
 }
 
 TextTable ranking_table(const TuneReport& report) {
@@ -414,28 +415,28 @@ json tried_json(const Tried& tried) {
 }  // namespace
 
 std::string reach_text(const SearchResult& found) {
-  const std::string all = grouped(found.candidates) + " candidates";
-  return found.complete() ? "the fastest of " + all
-                          : "the fastest of " + grouped(static_cast<std::int64_t>(found.tried.size())) +
-                                " tried, of " + all;
+  const std::string tried = grouped(static_cast<std::int64_t>(found.tried.size())) + " tried, of ";
+  return "the fastest of " + (found.complete() ? "" : tried) + grouped(found.candidates) + " candidates";
 }
 
 std::string end_text(const TuneReport& report) {
   const SearchResult& found = report.found;
-  std::string text;
-  if (found.complete())
-    text = "No candidate of the space is faster than the first: every one was run or proven slower.";
-  else if (found.interrupted)
-    text = "Interrupted: the search is not finished; --resume after tune --out goes on with it.";
-  else if (found.timed_out)
-    text = "The time was over before the search was: more --minutes, with --resume after tune, reach more.";
-  else
-    text = "What was not reached is what promised least; a larger --budget, with --resume, reaches more.";
+  const std::string text =
+      found.complete()
+          ? "No candidate of the space is faster than the first: every one was run or proven slower."
+      : found.interrupted
+          ? "Interrupted: the search is not finished; --resume after tune --out goes on with it."
+      : found.timed_out
+          ? "The time was over before the search was: more --minutes, with --resume after tune, reach more."
+          : "What was not reached is what promised least; a larger --budget, with --resume, reaches more.";
   if (!report.cut_short || report.places.empty()) return text;
-  return text +
-         (report.ranking.empty() ? " Its best were not run in full"
-                                 : " Interrupted while its best were run in full and on other machines") +
-         ": --resume after tune does that.";
+  return text + " It was ended while its best were run in full, which --resume after tune does.";
+}
+
+std::string found_text(const TuneReport& report, const Place& place) {
+  const double gpus = static_cast<double>(report.candidates.layouts.front().layout.gpus());
+  return candidate_text(report.candidates, place.point) + ": " +
+         fixed(1 / (place.seconds_per_token * gpus), 0) + " tokens/s/GPU";
 }
 
 std::string unequal_batches(const TuneReport& report) {
@@ -454,14 +455,14 @@ std::string tune_table(const TuneReport& report) {
       << grouped(report.candidates.layouts.front().layout.gpus()) << " GPUs, " << grouped(study.steps)
       << " steps of every candidate that runs to the end, framework " << study.framework.preset.name << '\n';
   if (report.ranking.empty()) {
-    out << (!found.ranking.empty() ? end_text(report) + '\n'
+    out << (!report.places.empty() ? end_text(report) + '\n' + left_text(report)
             : found.interrupted    ? "Interrupted before a candidate ran.\n"
                                    : reasons_text(found));
     out << counts_text(found) << without_flag_text(report.candidates.none);
     return out.str();
   }
   out << ranking_table(report).text();
-  out << baseline_text(report.baseline);
+  out << left_text(report) << baseline_text(report.baseline);
   if (const std::string unequal = unequal_batches(report); !unequal.empty())
     out << "Global batches are not equal: " << unequal << ".\n";
   const RankedRow& winner = report.ranking.front();

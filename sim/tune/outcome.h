@@ -2,7 +2,6 @@
 // study's own baseline, and how sure the winner is.
 #pragma once
 
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -26,9 +25,6 @@ struct Baseline {
   [[nodiscard]] const PolicyResult& row() const { return result.policies.front(); }
 };
 
-// What is run once the search is over: each of them, as it begins; not at once.
-using ShowRun = std::function<void(const std::string& what)>;
-
 // `study`: the user's, absolute. Its row is refused until it is run.
 Baseline baseline_to_run(const nlohmann::json& study);
 // A layout that is impossible is a refused row.
@@ -38,15 +34,15 @@ void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyO
 // first stands for all.
 struct Place {
   Point point;
+  double seconds_per_token = 0;
   std::vector<std::string> alike;
 };
 std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found);
 
-// The `most` best of them, run in full, as many at once as there are threads. Speed-ups are of seconds per
+// The `keep` best of them, run in full, as many at once as there are threads. Speed-ups are of seconds per
 // token, whatever the number of GPUs. `rows` has the first of them where this throws Interrupted.
-void run_ranked(const Candidates& candidates, const std::vector<Place>& places, std::size_t most,
-                const StudyInputs& inputs, const Baseline& baseline, const RunStudyOptions& options,
-                const ShowRun& show, std::vector<RankedRow>& rows);
+void run_ranked(const Candidates& candidates, const std::vector<Place>& places, const StudyInputs& inputs,
+                const Baseline& baseline, const SearchOptions& options, std::vector<RankedRow>& rows);
 
 // Whether the winner stays the fastest if what it was found for is not quite so: half or twice the network,
 // less memory, other documents of the same kind. Its rivals are the best candidates of other layouts and of
@@ -63,7 +59,7 @@ struct WhatIf {
 
 // None where nothing ran; `results` has what is known where this throws Interrupted.
 void sensitivity(const Candidates& candidates, const SearchResult& found, const StudyInputs& inputs,
-                 const SearchOptions& options, const ShowRun& show, std::vector<WhatIf>& results);
+                 const SearchOptions& options, std::vector<WhatIf>& results);
 
 // The documents of a trace drawn with replacement: as many tokens as `inputs` has and some more.
 Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed);
@@ -88,6 +84,8 @@ struct TuneReport {
 
 // "the fastest of 1,234 candidates", or of those that were tried, where not all were decided.
 std::string reach_text(const SearchResult& found);
+// "wlb on TP 8, CP 2, PP 4, DP 1: 870 tokens/s/GPU", as the search has it.
+std::string found_text(const TuneReport& report, const Place& place);
 // What ended the search before every candidate was decided, and what goes on with it.
 std::string end_text(const TuneReport& report);
 

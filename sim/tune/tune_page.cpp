@@ -130,11 +130,9 @@ std::string tune_html(const TuneReport& report) {
   for (std::size_t i = 0; i < report.ranking.size(); ++i)
     data["names"].push_back(name_of_row(report.ranking[i].row()));
   if (report.ranking.empty()) {
-    const bool none = report.found.ranking.empty();
-    return html_page(
-        {study.name, html_head(study.name, none ? "No candidate runs" : "The best were not run in full",
-                               {end_text(report)}, {about})},
-        data);
+    const std::string best =
+        report.places.empty() ? "No candidate runs" : found_text(report, report.places.front());
+    return html_page({study.name, html_head(study.name, best, {end_text(report)}, {about})}, data);
   }
   const RankedRow& winner = report.ranking.front();
   const std::string verdict = name_of_row(winner.row()) + " is " + reach_text(report.found) + ": " +

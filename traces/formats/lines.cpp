@@ -209,9 +209,7 @@ std::string choose_field(const json& first, const std::string& where) {
 std::int64_t length_of(const json& value, const std::string& where) {
   std::int64_t length = -1;
   if (value.is_string())
-    throw UserError(where + ": found " + shown_json(value) +
-                    "; expected a document length, an integer from 1 to " + std::to_string(kLongestDocument) +
-                    " (tokens)" + std::string(kRecord));
+    throw UserError(where + ": found " + shown_json(value) + "; expected a length" + std::string(kRecord));
   if (value.is_array() &&
       !std::all_of(value.begin(), value.end(), [](const json& id) { return id.is_number_integer(); }))
     throw UserError(where + ": found " + shown_json(value) +

@@ -31,16 +31,13 @@ std::string kernel_on(const Framework& framework, const Profile& profile) {
 
 // ", of which GEMM and elementwise in part were measured, attention was not", where GEMM was.
 std::string measured_text(const Framework& framework, const Profile& profile) {
-  std::vector<std::string> measured = {"GEMM"}, others;
-  const auto add = [&](const char* kind, Measured how) {
-    (how == Measured::none ? others : measured)
-        .push_back(kind + std::string(how == Measured::some ? " in part" : ""));
-  };
   const Measured attention = attention_measured(profile, kernel_on(framework, profile));
   const Measured elementwise = elementwise_measured(profile);
   if (attention == Measured::all && elementwise == Measured::all) return ", which were measured";
-  add("attention", attention);
-  add("elementwise", elementwise);
+  std::vector<std::string> measured = {"GEMM"}, others;
+  for (const auto& [kind, how] : {std::pair("attention", attention), std::pair("elementwise", elementwise)})
+    (how == Measured::none ? others : measured)
+        .push_back(std::string(kind) + (how == Measured::some ? " in part" : ""));
   const auto were = [](const std::vector<std::string>& kinds) {
     return all_joined(kinds, " and ") + (kinds.size() == 1 ? " was" : " were");
   };

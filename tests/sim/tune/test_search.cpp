@@ -21,8 +21,6 @@ using testing::small_space;
 using testing::small_study;
 using testing::TuneCase;
 
-const ShowRun ignored = [](const std::string&) {};
-
 const TuneCase& small_case() {
   static const TuneCase kCase(small_study(), small_space(), 8);
   return kCase;
@@ -230,10 +228,11 @@ TEST_CASE("the winner's study gives the seconds that the search found") {
   CHECK(baseline.row().run.label == "plain-4d");
   CHECK(!baseline.row().simulated());
   run_baseline(baseline, c.inputs, {});
-  RunStudyOptions run;
-  run.jobs = 2;
+  SearchOptions options;
+  options.keep = 3;
+  options.run.jobs = 2;
   std::vector<RankedRow> rows;
-  run_ranked(c.candidates, places_of(c.candidates, found), 3, c.inputs, baseline, run, ignored, rows);
+  run_ranked(c.candidates, places_of(c.candidates, found), c.inputs, baseline, options, rows);
   REQUIRE(rows.size() == 3);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Metrics& m = rows[i].row().metrics;
@@ -252,24 +251,24 @@ TEST_CASE("what was run in full stays when the user ends the rest") {
   const std::vector<Place> places = places_of(c.candidates, found);
   const Baseline baseline = baseline_to_run(c.file);
   std::atomic<bool> stop = false;
-  RunStudyOptions run;
-  run.stop = &stop;
+  SearchOptions options;
+  options.run.stop = &stop;
   std::vector<std::string> shown;
-  const ShowRun end_at_third = [&](const std::string& what) {
+  options.show = [&](const std::string& what) {
     shown.push_back(what);
     if (shown.size() == 3) stop = true;
   };
   std::vector<RankedRow> rows;
-  CHECK_THROWS_AS(run_ranked(c.candidates, places, 10, c.inputs, baseline, run, end_at_third, rows),
-                  Interrupted);
+  CHECK_THROWS_AS(run_ranked(c.candidates, places, c.inputs, baseline, options, rows), Interrupted);
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].point == places[0].point);
   CHECK(rows[1].point == places[1].point);
-  CHECK(shown[0] == "in full 1 of 10: " + candidate_text(c.candidates, places[0].point));
-  const SearchOptions options;
+  CHECK(shown[0] == "in full 1: " + candidate_text(c.candidates, places[0].point));
   const std::vector<WhatIf> none;
   const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, none, true};
-  CHECK(end_text(report).find("Interrupted while its best were run in full") != std::string::npos);
+  CHECK(tune_table(report).find("\n3 by the search: " + found_text(report, places[2]) + ".\n") !=
+        std::string::npos);
+  CHECK(end_text(report).find("It was ended while its best were run in full") != std::string::npos);
   CHECK(tune_json(report)["complete"] == true);
   CHECK(tune_json(report)["interrupted"] == true);
 }
@@ -304,7 +303,7 @@ TEST_CASE("what-if runs the winner beside rivals") {
   options.name = "study.json";
   const SearchResult found = c.find();
   std::vector<WhatIf> what_if;
-  sensitivity(c.candidates, found, c.inputs, options, ignored, what_if);
+  sensitivity(c.candidates, found, c.inputs, options, what_if);
   REQUIRE(what_if.size() == 4);
   CHECK(what_if[2].change == "memory x0.8");
   for (const WhatIf& what : what_if) {
