@@ -5,8 +5,8 @@ Inputs are files and folders (one file = one document; .gz is unpacked, HTML is 
 .jsonl (one object = one document, --field) and .parquet (through pyarrow: a text column, a column of token ids, or a
 column of lengths). Beside the output goes OUT.json: the tokenizer with its SHA-256, the sources, what was skipped.
 
-  python3 traces/record.py ~/corpus --out traces/mine.txt.zst
-  python3 traces/record.py data.jsonl --field text --tokenizer tokenizer.json --out mine.txt.gz
+Example: equipoise trace record ~/corpus --out mine.txt.zst
+         equipoise trace record data.jsonl --field text --tokenizer tokenizer.json --out mine.txt.gz
 
 Tokenizers (a real BPE vocabulary that a PyPI package carries, so that nothing is fetched from a model hub):
   llama-3   128,000 merges, of llama-models, through tiktoken (pip install tiktoken; pip install --no-deps llama-models)
@@ -274,16 +274,17 @@ def shuffle(items, seed):
         items[i], items[j] = items[j], items[i]
 
 
-def packed(data, out):
+def packer(out):
+    """What packs the output, found before hours of reading."""
     if out.suffix == ".gz":
-        return gzip.compress(data, 9, mtime=0)
+        return lambda data: gzip.compress(data, 9, mtime=0)
     if out.suffix == ".zst":
         try:
             import zstandard
         except ImportError:
             raise UserError(f"{out}: .zst needs zstandard (pip install zstandard); or name the output .gz") from None
-        return zstandard.ZstdCompressor(level=19, write_checksum=True).compress(data)
-    return data
+        return lambda data: zstandard.ZstdCompressor(level=19, write_checksum=True).compress(data)
+    return lambda data: data
 
 
 def write_whole(path, data):
@@ -303,7 +304,6 @@ def progress(quiet, source, documents, tokens, last=False):
 
 
 def record(options):
-    _, tokenizer = load_tokenizer(options.tokenizer)
     inputs = []
     for text in options.inputs:
         label, _, path = ("", "", text) if pathlib.Path(text).exists() else text.rpartition("=")
@@ -314,6 +314,8 @@ def record(options):
     out = pathlib.Path(options.out)
     if not out.parent.is_dir():
         raise UserError(f"{out}: the folder {out.parent} does not exist")
+    pack = packer(out)
+    _, tokenizer = load_tokenizer(options.tokenizer)
 
     lengths, seen, skipped, sources = [], set(), {}, []
     worker = {"tokenizer": options.tokenizer, "eod": 1 if options.eod else 0, "html": options.html}
@@ -345,7 +347,7 @@ def record(options):
     if options.shuffle is not None:
         shuffle(lengths, options.shuffle)
 
-    body = packed("".join(f"{length}\n" for length in lengths).encode(), out)
+    body = pack("".join(f"{length}\n" for length in lengths).encode())
     order = "sorted by path" if options.shuffle is None else (
         f"sorted by path, then Fisher-Yates from the last index down, SplitMix64 seed {options.shuffle}")
     about = {

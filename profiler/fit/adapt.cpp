@@ -1,5 +1,6 @@
 #include "profiler/fit/recipe.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -204,6 +205,7 @@ class ProfileAdapter {
     adapt_network();
     adapt_gemm();
     adapt_attention();
+    choose_attention();
     adapt_elementwise();
     if (!samples_.exchange.empty())
       leave_out(samples_.exchange.size(), "exchanges between experts", "their tables are not mended");
@@ -430,6 +432,32 @@ class ProfileAdapter {
                        };
                      });
                });
+  }
+
+  // A trace has the kernel that its job runs: as a network that was measured becomes the default, so does
+  // such a kernel, if it is the only one and none of its passes is the base's.
+  void choose_attention() {
+    json& attention = made_["tables"]["attention"];
+    std::vector<std::string> measured;
+    bool whole = false;  // the last of them
+    for (const auto& [kernel, passes] : attention["kernels"].items()) {
+      std::ptrdiff_t own = 0;
+      for (const auto& pass : passes.items())
+        own += std::ranges::count(
+            adapted_, "attention/kernels" + (json::json_pointer() / kernel / pass.key()).to_string());
+      if (own == 0) continue;
+      measured.push_back(kernel);
+      whole = own == std::ssize(passes) && passes.contains("backward");
+    }
+    const std::string was = attention.value("default", std::string());
+    if (measured.empty() || std::ranges::count(measured, was) > 0) return;
+    const bool takes_it = measured.size() == 1 && whole;
+    if (takes_it) attention["default"] = measured.front();
+    notes_.push_back(
+        "attention: " + joined(measured) + (measured.size() == 1 ? " was" : " were") + " measured, " +
+        (takes_it ? "and simulations use it instead of " : "but simulations use ") + base_.name() +
+        "'s default, " + was +
+        ": tables.attention.default of the file, or framework.attention_kernel of a study, names another");
   }
 
   void adapt_elementwise() {

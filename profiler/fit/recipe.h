@@ -50,8 +50,9 @@ nlohmann::json recipe_of_samples(const nlohmann::json& file, const std::string& 
 //   kind "mended"        the profile's word for it: parameters of the base, moved by so many samples of such
 //   a day "borrowed_from"      at every other table: it is the base's, as it was
 // Samples of groups inside a node adapt the node's tables, those between nodes one network, which becomes the
-// default. Errors: `cross_validated` leaves out one shape after the other; `base_error` is the base's own on
-// the same samples.
+// default; so does the attention kernel, where samples of forward and backward are of one that is not.
+// Errors: `cross_validated` leaves out one shape after the other; `base_error` is the base's own on the same
+// samples.
 
 struct AdaptOptions {
   std::string name;          // of the new profile

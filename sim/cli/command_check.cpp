@@ -11,6 +11,7 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/report/expectation.h"
@@ -32,7 +33,11 @@ double share_of(const std::string& text) {
   const auto parsed = std::from_chars(text.data(), end, value);
   if (parsed.ec != std::errc{} || parsed.ptr != end || !std::isfinite(value) || value < 0)
     throw UserError("--tolerance: expected a share such as 0.5% or 0.005, found " + text);
-  return percent ? value / 100 : value;
+  const double share = percent ? value / 100 : value;
+  if (share > 1)
+    throw UserError("--tolerance: expected a share up to 1 such as 0.5% or 0.005, found " + text +
+                    (percent ? "" : "; " + text + " % is " + text + "% or " + short_number(value / 100)));
+  return share;
 }
 
 struct Guard {
@@ -56,10 +61,10 @@ std::vector<Guard> guards_of(const CheckOptions& options) {
 
 // Metric by metric. What is wrong with a policy itself (its status, gone, new) is told with the first.
 std::vector<PolicyChange> changes_of(const Expectation& expected, const Expectation& found,
-                                     const std::vector<Guard>& guards) {
+                                     const std::vector<Guard>& guards, bool only_worse) {
   std::vector<PolicyChange> all;
   for (const Guard& guard : guards)
-    for (PolicyChange& change : changes_between(expected, found, guard.metric, guard.tolerance)) {
+    for (PolicyChange& change : changes_between(expected, found, guard.metric, guard.tolerance, only_worse)) {
       const bool compared = change.expected != nullptr && change.found != nullptr &&
                             change.expected->status == change.found->status;
       if (guard.metric == guards.front().metric || (compared && (change.expected_value || change.found_value)))
@@ -86,7 +91,8 @@ std::string interval_of_speedup(const ExpectedPolicy* policy) {
   return fixed(*policy->speedup_low, 3) + " .. " + fixed(*policy->speedup_high, 3);
 }
 std::string verdict(const PolicyChange& change) {
-  return change.moved() ? "MOVED: " + change.problem : "as expected";
+  if (change.moved()) return "MOVED: " + change.problem;
+  return change.gain.empty() ? "as expected" : "better: " + change.gain;
 }
 
 std::string metric_of(const PolicyChange& change) {
@@ -124,7 +130,8 @@ ordered_json changes_json(const std::vector<PolicyChange>& changes, const Expect
                         {"expected_status", status_or_null(c.expected)},
                         {"status", status_or_null(c.found)},
                         {"moved", c.moved()},
-                        {"problem", c.problem.empty() ? ordered_json(nullptr) : ordered_json(c.problem)}});
+                        {"problem", c.problem.empty() ? ordered_json(nullptr) : ordered_json(c.problem)},
+                        {"gain", c.gain.empty() ? ordered_json(nullptr) : ordered_json(c.gain)}});
   return {{"schema", "equipoise.check/1"},
           {"study", printable(found.study)},
           {"tolerances", std::move(tolerances)},
@@ -177,7 +184,7 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   const Study study = possible_study(options.file, options.set);
   const Expectation found = expectation_of(study, run_within(options, study, stop));
   const Expectation& expected = before ? *before : found;
-  const std::vector<PolicyChange> changes = changes_of(expected, found, guards);
+  const std::vector<PolicyChange> changes = changes_of(expected, found, guards, options.only_worse);
   const bool same = std::ranges::none_of(changes, [](const PolicyChange& change) { return change.moved(); });
   if (!options.quiet && before)
     for (const std::string& line : other_changes(*before, found)) log << "note: " << printable(line) << '\n';

@@ -26,6 +26,7 @@
 #include "sim/cli/plan_commands.h"
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
+#include "sim/study/read/json_object.h"
 #include "sim/validation/measured_log.h"
 #include "traces/formats/formats.h"
 
@@ -80,6 +81,14 @@ void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std:
   if (!file.gpu.empty()) all.foreign_gpus.insert(std::move(file.gpu));
 }
 
+[[noreturn]] void refuse_kind(const std::string& path) {
+  throw UserError(
+      path +
+      ": expected samples of `profile` (.json with \"samples\"), a table (.csv), what nccl-tests "
+      "printed (a table under # size ... time algbw busbw), its -J file, or a torch.profiler trace "
+      "(.json, .json.gz); found none of them");
+}
+
 void add_json_file(std::string_view text, const std::string& path, const std::string& network, ReadFiles& all,
                    std::ostream& notes) {
   const nlohmann::json file = parse_json(text, path);
@@ -87,6 +96,7 @@ void add_json_file(std::string_view text, const std::string& path, const std::st
     return add_foreign(add_torch_trace(file, path, all.samples), path, all, notes);
   if (looks_like_nccl_tests(file))
     return add_foreign(add_nccl_tests(file, path, network, all.samples), path, all, notes);
+  if (!file.is_object() || !file.contains("samples")) refuse_kind(path);
   add_json(file, path, all.samples);
   add_facts(all.measured, file, path);
 }
@@ -111,11 +121,7 @@ void add_samples_file(const std::string& path, const DocumentHistogram& histogra
   const std::size_t first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
   if (first != std::string::npos && (text[first] == '{' || text[first] == '['))
     return add_json_file(text, path, network, all, notes);
-  throw UserError(
-      path +
-      ": expected samples of `profile` (.json), a table (.csv), what nccl-tests printed (a table under # "
-      "size ... time algbw busbw), its -J file, or a torch.profiler trace (.json, .json.gz); found none of "
-      "them");
+  refuse_kind(path);
 }
 
 ReadFiles read_files(const FitCommandOptions& options, std::ostream& notes) {
@@ -176,7 +182,7 @@ void note_other_gpus(const ReadFiles& files, const std::string& measured_on, con
 
 nlohmann::json mended(const FitCommandOptions& options, const std::string& name, const ReadFiles& files,
                       std::ostream& notes) {
-  const Profile base = Profile::load(options.base);
+  const Profile base = naming("--base", [&] { return Profile::load(options.base); });
   AdaptOptions mend{name,
                     options.network,
                     options.base_network,

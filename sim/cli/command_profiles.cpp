@@ -132,7 +132,8 @@ void print_provenance(const Profile& profile, std::ostream& out) {
     if (provenance.contains("samples")) out << ", " << provenance["samples"].dump() << " samples";
     if (provenance.contains("borrowed_from") && provenance.value("kind", std::string()) != "mended")
       out << ", borrowed from " << text_of(provenance["borrowed_from"]);
-    if (provenance.contains("source")) out << "\n  from " << text_of(provenance["source"]);
+    const std::string source = provenance.contains("source") ? text_of(provenance["source"]) : "";
+    if (!source.empty()) out << "\n  from " << source;
     if (table.contains("note")) out << "\n  note: " << text_of(table["note"]);
     if (const std::string errors = unseen_fabric_errors(table); !errors.empty())
       out << "\n  borrowed by every other cluster: on fabrics left out of such a fit " << errors;

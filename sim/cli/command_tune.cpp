@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <thread>
@@ -180,13 +181,15 @@ void write_results(const std::string& folder, const TuneReport& report) {
   write_file_atomically((out / "tune.json").string(), tune_json(report).dump(1) + "\n");
   write_file_atomically((out / "report.html").string(), tune_html(report));
   const std::string best = (out / "best.json").string();
-  if (report.ranking.empty()) {
+  if (report.places.empty()) {
     std::filesystem::remove(best, ignored);  // of an earlier search
     return;
   }
-  write_file_atomically(
-      best, best_json(report.candidates, report.ranking.front().point, report.ranking.front().alike).dump(2) +
-                "\n");
+  // Before the best were run in full it is what the search has them as.
+  const bool ran = !report.ranking.empty();
+  const Point first = ran ? report.ranking.front().point : report.places.front().point;
+  const auto& alike = ran ? report.ranking.front().alike : report.places.front().alike;
+  write_file_atomically(best, best_json(report.candidates, first, alike).dump(2) + "\n");
 }
 
 void print(const TuneReport& report, Format format, std::ostream& out) {
@@ -245,30 +248,39 @@ SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool
   return found;
 }
 
-// Runs the best in full, prints the ranking and writes it to `folder` (empty: nowhere). An interrupted search has
-// its best so far there, which --resume replaces; a second Ctrl-C ends that, too.
-int report_search(const TuneJob& job, SearchResult found, const std::string& folder, Format format,
-                  std::ostream& out) {
+// Writes what the search found to `folder` (empty: nowhere), runs the best in full, prints the ranking and
+// writes that. Ctrl-C keeps what was run; where it has ended the search already, a second one ends the
+// program. --resume replaces both.
+int report_search(const TuneJob& job, const SearchResult& found, const std::string& folder,
+                  const SimulationOptions& how, std::ostream& out, std::ostream& log) {
   SearchOptions options = job.search;
   if (found.interrupted) options.run.stop = nullptr;
-  const auto made = [&] {
-    const Baseline baseline = run_baseline(job.file, job.inputs, options.run);
-    const std::vector<RankedRow> ranking =
-        ranked_rows(job.candidates, found, options.keep, job.inputs, baseline, options.run);
-    std::vector<WhatIf> what_if;
-    if (!found.interrupted) what_if = sensitivity(job.candidates, found, job.inputs, options);
-    const TuneReport report{job.candidates, job.space, options, found, baseline, ranking, what_if};
-    if (!folder.empty()) write_results(folder, report);
-    print(report, format, out);
-  };
+  Baseline baseline = baseline_to_run(job.file);
+  const std::vector<Place> places = places_of(job.candidates, found);
+  std::vector<RankedRow> ranking;
+  std::vector<WhatIf> what_if;
+  TuneReport report{job.candidates, job.space, options, found, baseline, places, ranking, what_if, true};
+  if (!folder.empty()) write_results(folder, report);
+  if (!how.quiet && !places.empty())
+    log << "the best of " << found.tried.size() << " candidates are run in full"
+        << (found.interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
   try {
-    made();
-  } catch (const Interrupted&) {  // while the best of a whole search were run in full
-    found.interrupted = true;
-    options.run.stop = nullptr;
-    made();
+    const ProgressLine line(log, !how.quiet);
+    std::mutex writing;
+    options.show = [&](const std::string& what) {
+      const std::lock_guard lock(writing);
+      line.show(what);
+    };
+    options.show("in full: the study's baseline");
+    run_baseline(baseline, job.inputs, options.run);
+    run_ranked(job.candidates, places, job.inputs, baseline, options, ranking);
+    if (!found.interrupted) sensitivity(job.candidates, found, job.inputs, options, what_if);
+    report.cut_short = false;
+  } catch (const Interrupted&) {
   }
-  return found.interrupted ? kInterrupted : 0;
+  if (!folder.empty()) write_results(folder, report);
+  print(report, how.format, out);
+  return found.interrupted || report.cut_short ? kInterrupted : 0;
 }
 
 }  // namespace
@@ -282,6 +294,11 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   std::filesystem::path folder = options.out;
   if (!share.is_all()) folder /= share.folder();
   TuneJob job = job_of(options, log);
+  Layout all;  // whatever the layout is, so many GPUs
+  all.data = static_cast<int>(job.gpus);
+  if (!options.quiet)
+    for (const std::string& note : unlikely_cluster(job.study.cluster, all, job.inputs.profile))
+      log << "note: " << note << '\n';
   job.search.share = share;
   job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;
@@ -291,9 +308,9 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
     if (!options.resume) set_aside((folder / kTuneJournal).string(), log);
     journal = std::make_unique<Journal>((folder / kTuneJournal).string(), asked, options.resume);
   }
-  SearchResult found = searched(job, journal.get(), options.minutes, options.quiet, log);
+  const SearchResult found = searched(job, journal.get(), options.minutes, options.quiet, log);
   if (journal && !found.interrupted && !found.timed_out) journal->close();
-  if (share.is_all()) return report_search(job, std::move(found), options.out, options.format, out);
+  if (share.is_all()) return report_search(job, found, options.out, options, out, log);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)
     log << "shard " << share.index << '/' << share.count << ": " << found.tried.size()
@@ -328,7 +345,7 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     log << "note: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran) << " of "
         << grouped(static_cast<std::int64_t>(found.tried.size()))
         << " candidates are from the shards, the others were tried here\n";
-  return report_search(job, std::move(found), options.out, options.format, out);
+  return report_search(job, found, options.out, options, out, log);
 }
 
 }  // namespace equipoise

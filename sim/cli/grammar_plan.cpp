@@ -200,7 +200,7 @@ Command grammar_of_trace_record() {
   const auto arguments = std::make_shared<std::vector<std::string>>();
   Command command{"record", "Tokenise real text and write its document lengths",
                   "Example: equipoise trace record ~/corpus --out corpus.txt.zst\n"
-                  "All options go to traces/record.py; `equipoise trace record -- --help` prints them."};
+                  "All options go to traces/record.py; `equipoise trace record --help` prints them."};
   command.verbatim = arguments.get();
   command.run = [arguments]() -> int { trace_record_command(*arguments); };
   return command;
@@ -336,8 +336,8 @@ Command grammar_of_fit() {
               "What to call the fabric of samples between nodes (measured by default)");
   command.add("--base-network", options.base_network,
               "With --base: which of its networks to begin with; its default otherwise");
-  command.add("--nic-GBps", options.nic_GBps,
-              "NIC rate of one GPU, one direction, that samples between nodes had");
+  command.add("--nic-GBps", options.nic_GBps, "NIC rate of one GPU, one direction, of samples between nodes")
+      .range(1e-3, 1e5);
   command.add("--document-histogram", options.document_histogram,
               "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");
   command.add("--out", arguments->out, "The file to write; profile.json, with --steps framework.json");

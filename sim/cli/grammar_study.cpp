@@ -158,11 +158,11 @@ Command grammar_of_check() {
       .split()
       .shows_default("speedup,step_seconds");
   command
-      .add(
-          "--tolerance", options->tolerances,
-          "Share of the expected value that a metric may move by, as 0.5% or 0.005: one each, or one for all")
+      .add("--tolerance", options->tolerances,
+           "Share of the expected value that a metric may move by, as 5% or 0.05: one each, or one for all")
       .split()
       .shows_default("0.5% of a speed-up, 2% of a time or rate");
+  command.add("--only-worse", options->only_worse, "A metric that is better is said and does not fail");
   command.add("--update", options->update, "Write what is found into the expectation file");
   command.add("--junit", options->junit, "JUnit XML file for CI systems");
   add_simulation_options(command, *options);
@@ -178,7 +178,8 @@ Command grammar_of_tune() {
   command.add("--set", options->set, "Override a key of the study: batch.steps=20");
   command.add("--space", options->space, "Keys of a study with the values to try (JSON)");
   command.add("--budget", options->budget, "Most candidates to try").shows_default();
-  command.add("--minutes", options->minutes, "Ends the search after so many minutes, with the best so far");
+  command.add("--minutes", options->minutes,
+              "Ends the search after so many minutes, with its best; 0: never");
   command
       .add("--max-delay", options->max_delay,
            "Most delay of a token in iterations, of the mean and of the largest; or MEAN,LARGEST")
@@ -203,7 +204,7 @@ Command grammar_of_merge() {
       "machine"};
   command.add("out", options->out, "Folder for the results of the whole").required();
   command.add("folders", options->folders, "Folders of shards: their --out, or one each").required();
-  command.add("--minutes", options->minutes, "tune: ranks what is known after so many minutes of trying the rest");
+  command.add("--minutes", options->minutes, "tune: ends trying the rest after so many minutes; 0: never");
   add_simulation_options(command, *options);
   command.run = [options] { return run_bounded(run_merge_command, *options); };
   return command;

@@ -100,7 +100,7 @@ CLI::Option* add_typed(CLI::App& app, const Argument& argument, std::deque<Typed
 
 void add_command(CLI::App& app, const Command& command, std::deque<TypedText>& texts) {
   app.footer(command.footer);
-  if (command.verbatim != nullptr) app.prefix_command();
+  if (command.verbatim != nullptr) app.prefix_command()->set_help_flag();  // --help is another program's, too
   if (!command.run && !command.commands.empty()) app.require_subcommand(1);
   for (const Argument& argument : command.arguments) {
     CLI::Option* const option = add_typed(app, argument, texts);

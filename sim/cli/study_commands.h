@@ -89,7 +89,8 @@ struct CheckOptions : SimulationOptions {
   std::vector<std::string> metrics = {"speedup", "step_seconds"};
   // Of the expected value, "0.5%" or 0.005: one for each metric, or one for all; empty: each metric's own.
   std::vector<std::string> tolerances;
-  bool update = false;  // write what was found into `expect`
+  bool only_worse = false;  // a metric that is better than expected does not fail
+  bool update = false;      // write what was found into `expect`
   std::string junit;    // file for CI systems; empty: none
 };
 

@@ -300,8 +300,9 @@ std::string slurm_script(const SlurmJob& job) {
   std::string words;
   for (const std::string& axis : job.sweep) words += " --sweep " + quoted(axis);
   const std::string last = std::to_string(job.tasks - 1);
+  const std::string what = job.sweep.empty() ? "search" : "sweep";
   return "#!/bin/bash\n"
-         "# " + work + " of a study as " + std::to_string(job.tasks) + " tasks of one array job.\n"
+         "# The " + what + " of a study as " + std::to_string(job.tasks) + " tasks of one array job.\n"
          "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on where it was.\n"
          "# Add what your cluster asks for: --account, --partition, --time.\n"
          "#SBATCH --job-name=equipoise\n"

@@ -25,6 +25,7 @@ struct ExportedRow {
   [[nodiscard]] const FrameworkOptions& framework() const { return study.framework.in_training; }
   [[nodiscard]] bool has_windows() const { return study.batch.documents_per_step == 0; }
   [[nodiscard]] std::string_view schedule() const;
+  [[nodiscard]] const std::string& shard() const { return row.shard.empty() ? row.run.shard : row.shard; }
   // Fewest and most micro-batches of a full step, all lanes together; 0 where none ran.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> micro_batches() const;
   // Sequences of a step and micro-batches of a lane: of the study's windows where lanes share them evenly, else of

@@ -210,9 +210,7 @@ constexpr Gap kGaps[] = {
      },
      "micro-batches run as the loader gives them", "the order of plan.json"},
     {"shard",
-     [](Row r) {
-       return r.layout().context == 1 || r.row.run.shard == "per-document" ? std::string() : r.row.run.shard;
-     },
+     [](Row r) { return r.layout().context == 1 || r.shard() == "per-document" ? std::string() : r.shard(); },
      "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)", kByDocument},
     {"schedule",
      [](Row r) {

@@ -57,7 +57,7 @@ constexpr Setting kDeepspeed[] = {
 };
 constexpr Gap kDeepspeedGaps[] = {
     kPolicy,
-    {"shard", [](Row r) { return r.layout().context > 1 ? r.row.run.shard : std::string(); },
+    {"shard", [](Row r) { return r.layout().context > 1 ? r.shard() : std::string(); },
      "Ulysses gives every rank whole heads: there is nothing to shard by document", "Ulysses"},
     {"parallel.context_comm",
      [](Row r) {
@@ -159,9 +159,7 @@ constexpr Setting kTorchtitan[] = {
 constexpr Gap kTorchtitanGaps[] = {
     kPolicy,
     {"shard",
-     [](Row r) {
-       return r.layout().context == 1 || r.row.run.shard == "per-sequence" ? std::string() : r.row.run.shard;
-     },
+     [](Row r) { return r.layout().context == 1 || r.shard() == "per-sequence" ? std::string() : r.shard(); },
      "CP cuts the sequence from both ends (headtail)", "per-sequence"},
     {"parallel.context_comm",
      [](Row r) {
@@ -257,7 +255,8 @@ constexpr Gap kVerlGaps[] = {
      "karmarkar-karp, which is a row of a study to compare with"},
     {"shard",
      [](Row r) {
-       return r.layout().context == 1 || (!uses_fsdp(r) && r.row.run.shard == "per-document") ? std::string() : r.row.run.shard;
+       return r.layout().context == 1 || (!uses_fsdp(r) && r.shard() == "per-document") ? std::string()
+                                                                                        : r.shard();
      },
      "FSDP's Ulysses shards nothing, Megatron cuts each document into 2 x CP chunks",
      "per-document with Megatron"},

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
@@ -312,15 +313,30 @@ bool names(const std::string& word, const std::string& gpu) {
   return gpu.find(word) != std::string::npos;
 }
 
-// Whether someone measured this table on a machine, or one of those below it.
-bool any_is_measured(const json& tables) {
-  if (!tables.is_object()) return false;
-  if (const auto found = tables.find("provenance"); found != tables.end()) {
-    const std::string kind = found->value("kind", std::string());
-    return kind == "measured" || kind == "mended";
-  }
-  return std::any_of(tables.begin(), tables.end(), any_is_measured);
+// The profile's JSON there; an empty object where it has none.
+const json& part_of(const Profile& profile, const char* pointer) {
+  static const json kNone = json::object();
+  const json::json_pointer place(pointer);
+  return profile.json().contains(place) ? profile.json()[place] : kNone;
 }
+
+// Of this table, or of those below it: how many there are, and how many someone measured on a machine.
+struct Tables {
+  int measured = 0, all = 0;
+  Tables& add(const json& tables) {
+    if (const auto found = tables.find("provenance"); found != tables.end()) {
+      const std::string kind = found->value("kind", std::string());
+      measured += kind == "measured" || kind == "mended" ? 1 : 0;
+      ++all;
+    } else if (tables.is_object()) {
+      for (const json& below : tables) add(below);
+    }
+    return *this;
+  }
+  [[nodiscard]] Measured how() const {
+    return measured == 0 ? Measured::none : measured < all ? Measured::some : Measured::all;
+  }
+};
 
 // Chips with the same SMs: what slows kernels in training, slows them alike. (An H20 has half of them.)
 bool is_hopper(const std::string& gpu) {
@@ -330,13 +346,23 @@ bool is_hopper(const std::string& gpu) {
 }  // namespace
 
 bool kernels_are_measured(const Profile& profile) {
-  const json::json_pointer gemm("/tables/gemm/bf16");
-  return profile.json().contains(gemm) && any_is_measured(profile.json()[gemm]);
+  return Tables().add(part_of(profile, "/tables/gemm/bf16")).measured > 0;
 }
 
-bool tables_are_measured(const Profile& profile, const char* kind) {
-  const json& tables = profile.json().at("tables");
-  return tables.contains(kind) && any_is_measured(tables[kind]);
+Measured attention_measured(const Profile& profile, const std::string& kernel) {
+  const json& preset = part_of(profile, "/tables/attention/default");
+  const std::string used = kernel.empty() && preset.is_string() ? preset.get<std::string>() : kernel;
+  return Tables().add(part_of(profile, "/tables/attention/kernels").value(used, json())).how();
+}
+
+Measured elementwise_measured(const Profile& profile) {
+  Tables tables;
+  for (const auto& [name, table] : part_of(profile, "/tables/elementwise").items()) {
+    std::string_view op = name;  // other libraries' kernels are there, too
+    if (op.ends_with(kernels::kBackwardSuffix)) op.remove_suffix(kernels::kBackwardSuffix.size());
+    if (std::ranges::count(kernels::kElementwiseNames, op) > 0) tables.add(table);
+  }
+  return tables.how();
 }
 
 SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {

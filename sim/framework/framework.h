@@ -294,8 +294,11 @@ struct FrameworkPreset {
 
 // Whether someone measured its GEMMs on a machine, all of them or the few that mended another's.
 bool kernels_are_measured(const Profile& profile);
-// The same of any table of a kind, "attention" or "elementwise".
-bool tables_are_measured(const Profile& profile, const char* kind);
+// How many of the other tables that simulations use, those of an attention kernel (empty: the profile's
+// default) and those of row-wise ops.
+enum class Measured : std::uint8_t { none, some, all };
+Measured attention_measured(const Profile& profile, const std::string& kernel);
+Measured elementwise_measured(const Profile& profile);
 
 // "GEMM x1.21, attention x1.00, elementwise x1.44".
 std::string slowdowns_text(const FrameworkOptions& options);

@@ -67,6 +67,11 @@ void check_summary(const json& summary, const std::string& path) {
 
 SavedResult load_saved(const std::string& path) {
   const fs::path file = fs::is_directory(path) ? fs::path(path) / "summary.json" : fs::path(path);
+  const fs::path page = fs::path(path) / "report.html";
+  if (!fs::exists(file) && fs::exists(page))
+    throw UserError(
+        path + ": found a sweep or a search, and no summary.json: open its " + page.string() +
+        ", or give one of its cases; `study --sweep` and `merge` print all with --format csv or json");
   if (!fs::exists(file))
     throw UserError(file.string() + ": no such file; expected a folder that `study --out` wrote (of a sweep: one of "
                                     "its cases), or its summary.json");

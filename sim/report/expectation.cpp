@@ -105,7 +105,7 @@ ordered_json to_json(const Expectation& expectation) {
 }
 
 Expectation read_expectation(const json& file, const std::string& path) {
-  JsonObject object(file, path);
+  JsonObject object(file, path + ": file");
   if (object.text("schema", "") != kSchema) object.fail("schema", std::string(kSchema));
   Expectation expectation;
   expectation.study = object.text("study", "");
@@ -127,7 +127,7 @@ Expectation read_expectation(const json& file, const std::string& path) {
 }
 
 std::vector<PolicyChange> changes_between(const Expectation& expected, const Expectation& found,
-                                          std::size_t metric, double tolerance) {
+                                          std::size_t metric, double tolerance, bool only_worse) {
   std::vector<PolicyChange> changes;
   const auto add = [&](const ExpectedPolicy* before, const ExpectedPolicy* now) {
     PolicyChange& change = changes.emplace_back();
@@ -142,6 +142,9 @@ std::vector<PolicyChange> changes_between(const Expectation& expected, const Exp
       change.change = same ? 0 : *change.found_value / *change.expected_value - 1;  // from 0: infinite
     }
     change.problem = problem_of(change, metric, tolerance);
+    const bool better = change.change && (*change.change > 0) == kMoreIsBetter[metric];
+    const bool same_status = before != nullptr && now != nullptr && before->status == now->status;
+    if (only_worse && better && same_status) std::swap(change.problem, change.gain);
   };
   for (const ExpectedPolicy& policy : expected.policies) add(&policy, policy_of(found, policy.label));
   for (const ExpectedPolicy& policy : found.policies)

@@ -19,6 +19,7 @@ namespace equipoise {
 // less than times, which a better model of one kernel moves for all policies alike.
 inline constexpr std::string_view kGuardedMetrics[] = {"speedup", "step_seconds",
                                                        "tokens_per_second_per_gpu"};
+inline constexpr bool kMoreIsBetter[] = {true, false, true};
 inline constexpr double kGuardedTolerances[] = {0.005, 0.02, 0.02};
 inline constexpr std::size_t kGuarded = std::size(kGuardedMetrics);
 
@@ -50,15 +51,16 @@ struct PolicyChange {
   std::optional<double> expected_value, found_value;
   std::optional<double> change;  // found / expected - 1, where both are there
   std::string problem;           // one line; empty: as expected
+  std::string gain;              // the same of a move that was allowed, as it is for the better
 
   [[nodiscard]] bool moved() const { return !problem.empty(); }
 };
 
 // By policy, expected ones first, then new ones. Moved are: a metric by more than `tolerance` of what was
-// expected, in either direction; any change of status; a policy that is gone or new. Keeps pointers into
-// both.
+// expected, in either direction (`only_worse`: in that one); any change of status; a policy that is gone or
+// new. Keeps pointers into both.
 std::vector<PolicyChange> changes_between(const Expectation& expected, const Expectation& found,
-                                          std::size_t metric, double tolerance);
+                                          std::size_t metric, double tolerance, bool only_worse = false);
 
 // What else is not the same: the study's name, its baseline, its documents. One line each.
 std::vector<std::string> other_changes(const Expectation& expected, const Expectation& found);

@@ -104,6 +104,7 @@ struct PolicyResult {
   int gpu_tensor = 1;
   int gpus_per_node = 1;
   Layout layout;       // the study's, with what the policy changes
+  std::string shard;   // the rule that ran: of static-best the better of its two; empty where nothing did
   Plan plan;           // with keep_plans
   RowDetails details;  // with options.details
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -32,47 +32,71 @@ RunStudyOptions of_one_row(const RunStudyOptions& options) {
 
 }  // namespace
 
-Baseline run_baseline(const nlohmann::json& file, const StudyInputs& inputs, const RunStudyOptions& options) {
+Baseline baseline_to_run(const nlohmann::json& file) {
   Baseline baseline;
   baseline.study = parse_case(file, file.value("name", "study"));
   const auto is_baseline = [&](const PolicyRun& row) { return row.label == baseline.study.baseline; };
   auto& rows = baseline.study.policies;
   const auto found = std::find_if(rows.begin(), rows.end(), is_baseline);
   rows = {found == rows.end() ? rows.front() : *found};
-  const Study& study = baseline.study;
-  baseline.result = study.impossible.empty() ? run_study(study, inputs, of_one_row(options))
-                                             : refused_study(study, study.impossible);
+  baseline.result = refused_study(baseline.study, "it was not run before the search was ended");
   return baseline;
 }
 
-std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
-                                   const StudyInputs& inputs, const Baseline& baseline,
-                                   const RunStudyOptions& options) {
-  std::vector<RankedRow> rows;
-  const PolicyResult& reference = baseline.row();
-  // Places in `rows` by time: equal to the bit is the same steps. Rows may have their own recomputation, and
-  // their own CP degrees whatever the layout's are (hbp, flexsp).
-  std::map<double, std::size_t> known;
+void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyOptions& options) {
+  const Study& study = baseline.study;
+  baseline.result = study.impossible.empty() ? run_study(study, inputs, of_one_row(options))
+                                             : refused_study(study, study.impossible);
+}
+
+// Rows may have their own recomputation, and their own CP degrees whatever the layout's are (hbp, flexsp).
+std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found) {
+  std::vector<Place> places;
   for (const std::size_t i : found.ranking) {
     const auto& [point, trial] = found.tried[i];
-    if (const auto same = known.find(trial.seconds_per_token); same != known.end()) {
-      RankedRow& first = rows[same->second];
-      first.alike.push_back(point.layout == first.point.layout ? candidates.rows[point.row].label
-                                                               : candidate_text(candidates, point));
+    if (places.empty() || trial.seconds_per_token != places.back().seconds_per_token) {
+      places.push_back({point, trial.seconds_per_token, {}});
       continue;
     }
-    if (rows.size() == most) break;
-    RankedRow ranked{point, {}, candidate_study(candidates, point, "best.json"), {}};
-    ranked.result = run_study(ranked.study, inputs, of_one_row(options));
-    PolicyResult& row = ranked.result.policies.front();
-    if (!row.simulated()) continue;  // a journal of another version of the program may say that it runs
-    row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;
-    if (reference.simulated())
-      compare(reference.metrics, reference.steps, inputs.documents.batches.size(), row.steps, row.metrics);
-    known.emplace(trial.seconds_per_token, rows.size());
-    rows.push_back(std::move(ranked));
+    Place& first = places.back();
+    first.alike.push_back(point.layout == first.point.layout ? candidates.rows[point.row].label
+                                                             : candidate_text(candidates, point));
   }
-  return rows;
+  return places;
+}
+
+void run_ranked(const Candidates& candidates, const std::vector<Place>& places, const StudyInputs& inputs,
+                const Baseline& baseline, const SearchOptions& options, std::vector<RankedRow>& rows) {
+  const PolicyResult& reference = baseline.row();
+  const auto threads = static_cast<std::size_t>(std::max(1, options.run.jobs));
+  for (std::size_t next = 0, count = 0; next < places.size() && rows.size() < options.keep; next += count) {
+    count = std::min({places.size() - next, options.keep - rows.size(), threads});
+    RunStudyOptions run = of_one_row(options.run);
+    run.jobs = static_cast<int>(threads / count);
+    std::vector<std::optional<RankedRow>> ran(count);
+    const auto run_one = [&](int, std::size_t i) {
+      end_if_stopped(run);
+      const Place& place = places[next + i];
+      options.show("in full " + std::to_string(next + i + 1) + ": " +
+                   candidate_text(candidates, place.point));
+      RankedRow one{place.point, place.alike, candidate_study(candidates, place.point, "best.json"), {}};
+      one.result = run_study(one.study, inputs, run);
+      PolicyResult& row = one.result.policies.front();
+      row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;
+      if (reference.simulated() && row.simulated())
+        compare(reference.metrics, reference.steps, inputs.documents.batches.size(), row.steps, row.metrics);
+      ran[i] = std::move(one);
+    };
+    bool stopped = false;
+    try {
+      parallel_for(static_cast<int>(count), count, run_one);
+    } catch (const Interrupted&) {
+      stopped = true;
+    }
+    for (std::size_t i = 0; i < count && ran[i]; ++i)  // a journal of another version may say that one runs
+      if (ran[i]->row().simulated()) rows.push_back(std::move(*ran[i]));
+    if (stopped) throw Interrupted();
+  }
 }
 
 using nlohmann::json;
@@ -117,6 +141,8 @@ WhatIf try_scenario(const Candidates& candidates, const std::vector<Point>& riva
   RunStudyOptions run = options.run;
   run.jobs = 1;
   parallel_for(std::max(1, options.run.jobs), rivals.size(), [&](int, std::size_t i) {
+    end_if_stopped(run);
+    options.show("what if " + scenario.change + ": " + candidate_text(candidates, rivals[i]));
     json file = candidate_json(candidates, rivals[i]);
     for (const auto& [key, value] : scenario.cluster.items()) set_study_key(file, key + "=" + value.dump());
     TrialLimits limits;
@@ -189,10 +215,9 @@ Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {
   return drawn;
 }
 
-std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult& found,
-                                const StudyInputs& inputs, const SearchOptions& options) {
-  std::vector<WhatIf> results;
-  if (found.ranking.empty()) return results;
+void sensitivity(const Candidates& candidates, const SearchResult& found, const StudyInputs& inputs,
+                 const SearchOptions& options, std::vector<WhatIf>& results) {
+  if (found.ranking.empty()) return;
   const std::vector<Point> rivals = rivals_of(candidates, found);
   const Study winner = candidate_study(candidates, rivals.front(), options.name);
   std::vector<Scenario> scenarios;
@@ -212,7 +237,6 @@ std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult
   if (drawn) scenarios.push_back({"other documents", json::object(), &others});
   for (const Scenario& scenario : scenarios)
     results.push_back(try_scenario(candidates, rivals, scenario, options));
-  return results;
 }
 
 namespace {
@@ -257,18 +281,8 @@ std::string counts_text(const SearchResult& found) {
     text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
   text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
           " whose states alone do not fit";
-  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached within the " +
-                                      (found.timed_out ? "time" : "budget") + ".\n"
-                                : ".\n");
-}
-
-std::string proof_text(const SearchResult& found) {
-  if (found.interrupted) return "Interrupted: the search is not finished.\n";
-  if (found.timed_out) return "The time was over before the search was: more --minutes, with --resume after tune, reach more.\n";
-  return found.complete()
-             ? "No candidate of the space is faster than the first: every one was run or proven slower.\n"
-             : "What was not reached is what promised least; a larger --budget, with --resume, reaches "
-               "more.\n";
+  const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
+  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + in : "") + ".\n";
 }
 
 std::string reasons_text(const SearchResult& found) {
@@ -293,6 +307,15 @@ std::string what_if_text(const WhatIf& what) {
   if (what.stays)
     return text + "stays the fastest, " + fixed(ahead, 3) + "x the speed of " + what.rival + ".\n";
   return text + what.rival + " is faster, " + fixed(1 / ahead, 3) + "x.\n";
+}
+
+// Places that were not run in full, as the search has them.
+std::string left_text(const TuneReport& report) {
+  std::string text;
+  const std::size_t end = report.cut_short ? std::min(report.options.keep, report.places.size()) : 0;
+  for (std::size_t i = report.ranking.size(); i < end; ++i)
+    text += std::to_string(i + 1) + " by the search: " + found_text(report, report.places[i]) + ".\n";
+  return text;
 }
 
 TextTable ranking_table(const TuneReport& report) {
@@ -391,6 +414,31 @@ json tried_json(const Tried& tried) {
 
 }  // namespace
 
+std::string reach_text(const SearchResult& found) {
+  const std::string tried = grouped(static_cast<std::int64_t>(found.tried.size())) + " tried, of ";
+  return "the fastest of " + (found.complete() ? "" : tried) + grouped(found.candidates) + " candidates";
+}
+
+std::string end_text(const TuneReport& report) {
+  const SearchResult& found = report.found;
+  const std::string text =
+      found.complete()
+          ? "No candidate of the space is faster than the first: every one was run or proven slower."
+      : found.interrupted
+          ? "Interrupted: the search is not finished; --resume after tune --out goes on with it."
+      : found.timed_out
+          ? "The time was over before the search was: more --minutes, with --resume after tune, reach more."
+          : "What was not reached is what promised least; a larger --budget, with --resume, reaches more.";
+  if (!report.cut_short || report.places.empty()) return text;
+  return text + " It was ended while its best were run in full, which --resume after tune does.";
+}
+
+std::string found_text(const TuneReport& report, const Place& place) {
+  const double gpus = static_cast<double>(report.candidates.layouts.front().layout.gpus());
+  return candidate_text(report.candidates, place.point) + ": " +
+         fixed(1 / (place.seconds_per_token * gpus), 0) + " tokens/s/GPU";
+}
+
 std::string unequal_batches(const TuneReport& report) {
   const PolicyResult& baseline = report.baseline.row();
   std::vector<std::pair<std::string, Metric>> rows = {{baseline.run.label, baseline.metrics.tokens_per_step}};
@@ -407,17 +455,20 @@ std::string tune_table(const TuneReport& report) {
       << grouped(report.candidates.layouts.front().layout.gpus()) << " GPUs, " << grouped(study.steps)
       << " steps of every candidate that runs to the end, framework " << study.framework.preset.name << '\n';
   if (report.ranking.empty()) {
-    out << (found.interrupted ? "Interrupted before a candidate ran.\n" : reasons_text(found));
+    out << (!report.places.empty() ? end_text(report) + '\n' + left_text(report)
+            : found.interrupted    ? "Interrupted before a candidate ran.\n"
+                                   : reasons_text(found));
     out << counts_text(found) << without_flag_text(report.candidates.none);
     return out.str();
   }
   out << ranking_table(report).text();
-  out << baseline_text(report.baseline);
+  out << left_text(report) << baseline_text(report.baseline);
   if (const std::string unequal = unequal_batches(report); !unequal.empty())
     out << "Global batches are not equal: " << unequal << ".\n";
   const RankedRow& winner = report.ranking.front();
   out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline) << ".\n"
-      << memory_line(winner.result) << counts_text(found) << without_flag_text(report.candidates.none) << proof_text(found);
+      << memory_line(winner.result) << counts_text(found) << without_flag_text(report.candidates.none)
+      << end_text(report) << '\n';
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
   return out.str() + source_line(winner.study, winner.result) + '\n';
@@ -461,7 +512,7 @@ json tune_json(const TuneReport& report) {
           {"max_longest_delay", bound(report.options.longest_delay)},
           {"space", space_json(report.space)},
           {"complete", report.found.complete()},
-          {"interrupted", report.found.interrupted},
+          {"interrupted", report.found.interrupted || report.cut_short},
           {"timed_out", report.found.timed_out},
           {"counts", counts_json(report)},
           {"baseline", std::move(base)},

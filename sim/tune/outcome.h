@@ -25,15 +25,24 @@ struct Baseline {
   [[nodiscard]] const PolicyResult& row() const { return result.policies.front(); }
 };
 
-// `study`: the user's, absolute. A layout that is impossible is a refused row.
-Baseline run_baseline(const nlohmann::json& study, const StudyInputs& inputs, const RunStudyOptions& options);
+// `study`: the user's, absolute. Its row is refused until it is run.
+Baseline baseline_to_run(const nlohmann::json& study);
+// A layout that is impossible is a refused row.
+void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyOptions& options);
 
-// The `most` best of the search, run in full; those of one layout whose times are equal to the bit differ in
-// nothing that matters, and the first stands for all. Speed-ups are of seconds per token, whatever the number
-// of GPUs.
-std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
-                                   const StudyInputs& inputs, const Baseline& baseline,
-                                   const RunStudyOptions& options);
+// A place of the ranking: those whose times are equal to the bit differ in nothing that matters, and the
+// first stands for all.
+struct Place {
+  Point point;
+  double seconds_per_token = 0;
+  std::vector<std::string> alike;
+};
+std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found);
+
+// The `keep` best of them, run in full, as many at once as there are threads. Speed-ups are of seconds per
+// token, whatever the number of GPUs. `rows` has the first of them where this throws Interrupted.
+void run_ranked(const Candidates& candidates, const std::vector<Place>& places, const StudyInputs& inputs,
+                const Baseline& baseline, const SearchOptions& options, std::vector<RankedRow>& rows);
 
 // Whether the winner stays the fastest if what it was found for is not quite so: half or twice the network,
 // less memory, other documents of the same kind. Its rivals are the best candidates of other layouts and of
@@ -48,9 +57,9 @@ struct WhatIf {
   std::string reason;         // why the winner does not run, or why nothing was tried
 };
 
-// Empty where nothing ran.
-std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult& found,
-                                const StudyInputs& inputs, const SearchOptions& options);
+// None where nothing ran; `results` has what is known where this throws Interrupted.
+void sensitivity(const Candidates& candidates, const SearchResult& found, const StudyInputs& inputs,
+                 const SearchOptions& options, std::vector<WhatIf>& results);
 
 // The documents of a trace drawn with replacement: as many tokens as `inputs` has and some more.
 Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed);
@@ -67,9 +76,18 @@ struct TuneReport {
   const SearchOptions& options;
   const SearchResult& found;
   const Baseline& baseline;
-  const std::vector<RankedRow>& ranking;
+  const std::vector<Place>& places;
+  const std::vector<RankedRow>& ranking;  // of the places that were run in full
   const std::vector<WhatIf>& what_if;
+  bool cut_short = false;  // the search is over, but not all that follows it was run
 };
+
+// "the fastest of 1,234 candidates", or of those that were tried, where not all were decided.
+std::string reach_text(const SearchResult& found);
+// "wlb on TP 8, CP 2, PP 4, DP 1: 870 tokens/s/GPU", as the search has it.
+std::string found_text(const TuneReport& report, const Place& place);
+// What ended the search before every candidate was decided, and what goes on with it.
+std::string end_text(const TuneReport& report);
 
 // Where rows of the ranking and the baseline hold unequal tokens a step: how unequal; else empty.
 std::string unequal_batches(const TuneReport& report);

@@ -53,6 +53,8 @@ struct SearchOptions {
   std::string name;                    // of the study, for messages
   // Called after each batch: tried, of how many at most, the best seconds per token so far.
   std::function<void(std::int64_t, std::int64_t, double)> progress;
+  // Called with what is run after the search (outcome.h), as it begins; by several threads.
+  std::function<void(const std::string&)> show = [](const std::string&) {};
 };
 
 struct SearchResult {

@@ -43,10 +43,8 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   lines.push_back("It is limited by " + blame_text(m, winner.study.layout.pipeline) + "; " +
                   fixed(100 * beyond_samples_share(winner.row()), 0) +
                   " % of its kernel times are beyond the profile's samples.");
-  lines.push_back(report.found.complete()
-                      ? "No candidate of the space is faster: every one was run or proven slower."
-                      : grouped(report.found.left) +
-                            " candidates that promised less were not reached; a larger --budget would.");
+  if (report.found.left > 0) lines.push_back(grouped(report.found.left) + " candidates were not reached.");
+  lines.push_back(end_text(report));
   return lines;
 }
 
@@ -131,12 +129,14 @@ std::string tune_html(const TuneReport& report) {
   data["search"] = SearchOfPage(report).data();
   for (std::size_t i = 0; i < report.ranking.size(); ++i)
     data["names"].push_back(name_of_row(report.ranking[i].row()));
-  if (report.ranking.empty())
-    return html_page({study.name, html_head(study.name, "No candidate runs", {}, {about})}, data);
+  if (report.ranking.empty()) {
+    const std::string best =
+        report.places.empty() ? "No candidate runs" : found_text(report, report.places.front());
+    return html_page({study.name, html_head(study.name, best, {end_text(report)}, {about})}, data);
+  }
   const RankedRow& winner = report.ranking.front();
-  const std::string verdict =
-      name_of_row(winner.row()) + " is the fastest of " + grouped(report.found.candidates) +
-      " candidates: " + fixed(*winner.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
+  const std::string verdict = name_of_row(winner.row()) + " is " + reach_text(report.found) + ": " +
+                              fixed(*winner.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
   return html_page({study.name, html_head(study.name, verdict, tune_lines(report),
                                           {about, source_line(winner.study, winner.result)})},
                    data);

@@ -46,6 +46,8 @@ class Check(Case):
         for tolerance in ("2%", "0.02"):
             self.ok("check", self.study, "--expect", self.expect, "--tolerance", tolerance)
         self.ok("check", self.study, "--expect", self.expect, "--metric", "step_seconds")
+        self.assertIn("better: speedup moved by 1.01 %, beyond 0.50 %", self.ok("check", self.study, "--expect", self.expect, "--only-worse"))
+        self.assertIn('"gain": "speedup moved by 1.01 %', self.ok("check", self.study, "--expect", self.expect, "--only-worse", "--format", "json"))
 
     def test_a_step_that_is_slower_for_all_policies_fails_with_a_tolerance_of_its_own(self):
         def faster(expectation):
@@ -58,6 +60,7 @@ class Check(Case):
         moved = [line for line in result.stdout.splitlines() if "MOVED" in line]
         self.assertEqual(len(moved), 2)
         self.assertIn("step_seconds moved by 15.00 %, beyond 2.00 %", moved[0])
+        self.assertEqual(run("check", self.study, "--expect", self.expect, "--only-worse").returncode, 1)
         self.ok("check", self.study, "--expect", self.expect, "--tolerance", "0.5%,20%")
         self.ok("check", self.study, "--expect", self.expect, "--metric", "speedup")
         self.refused("check", self.study, "--expect", self.expect, "--tolerance", "1%,2%,3%", says=["2 metrics, found 3"])
@@ -100,12 +103,14 @@ class Check(Case):
         self.refused("check", self.study, "--expect", bad, says=["bad.json"])
         self.refused("check", self.study, "--expect", bad, "--update", says=["bad.json"])
         self.assertEqual(bad.read_text(), "{")
-        self.refused("check", self.study, "--expect", self.study, says=["schema"])
+        self.refused("check", self.study, "--expect", self.study, says=["study.json: file.schema: expected equipoise.expectation/1"])
         self.made()
         self.refused("check", self.study, "--expect", self.expect, "--metric", "speed", says=["--metric"])
         for tolerance in ("x", "-1", "nan", "%"):
             self.refused("check", self.study, "--expect", self.expect, f"--tolerance={tolerance}",
                          says=["--tolerance"])
+        self.refused("check", self.study, "--expect", self.expect, "--tolerance", "5", says=["--tolerance", "up to 1", "found 5; 5 % is 5% or 0.05"])
+        self.refused("check", self.study, "--expect", self.expect, "--tolerance", "150%", says=["--tolerance", "found 150%"])
 
 
 if __name__ == "__main__":

@@ -69,6 +69,8 @@ class Help(Case):
             texts = [text] if not nested else [self.ok(name, inner, "--help") for inner in nested]
             for each in texts:
                 self.assertIn("Example: equipoise " + name, each)
+        self.assertIn("--tokenizer", self.ok("trace", "record", "--help"))
+        self.refused("trace", "record", says=["--help shows the options"])
 
     def test_an_unknown_command_is_named_with_its_nearest(self):
         self.refused("foo", says=['unknown command "foo"'])

@@ -218,11 +218,21 @@ class Export(Case):
         self.assertEqual(found["actor_rollout_ref.actor.ulysses_sequence_parallel_size"], "2")
         self.assertEqual(overrides(self.export("verl"))["actor_rollout_ref.actor.megatron.tensor_model_parallel_size"], "2")
 
+    def test_a_rule_that_the_run_chose_is_exported_as_what_it_chose(self):
+        for chosen in ("per-document", "per-sequence"):  # static-best is the better of the two; documents of one length, and of many
+            trace = {"uniform": "8K"} if chosen == "per-sequence" else STUDY["trace"]
+            study = dict(STUDY, trace=trace, policies=[{"name": "plain", "shard": "static-best"}], baseline="plain")
+            notes = run("study", self.write("study.json", study)).stderr
+            found = run("export", self.folder / "study.json", "--for", "megatron").stderr
+            self.assertNotIn("static-best", found)
+            self.assertEqual("shard per-sequence" in found, "static-best sharding is per-sequence" in notes, found + notes)
+
     def test_slurm_shards_and_merges_to_what_one_machine_has(self):
         path = self.write("study.json", STUDY)
         sweep = ("--sweep", "parallel.context=1,2", "--sweep", "batch.context_window=8K,16K")
         script = self.write("sweep.sh", self.ok("export", path, "--for", "slurm", "--tasks", 3, *sweep))
         self.assertIn("#SBATCH --array=0-2\n", script.read_text())
+        self.assertEqual(script.read_text().splitlines()[1], "# The sweep of a study as 3 tasks of one array job.")
         for task in range(3):
             environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(task), EQUIPOISE=PROGRAM, OUT=str(self.folder / "out"))
             subprocess.run(["bash", script], env=environment, check=True, timeout=120)
@@ -232,7 +242,10 @@ class Export(Case):
         self.assertEqual(len(cases), 4)
         for case in cases:
             self.assertEqual((self.folder / "out" / case).read_text(), (self.folder / "whole" / case).read_text())
-        self.assertIn(" tune ", self.ok("export", path, "--for", "slurm"))
+        search = self.ok("export", path, "--for", "slurm")
+        self.assertIn(" tune ", search)
+        self.assertIn("# The search of a study as 8 tasks", search)
+        self.refused("report", self.folder / "out", says=["sweep", str(self.folder / "out" / "report.html"), "one of its cases", "--format csv"])
 
     def test_what_is_wrong_is_said(self):
         path = self.write("study.json", STUDY)

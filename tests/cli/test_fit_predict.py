@@ -68,6 +68,11 @@ class FitCommand(Case):
         made = json.loads(self.ok("predict", "--profile", mine, "--rows", table, "--format", "json"))
         self.assertLess(abs(made["rows"][0]["error"]), 0.25)
         self.refused("fit", rows, says=["--base: needed"])
+        self.refused("fit", rows, "--base", "h101-sxm", says=["--base: unknown profile", 'did you mean "h100-sxm"?'])
+        self.refused("fit", rows, "--base", "h100-sxm", "--nic-GBps", 0, says=["--nic-GBps: ", "0"])
+        self.refused("fit", self.write("study.json", {"name": "a study"}), "--base", "h100-sxm", says=["study.json: expected samples of `profile`", "nccl-tests"])
+        for view in self.ok("profiles", "show", "h100-sxm").splitlines():
+            self.assertNotEqual(view.strip(), "from")
         self.refused("fit", rows, "--base", "h100-sxm", "--base-network", "rail-40", says=["--base-network", "did you mean", "rail-400"])
         self.refused("fit", rows, "--base-network", "rail-400", says=["--base-network: expected with --base"])
         self.refused("fit", rows, "--base", "cpu", says=["--base cpu", "no network"])

@@ -169,6 +169,48 @@ class Tune(Case):
         self.write("space.json", {"policies": ["flexsp"]})
         self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])
 
+    def test_a_search_that_ended_early_says_what_it_is_the_best_of(self):
+        out = self.folder / "early"
+        text = self.search("--out", out, "--budget", 12)
+        found = json.loads((out / "tune.json").read_text())
+        page = (out / "report.html").read_text()
+        self.assertEqual(found["counts"]["tried"], 12)
+        self.assertIn(f"is the fastest of 12 tried, of {found['counts']['candidates']} candidates: ", page)
+        for said in (text, page):
+            self.assertIn("What was not reached is what promised least; a larger --budget, with --resume, reaches more.", said)
+        self.assertIn(f"{found['counts']['not_reached']} candidates were not reached.", page)
+
+    def test_ctrl_c_after_the_search_keeps_what_was_run(self):
+        """tune.json and best.json are there before the best are run in full; Ctrl-C there ends soon, with them."""
+        study = self.write("study.json", {**STUDY, "batch": {**STUDY["batch"], "steps": 30}})
+        space = self.write("space.json", {"policies": ["plain", {"name": "equipoise", "moves": 2000}]})
+        out = self.folder / "out"
+        process = subprocess.Popen([PROGRAM, "tune", str(study), "--space", str(space), "--out", str(out), "--jobs", "1"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 100
+        while not (out / "report.html").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        before = json.loads((out / "tune.json").read_text())
+        process.send_signal(signal.SIGINT)
+        text, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn("the best of 2 candidates are run in full\n", errors)
+        found = json.loads((out / "tune.json").read_text())
+        self.assertTrue(before["interrupted"] and found["interrupted"] and found["complete"])
+        self.assertEqual(len(found["tried"]), 2)
+        self.assertLess(len(found["what_if"]), 4)
+        self.assertEqual(json.loads((out / "best.json").read_text())["baseline"], "plain-4d")
+        self.assertIn("It was ended while its best were run in full, which --resume after tune does.", text)
+        self.assertEqual(text.count(" by the search: "), 2 - len(found["ranking"]))
+        self.ok("tune", study, "--space", space, "--out", out, "--resume", "--quiet")
+        self.assertFalse(json.loads((out / "tune.json").read_text())["interrupted"])
+
+    def test_a_node_that_is_not_full_is_noted(self):
+        study = self.write("study.json", {**STUDY, "batch": {**STUDY["batch"], "sequences_per_step": 6}})
+        result = run("tune", study, "--gpus", 12, "--budget", 2)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("note: 12 GPUs on nodes of 8 GPUs (cluster.gpus_per_node): the last node has 4", result.stderr)
+
     def test_an_earlier_search_is_set_aside(self):
         out = self.folder / "twice"
         self.search("--out", out)
@@ -187,6 +229,9 @@ class Tune(Case):
             self.assertFalse(found["complete"])
             self.assertFalse(found["interrupted"])
             self.assertGreater(found["counts"]["not_reached"], 0)
+            page = (out / "report.html").read_text()
+            self.assertIn("The time was over before the search was: more --minutes, with --resume after tune, reach more.", page)
+            self.assertNotIn("a larger --budget", page)
         self.refused("tune", self.folder / "study.json", "--minutes", "-1", says=["--minutes", "-1"])
 
     def test_a_row_that_is_the_winner_stands_once_in_its_study(self):

@@ -156,6 +156,48 @@ TEST_CASE("two products of a slower GPU move all rates of a GEMM table") {
   CHECK(profile.table("gemm").at("bf16").at("provenance").at("kind") == "mended");
 }
 
+TEST_CASE(
+    "the one attention kernel that was measured, forward and backward, is the one that simulations use") {
+  const auto sample = [](const char* kernel, const char* pass) {
+    AttentionSample one;
+    one.labels = {{"kernel", kernel}, {"dtype", "bf16"}};
+    one.pass = pass;
+    one.heads = {128, 8, 8};
+    one.packings = {{{4096, 4096}}};
+    one.shape = {128, 8, 4096, 4096};
+    one.least_queries = one.most_keys = 4096;
+    one.blocked.add_causal(4096, 4096);
+    one.seconds = {2e-3};
+    return one;
+  };
+  const auto default_of = [&](const std::vector<AttentionSample>& samples, std::vector<std::string>& notes) {
+    SampleSet set;
+    set.attention = samples;
+    return mended(set, notes).table("attention").at("default").get<std::string>();
+  };
+  const AttentionSample forward = sample("flash-attention-2", "forward"),
+                        backward = sample("flash-attention-2", "backward");
+  std::vector<std::string> notes;
+  CHECK(default_of({forward, backward}, notes) == "flash-attention-2");
+  REQUIRE(notes.size() == 3);
+  CHECK(notes[2] ==
+        "attention: flash-attention-2 was measured, and simulations use it instead of h100-sxm's default, "
+        "flash-attention-3: tables.attention.default of the file, or framework.attention_kernel of a study, "
+        "names another");
+  notes.clear();
+  CHECK(default_of({forward}, notes) == "flash-attention-3");
+  CHECK(
+      notes.back().starts_with("attention: flash-attention-2 was measured, but simulations use h100-sxm's "
+                               "default, flash-attention-3: "));
+  notes.clear();
+  CHECK(default_of({forward, backward, sample("cudnn-te", "forward")}, notes) == "flash-attention-3");
+  CHECK(notes.back().starts_with("attention: cudnn-te, flash-attention-2 were measured, but "));
+  notes.clear();
+  CHECK(default_of({forward, backward, sample("flash-attention-3", "forward")}, notes) ==
+        "flash-attention-3");
+  CHECK(notes.size() == 3);
+}
+
 TEST_CASE("what no table of the base is for is said; nothing at all, or an unknown network, is refused") {
   std::vector<std::string> notes;
   SampleSet set;

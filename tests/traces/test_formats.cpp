@@ -144,6 +144,11 @@ TEST_CASE("JSONL errors name the line, the field and the fields there are") {
                  "or its name by --column (trace.column of a study); found a, b"));
   // The only number of an object may mean anything.
   CHECK(contains(refusal("{\"id\": 6, \"name\": \"x\"}\n", "r.jsonl"), "r.jsonl:1: cannot tell which field"));
+  CHECK(contains(refusal("{\"text\": \"some words\"}\n", "r.jsonl"),
+                 "`equipoise trace record` counts its tokens"));
+  CHECK(!contains(refusal("{\"id\": 6}\n", "r.jsonl"), "trace record"));
+  CHECK(contains(refusal("{\"length\": \"some words\"}\n", "r.jsonl"),
+                 "`equipoise trace record` counts its tokens"));
   CHECK(contains(refusal("{\"meta\": {\"length\": 6}}\n", "r.jsonl"), "found meta"));
   CHECK(lengths_of("{\"id\": 6}\n", "r.jsonl", "id") == Lengths{6});
   CHECK(contains(refusal("{\"input_ids\": [[1, 2], [3]]}\n", "r.jsonl"),

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "traces"))
 import record  # noqa: E402
@@ -80,6 +81,19 @@ class RecorderTest(unittest.TestCase):
         status, message = self.run_recorder(self.folder / "void")
         self.assertEqual(status, 2)
         self.assertIn("no document was found", message)
+
+    def test_what_is_wrong_with_the_files_is_said_before_anything_is_read(self):
+        def no_tokenizer(_name):
+            raise AssertionError("the tokenizer was loaded first")
+
+        record.load_tokenizer = no_tokenizer
+        self.assertIn("nowhere: no such file or folder", self.run_recorder(self.folder / "nowhere")[1])
+        self.out = self.folder / "out.txt.zst"
+        with mock.patch.dict(sys.modules, {"zstandard": None}):
+            status, message = self.run_recorder(self.corpus())
+        self.assertEqual(status, 2)
+        self.assertIn("out.txt.zst: .zst needs zstandard", message)
+        self.assertFalse(self.out.exists())
 
     def test_the_shuffle_is_the_one_of_the_policies(self):
         # SplitMix64 from state 0 gives 16294208416658607535, then 7960286522194355700. Three items: j = first mod 3 = 1

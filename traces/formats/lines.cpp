@@ -191,17 +191,25 @@ const json* descend(const json& object, std::string_view field) {
 constexpr std::array<std::string_view, 5> kLengthFields = {"length", "num_tokens", "n_tokens", "token_count",
                                                            "input_ids"};
 
+// What text lacks to be a trace.
+constexpr std::string_view kRecord = "; text has none yet: `equipoise trace record` counts its tokens";
+
 std::string choose_field(const json& first, const std::string& where) {
   for (const std::string_view name : kLengthFields)
     if (first.contains(name)) return std::string(name);
   throw UserError(where +
                   ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
                   "token_count or input_ids, or its name by --column (trace.column of a study); found " +
-                  keys_of(first));
+                  keys_of(first) +
+                  (std::ranges::any_of(first, [](const json& value) { return value.is_string(); })
+                       ? std::string(kRecord)
+                       : ""));
 }
 
 std::int64_t length_of(const json& value, const std::string& where) {
   std::int64_t length = -1;
+  if (value.is_string())
+    throw UserError(where + ": found " + shown_json(value) + "; expected a length" + std::string(kRecord));
   if (value.is_array() &&
       !std::all_of(value.begin(), value.end(), [](const json& id) { return id.is_number_integer(); }))
     throw UserError(where + ": found " + shown_json(value) +

@@ -85,7 +85,7 @@ function layoutMap(found) {
   const rates = all.filter((cell) => cell.best).map((cell) => cell.best.rate);
   const low = rates.reduce((a, b) => Math.min(a, b), Infinity), high = largest(rates);
   const parent = section("layouts", "Which layouts run, and how fast",
-    "The fastest candidate of each layout, in tokens/s/GPU; where none ran to its end, why. What is empty was not tried: it does not go together, its bound says that it is slower, or the budget ended first.");
+    "The fastest candidate of each layout, in tokens/s/GPU; where none ran to its end, why. What is empty was not tried: it does not go together, its bound says that it is slower, or the search ended first.");
   const why = (cell) => ["slower", "oom", "states", "unplaceable", "refused", "late"].find((fate) => cell.fates[fate]);
   const counts = (cell) => Object.entries(cell.fates).map(([fate, n]) => `${grouped(n)} ${fate === "states" ? "layouts whose states do not fit" : fate}`).join(", ");
   const text = (cell) => (cell.best ? [whole(cell.best.rate), `DP ${cell.replicas}`] : [kWhyNot[why(cell)] || "–", `DP ${cell.replicas}`]);

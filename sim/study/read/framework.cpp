@@ -23,6 +23,27 @@ std::string error_text(const FrameworkPreset& preset, const Profile& profile) {
   return seen.empty() ? "error there unknown" : seen;
 }
 
+// The attention kernel that is used there; empty: the profile's default.
+std::string kernel_on(const Framework& framework, const Profile& profile) {
+  const std::string& kernel = framework.in_training.attention_kernel;
+  return framework.says_kernel || has_attention_kernel(profile, kernel) ? kernel : std::string();
+}
+
+// ", of which GEMM and elementwise in part were measured, attention was not", where GEMM was.
+std::string measured_text(const Framework& framework, const Profile& profile) {
+  const Measured attention = attention_measured(profile, kernel_on(framework, profile));
+  const Measured elementwise = elementwise_measured(profile);
+  if (attention == Measured::all && elementwise == Measured::all) return ", which were measured";
+  std::vector<std::string> measured = {"GEMM"}, others;
+  for (const auto& [kind, how] : {std::pair("attention", attention), std::pair("elementwise", elementwise)})
+    (how == Measured::none ? others : measured)
+        .push_back(std::string(kind) + (how == Measured::some ? " in part" : ""));
+  const auto were = [](const std::vector<std::string>& kinds) {
+    return all_joined(kinds, " and ") + (kinds.size() == 1 ? " was" : " were");
+  };
+  return ", of which " + were(measured) + " measured" + (others.empty() ? "" : ", " + were(others) + " not");
+}
+
 // What slowdowns stay although GEMM was measured: those of kernels that were not. "attention x1.89".
 struct Kept {
   bool attention = false, elementwise = false;
@@ -33,8 +54,9 @@ Kept kept_on(const Framework& framework, const Profile& profile) {
       framework.carry_slowdowns || framework.preset.kernels == KernelTimes::benchmark)
     return {};
   const FrameworkOptions& slowed = framework.in_training;
-  return {slowed.attention_slowdown != 1 && !tables_are_measured(profile, "attention"),
-          slowed.elementwise_slowdown != 1 && !tables_are_measured(profile, "elementwise")};
+  return {slowed.attention_slowdown != 1 &&
+              attention_measured(profile, kernel_on(framework, profile)) == Measured::none,
+          slowed.elementwise_slowdown != 1 && elementwise_measured(profile) == Measured::none};
 }
 std::string kept_text(const Framework& framework, const Kept& kept) {
   std::string text;
@@ -59,8 +81,7 @@ FrameworkOptions Framework::on(const Profile& profile) const {
   const Kept kept = kept_on(*this, profile);
   if (kept.attention) options.attention_slowdown = in_training.attention_slowdown;
   if (kept.elementwise) options.elementwise_slowdown = in_training.elementwise_slowdown;
-  if (!says_kernel && !has_attention_kernel(profile, options.attention_kernel))
-    options.attention_kernel.clear();
+  options.attention_kernel = kernel_on(*this, profile);
   if (!says_launch && profile.device().seconds_per_launch)
     options.host.seconds_per_launch = *profile.device().seconds_per_launch;
   return options;
@@ -105,10 +126,9 @@ std::string Framework::kernels_text_on(const Profile& profile) const {
   switch (rule_on(profile)) {
     case SlowdownRule::alone:
       return std::string("kernels as fast as the profile has them") +
-             (!kernels_are_measured(profile) ? ""
-              : kept_on(*this, profile).any()
-                  ? ", of which GEMM was measured; " + kept_text(*this, kept_on(*this, profile)) + ", fitted"
-                  : ", which were measured");
+             (!kernels_are_measured(profile) ? "" : measured_text(*this, profile)) +
+             (kept_on(*this, profile).any() ? "; " + kept_text(*this, kept_on(*this, profile)) + ", fitted"
+                                            : "");
     case SlowdownRule::carried:
       return slowdowns_text(in_training) + ", carried over from " + all_joined(preset.gpu_families) + ", " +
              error_text(preset, profile);

@@ -263,6 +263,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   result.steps = std::move(simulated.steps);
   result.capacity_bytes = models.memory.capacity_bytes();
   result.layout = models.layout;
+  result.shard = simulated.shard;
   result.gpus_per_node = models.grid.gpus_per_node();
   const MetricInputs inputs{models.costs.model(), models.layout,
                             peak_tflops(models.layout, models.costs.profile().device()) * 1e12,

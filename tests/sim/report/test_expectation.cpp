@@ -57,6 +57,26 @@ TEST_CASE("what moved is beyond the tolerance, in either direction") {
   CHECK(!changes[2].moved());  // out of memory before and now
 }
 
+TEST_CASE("where only what is worse fails, a move for the better is a gain, by each metric's better side") {
+  const Expectation expected = two();
+  Expectation found = two();
+  found.policies[1].metrics[0] = 1.25 * 1.1;
+  found.policies[1].metrics[1] = 1.6 * 0.9;
+  found.policies[1].metrics[2] = 625.0 * 0.9;
+  const auto wlb = [&](std::size_t metric) {
+    return changes_between(expected, found, metric, 0.02, true)[1];
+  };
+  CHECK(!wlb(0).moved());
+  CHECK(wlb(0).gain == "speedup moved by 10.00 %, beyond 2.00 %");
+  CHECK(!wlb(1).moved());
+  CHECK(wlb(1).gain == "step_seconds moved by -10.00 %, beyond 2.00 %");
+  CHECK(wlb(2).moved());
+  CHECK(wlb(2).gain.empty());
+  CHECK(changes_between(expected, found, 0, 0.2, true)[1].gain.empty());
+  found.policies[2].status = RowStatus::ok;
+  CHECK(changes_between(expected, found, 0, 0.02, true)[2].moved());
+}
+
 TEST_CASE("another metric may be guarded") {
   Expectation found = two();
   for (ExpectedPolicy& policy : found.policies)

@@ -317,7 +317,27 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(fsdp.on(measured).attention_slowdown == fsdp.in_training.attention_slowdown);
   CHECK(fsdp.on(measured).attention_slowdown > 1.5);
   CHECK(fsdp.notes_on(measured)[0].find("1 for GEMM, which was measured; attention x") != std::string::npos);
-  CHECK(fsdp.kernels_text_on(measured).find("GEMM was measured; attention x") != std::string::npos);
+  CHECK(fsdp.kernels_text_on(measured).find(
+            "of which GEMM was measured, attention and elementwise were not; attention x") !=
+        std::string::npos);
+  CHECK(megatron.kernels_text_on(measured) ==
+        "kernels as fast as the profile has them, of which GEMM was measured, attention and elementwise were "
+        "not");
+  // A kernel that is not used says nothing of the one that is.
+  json& kernels = file["tables"]["attention"]["kernels"];
+  for (auto& [pass, table] : kernels["flash-attention-2"].items()) table["provenance"]["kind"] = "mended";
+  CHECK(fsdp.on(Profile(file, "own.json")).attention_slowdown == 1);
+  CHECK(fsdp.kernels_text_on(Profile(file, "own.json"))
+            .find("GEMM and attention were measured, elementwise was not") != std::string::npos);
+  CHECK(megatron.kernels_text_on(Profile(file, "own.json"))
+            .ends_with("GEMM was measured, attention and elementwise were not"));
+  kernels["flash-attention-2"] =
+      shipped("h100-sxm").json()["tables"]["attention"]["kernels"]["flash-attention-2"];
+  for (auto& [pass, table] : kernels["flash-attention-3"].items()) table["provenance"]["kind"] = "mended";
+  CHECK(fsdp.on(Profile(file, "other.json")).attention_slowdown > 1.5);
+  file["tables"]["elementwise"]["rope"]["provenance"]["kind"] = "measured";
+  CHECK(megatron.kernels_text_on(Profile(file, "part.json"))
+            .ends_with("of which GEMM and attention and elementwise in part were measured"));
   for (json& kernel : file["tables"]["attention"]["kernels"])
     for (auto& [pass, table] : kernel.items()) table["provenance"]["kind"] = "measured";
   CHECK(fsdp.on(Profile(file, "more.json")).attention_slowdown == 1);

@@ -1,9 +1,12 @@
 // The search finds what trying everything finds, whatever the threads and however often it was interrupted.
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "policies/base/random.h"
+#include "policies/base/text.h"
 #include "sim/study/run_study.h"
 #include "sim/tune/outcome.h"
 #include "sim/tune/trial.h"
@@ -221,9 +224,15 @@ TEST_CASE("a delay bound leaves out what waits longer") {
 TEST_CASE("the winner's study gives the seconds that the search found") {
   const TuneCase& c = small_case();
   const SearchResult found = c.find();
-  const Baseline baseline = run_baseline(c.file, c.inputs, {});
+  Baseline baseline = baseline_to_run(c.file);
   CHECK(baseline.row().run.label == "plain-4d");
-  const auto rows = ranked_rows(c.candidates, found, 3, c.inputs, baseline, {});
+  CHECK(!baseline.row().simulated());
+  run_baseline(baseline, c.inputs, {});
+  SearchOptions options;
+  options.keep = 3;
+  options.run.jobs = 2;
+  std::vector<RankedRow> rows;
+  run_ranked(c.candidates, places_of(c.candidates, found), c.inputs, baseline, options, rows);
   REQUIRE(rows.size() == 3);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Metrics& m = rows[i].row().metrics;
@@ -236,12 +245,65 @@ TEST_CASE("the winner's study gives the seconds that the search found") {
   }
 }
 
+TEST_CASE("what was run in full stays when the user ends the rest") {
+  const TuneCase& c = small_case();
+  const SearchResult found = c.find();
+  const std::vector<Place> places = places_of(c.candidates, found);
+  const Baseline baseline = baseline_to_run(c.file);
+  std::atomic<bool> stop = false;
+  SearchOptions options;
+  options.run.stop = &stop;
+  std::vector<std::string> shown;
+  options.show = [&](const std::string& what) {
+    shown.push_back(what);
+    if (shown.size() == 3) stop = true;
+  };
+  std::vector<RankedRow> rows;
+  CHECK_THROWS_AS(run_ranked(c.candidates, places, c.inputs, baseline, options, rows), Interrupted);
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].point == places[0].point);
+  CHECK(rows[1].point == places[1].point);
+  CHECK(shown[0] == "in full 1: " + candidate_text(c.candidates, places[0].point));
+  const std::vector<WhatIf> none;
+  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, none, true};
+  CHECK(tune_table(report).find("\n3 by the search: " + found_text(report, places[2]) + ".\n") !=
+        std::string::npos);
+  CHECK(end_text(report).find("It was ended while its best were run in full") != std::string::npos);
+  CHECK(tune_json(report)["complete"] == true);
+  CHECK(tune_json(report)["interrupted"] == true);
+}
+
+TEST_CASE("what a search that ended early claims is what it tried, and its end names what goes on with it") {
+  const TuneCase& c = small_case();
+  SearchResult found = c.find();
+  const SearchOptions options;
+  const std::vector<Place> places = places_of(c.candidates, found);
+  const Baseline baseline = baseline_to_run(c.file);
+  const std::vector<RankedRow> rows;
+  const std::vector<WhatIf> none;
+  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, none};
+  CHECK(reach_text(found) == "the fastest of " + grouped(found.candidates) + " candidates");
+  CHECK(end_text(report).starts_with("No candidate of the space is faster"));
+  found.left = 5;
+  CHECK(reach_text(found) == "the fastest of " + grouped(static_cast<std::int64_t>(found.tried.size())) +
+                                 " tried, of " + grouped(found.candidates) + " candidates");
+  CHECK(end_text(report).find("--budget") != std::string::npos);
+  found.timed_out = true;
+  CHECK(end_text(report).find("--minutes") != std::string::npos);
+  CHECK(end_text(report).find("--budget") == std::string::npos);
+  found.timed_out = false;
+  found.interrupted = true;
+  CHECK(end_text(report).find("--resume") != std::string::npos);
+  CHECK(end_text(report).find("--budget") == std::string::npos);
+}
+
 TEST_CASE("what-if runs the winner beside rivals") {
   const TuneCase& c = small_case();
   SearchOptions options;
   options.name = "study.json";
   const SearchResult found = c.find();
-  const std::vector<WhatIf> what_if = sensitivity(c.candidates, found, c.inputs, options);
+  std::vector<WhatIf> what_if;
+  sensitivity(c.candidates, found, c.inputs, options, what_if);
   REQUIRE(what_if.size() == 4);
   CHECK(what_if[2].change == "memory x0.8");
   for (const WhatIf& what : what_if) {
