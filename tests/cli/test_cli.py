@@ -384,7 +384,9 @@ class PackCommand(Case):
             "note: isf: iterations of 2 packs hold 10.0 % fewer" + unequal])  # 10 and 4 + 4
         self.assertEqual(notes("--policy", "isf", "--oversize", "split"), [idle.format("isf")])
         # Of several policies, one may be meant.
-        self.assertEqual(notes("--compare", "isf,lpt", "--oversize", "split", "--rounds", 3), [idle.format("isf")])
+        self.assertEqual(notes("--compare", "isf,lpt", "--oversize", "split", "--rounds", 3), [
+            idle.format("isf"), "note: batch.sequences_per_step 1 with documents_per_step: no size of a step, but the fewest "
+            "micro-batches that it has by default"])
         self.refused("pack", trace, *shape, "--policy", "isf", says=["document 1", "12", "10", "drop"])
 
     def test_pack_chooses_hbp_groups_by_simulated_time(self):
