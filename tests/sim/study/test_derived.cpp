@@ -168,7 +168,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a schedule without virtual stages names the study's key") {
-  const PolicyResult row = row_of({{"name", "chunkflow"}, {"chunk_size", "4K"}}, {{"parallel", {{"virtual_pipeline", 2}}}});
+  const PolicyResult row =
+      row_of({{"name", "chunkflow"}, {"chunk_size", "4K"}}, {{"parallel", {{"virtual_pipeline", 2}}}});
   CHECK(row.reason.find("parallel.virtual_pipeline in a study") != std::string::npos);
 }
 

@@ -151,8 +151,9 @@ TEST_CASE("With a budget of tokens a given number of micro-batches is noted, the
   file["policies"][0].erase("micro_batches");
   file["batch"]["micro_batches"] = 4;
   CHECK(notes_of_no_effect(file) ==
-        std::vector<std::string>{"batch.micro_batches has no effect: it acts only with a policy of a given number of "
-                                 "micro-batches"});
+        std::vector<std::string>{
+            "batch.micro_batches has no effect: it acts only with a policy of a given number of "
+            "micro-batches"});
   file["policies"][0].erase("tokens_per_micro_batch");
   CHECK(notes_of_no_effect(file).empty());
 }
@@ -164,7 +165,8 @@ TEST_CASE("With whole documents sequences_per_step is the fewest micro-batches, 
   const auto says = [](const json& study) {
     const std::vector<std::string> notes = parse(study).notes;
     return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
-      return note.starts_with("batch.sequences_per_step 64 with documents_per_step: no size of a step, but the fewest");
+      return note.starts_with(
+          "batch.sequences_per_step 64 with documents_per_step: no size of a step, but the fewest");
     });
   };
   CHECK_FALSE(says(file));
@@ -404,7 +406,8 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   for (const json& frozen : {json::array({"linear_qkv", "embedding", json{{"layers", 4}}}),
                              json::array({"embedding", json{{"layers", 4}}})}) {
     file["frozen"] = frozen;
-    CHECK(holds(refusal(file), "study.json.frozen: expected no layers beside lora, which freezes all of them"));
+    CHECK(
+        holds(refusal(file), "study.json.frozen: expected no layers beside lora, which freezes all of them"));
   }
   file["frozen"] = json::array({"linear_qkv", "embedding", json{{"layers", 4}}});
   file.erase("lora");
