@@ -14,15 +14,19 @@ namespace {
 
 constexpr std::string_view kSlurm = "slurm";
 
+// Before the study runs, which may take long.
+void check_label(const Study& study, const std::string& label) {
+  std::vector<std::string> known;
+  for (const PolicyRun& run : study.policies) known.push_back(run.label);
+  if (!label.empty() && std::ranges::find(known, label) == known.end())
+    throw UserError("--row: unknown row \"" + label + "\"" + did_you_mean(label, known) +
+                    " (known: " + joined(known) + ")");
+}
+
 // The row of that label; without one the fastest that ran.
 const PolicyResult& chosen_row(const StudyResult& result, const std::string& label) {
-  std::vector<std::string> known;
-  for (const PolicyResult& row : result.policies) {
+  for (const PolicyResult& row : result.policies)
     if (row.run.label == label) return row;
-    known.push_back(row.run.label);
-  }
-  if (!label.empty())
-    throw UserError("--row: unknown row \"" + label + "\"" + did_you_mean(label, known) + " (known: " + joined(known) + ")");
   const PolicyResult* winner = winner_of(result);
   if (winner == nullptr)
     throw UserError("export: no row of the study runs: " + result.policies.front().run.label + ": " +
@@ -57,7 +61,7 @@ std::string flags_alone(const ExportOptions& options, const Exporter& to, const 
   set.insert(set.end(), {R"(policies=[{"name": ")" + policy + R"(", "shard": "per-document"}])", "baseline=" + policy});
   Study study = possible_study(options.file, set);
   study.layout = row.layout();
-  const std::vector<int> recomputed = row.recomputed_of_stages();  // one number is said for all
+  const std::vector<int>& recomputed = row.recomputed_of_stages();  // one number is said for all
   study.layout.recompute_layers =
       std::min(row.model().all_layers(), std::ranges::max(recomputed) * static_cast<int>(recomputed.size()));
   study.schedule = row.schedule();
@@ -80,6 +84,7 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
   const Exporter& to = exporter_of(options.target, kSlurm);
   if (!options.sweep.empty()) throw UserError("--sweep: allowed with --for slurm, found --for " + options.target);
   const Study study = possible_study(options.file, options.set);
+  check_label(study, options.row);
   const StudyResult result = run_within(options, study, stop, true);
   const ExportedRow row{study, chosen_row(result, options.row)};
   const std::vector<std::string> lost = lost_lines(to, row);

@@ -12,6 +12,40 @@ namespace equipoise {
 
 using nlohmann::ordered_json;
 
+ExportedRow::ExportedRow(const Study& of_study, const PolicyResult& of_row)
+    : study(of_study), row(of_row), layout_(row.layout), recomputed_of_stages_(at(layout_.virtual_stages())) {
+  const RecomputedLayers recomputed(model(), layout_);
+  std::vector<int>& stages = recomputed_of_stages_;
+  const auto count_stages = [&](const auto& what) {
+    for (std::size_t v = 0; v < stages.size(); ++v)
+      stages[v] = std::max(stages[v], recomputed.of_stage(static_cast<int>(v), what));
+  };
+  if (row.plan.steps.empty()) count_stages(kStudyRecompute);
+  bool any_own = false;
+  for (const Step& step : row.plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches) {
+        if (m.slices.empty()) continue;
+        any_own = any_own || !m.recompute_by_stage.empty() || m.recompute_layers != kStudyRecompute;
+        count_stages(m);
+        largest_micro_batch_ = std::max(largest_micro_batch_, m.tokens());
+        for (const Slice& slice : m.slices) longest_document_ = std::max(longest_document_, slice.tokens());
+      }
+  const int all = model().all_layers();
+  const auto [least, most] = recomputed_layers(row.plan, layout_, all);
+  if (least < most)
+    recomputed_by_micro_batch_ =
+        std::to_string(least) + " to " + std::to_string(most) + " of " + std::to_string(all) + " layers by " +
+        (row.run.recompute_by_stage ? "stage and micro-batch" : "micro-batch");
+  if (any_own) {
+    const int sum = std::accumulate(stages.begin(), stages.end(), 0);
+    layout_.recompute_layers = row.run.recompute_by_stage ? std::min(all, sum) : most;
+    if (most > 0 || layout_.recompute == Recompute::full) layout_.recompute = Recompute::layers;
+  }
+  if (layout_.recompute == Recompute::layers && layout_.recompute_layers == 0)
+    layout_.recompute = Recompute::none;
+}
+
 std::string_view ExportedRow::schedule() const {
   return row.run.schedule.empty() ? std::string_view(study.schedule) : std::string_view(row.run.schedule);
 }
@@ -53,36 +87,6 @@ bool ExportedRow::has_even_stages() const {
   return std::equal(layers.begin() + 1, layers.end(), layers.begin());
 }
 
-std::vector<int> ExportedRow::recomputed_of_stages() const {
-  const RecomputedLayers recomputed(model(), layout());
-  std::vector<int> layers;
-  for (int v = 0; v < layout().virtual_stages(); ++v) layers.push_back(recomputed.of_stage(v, kStudyRecompute));
-  return layers;
-}
-
-std::string ExportedRow::recomputed_by_micro_batch() const {
-  const int all = model().all_layers(), of_layout = checkpointed_layers(layout(), all);
-  int least = all, most = 0;
-  bool differs = false;
-  for (const Step& step : row.plan.steps)
-    for (const Lane& lane : step.lanes)
-      for (const MicroBatch& m : lane.micro_batches) {
-        if (m.slices.empty()) continue;
-        const std::vector<std::int16_t>& by_stage = m.recompute_by_stage;
-        const bool own = !by_stage.empty() || m.recompute_layers != kStudyRecompute;
-        const int layers = !by_stage.empty() ? std::accumulate(by_stage.begin(), by_stage.end(), 0)
-                           : own             ? m.recompute_layers
-                                             : of_layout;
-        differs = differs || (own && layers != of_layout);
-        least = std::min(least, layers);
-        most = std::max(most, layers);
-      }
-  if (!differs) return "";
-  return (least < most ? std::to_string(least) + " to " : "") + std::to_string(most) + " of " +
-         std::to_string(all) + " layers by " + (row.run.recompute_by_stage ? "stage and " : "") +
-         "micro-batch";
-}
-
 namespace exported {
 
 std::string policy_text(const ExportedRow& row) {
@@ -121,13 +125,6 @@ constexpr std::string_view kDegreesOfRow = "parallel.context";
 
 // What no framework is told here.
 constexpr Gap kGapsOfAll[] = {
-    {"lora",
-     [](const ExportedRow& r) {
-       const Training& training = r.model().training;
-       return training.adapted != 0 ? "dim " + std::to_string(training.lora_dim) : std::string();
-     },
-     "adapters are put beside the layers of a model that your script has built",
-     "peft's LoraConfig, Megatron Bridge's LoRA(target_modules, dim), verl's model.lora_rank"},
     {"frozen",
      [](const ExportedRow& r) {
        const Training& training = r.model().training;
@@ -141,7 +138,10 @@ constexpr Gap kGapsOfAll[] = {
      [](const ExportedRow& r) {
        const std::string& name = r.row.run.name;
        const bool own = r.row.run.policy().derives == Derives::groups || name == "flexsp" || name == "dynamic-cp";
-       return std::string(own ? "by micro-batch" : "");
+       const std::string groups = all_joined(r.row.run.pack.groups, ", ", [](const Group& g) {
+         return std::to_string(g.length) + ":" + std::to_string(g.context);
+       });
+       return own ? "by micro-batch" + (groups.empty() ? "" : " (groups " + groups + ")") : std::string();
      },
      "one CP degree holds for all micro-batches",
      "a policy without degrees of its own (Megatron-LM has --hybrid-context-parallel without a pipeline)"},

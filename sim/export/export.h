@@ -16,11 +16,16 @@
 namespace equipoise {
 
 // What the tables ask: the study, and its row as it ran, with all that was derived filled in.
-struct ExportedRow {
+class ExportedRow {
+ public:
+  ExportedRow(const Study& of_study, const PolicyResult& of_row);
+
   const Study& study;
   const PolicyResult& row;
 
-  [[nodiscard]] const Layout& layout() const { return row.layout; }
+  // The row's, but for what it recomputes: one number holds for all micro-batches of a run, so that it is the
+  // most that any of the plan's recomputes, with which all of them fit.
+  [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const ModelShape& model() const { return study.model; }
   [[nodiscard]] const FrameworkOptions& framework() const { return study.framework.in_training; }
   [[nodiscard]] bool has_windows() const { return study.batch.documents_per_step == 0; }
@@ -34,15 +39,24 @@ struct ExportedRow {
     std::int64_t sequences = 0, of_lane = 0;
   };
   [[nodiscard]] BatchSizes batch() const;
-  // Most tokens of a micro-batch.
+  // Most tokens of a micro-batch, as the policy's sizes allow.
   [[nodiscard]] std::int64_t micro_batch_tokens() const;
+  // Of the plan.
+  [[nodiscard]] std::int64_t largest_micro_batch() const { return largest_micro_batch_; }
+  [[nodiscard]] std::int64_t longest_document() const { return longest_document_; }
   [[nodiscard]] std::vector<int> layers_of_stages() const;
   [[nodiscard]] bool has_even_stages() const;
-  // Layers that each virtual stage recomputes, as the layout says.
-  [[nodiscard]] std::vector<int> recomputed_of_stages() const;
-  // How many layers the plan's micro-batches recompute, where they have other numbers than the layout: "0 to
-  // 11 of 32 layers by micro-batch"; empty where they have none.
-  [[nodiscard]] std::string recomputed_by_micro_batch() const;
+  // Layers that each virtual stage recomputes, the most of all micro-batches.
+  [[nodiscard]] const std::vector<int>& recomputed_of_stages() const { return recomputed_of_stages_; }
+  // How many layers the plan's micro-batches recompute, where they do not all recompute the same: "0 to 11 of
+  // 32 layers by micro-batch".
+  [[nodiscard]] const std::string& recomputed_by_micro_batch() const { return recomputed_by_micro_batch_; }
+
+ private:
+  Layout layout_;
+  std::int64_t largest_micro_batch_ = 0, longest_document_ = 0;
+  std::vector<int> recomputed_of_stages_;
+  std::string recomputed_by_micro_batch_;
 };
 
 struct Setting {
@@ -131,7 +145,30 @@ inline constexpr Gap kCountOfPlan = {
 inline constexpr Gap kRecomputeOfPlan = {
     "recompute", [](const ExportedRow& r) { return r.recomputed_by_micro_batch(); },
     "one setting holds for all micro-batches, and nothing changes it between them",
-    "the layout's own for all, which takes more time"};
+    "the most that any of them recomputes, as written, which costs the others time"};
+
+// Where the framework's length of a sample does not hold the plan's.
+inline constexpr Gap kLargerMicroBatches = {
+    "max_tokens",
+    [](const ExportedRow& r) {
+      const std::int64_t most = r.largest_micro_batch();
+      const bool fits = most <= r.study.batch.context_window * r.study.batch.micro_batch_size;
+      return fits ? std::string() : std::to_string(most) + " tokens a micro-batch";
+    },
+    "a micro-batch has the length of the dataset's samples",
+    "a length of so many, for a dataset of the plan's micro-batches"};
+
+inline Value lora_rank(const ExportedRow& r) {
+  return where(r.model().training.adapted != 0, r.model().training.lora_dim);
+}
+inline constexpr Gap kLora = {
+    "lora",
+    [](const ExportedRow& r) {
+      const Training& training = r.model().training;
+      return training.adapted != 0 ? "dim " + std::to_string(training.lora_dim) : std::string();
+    },
+    "adapters are put beside the layers of a model that your script has built",
+    "peft's LoraConfig, Megatron Bridge's LoRA(target_modules, dim), verl's model.lora_rank"};
 
 inline constexpr std::string_view kFeedIt =
     "its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them";

@@ -55,14 +55,19 @@ Value recompute_method(Row r) {
 Value recompute_layers(Row r) {
   if (!recomputes_layers(r)) return nullptr;
   if (r.layout().recompute == Recompute::full) return 1;
-  const std::vector<int> layers = r.recomputed_of_stages();
-  return *std::max_element(layers.begin(), layers.end());
+  return std::ranges::max(r.recomputed_of_stages());
 }
 Value recompute_modules(Row r) {
   if (!recomputes_modules(r)) return nullptr;
   Value names = Value::array();
   for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
     if (r.layout().repeats(static_cast<RecomputeModule>(m))) names.push_back(kRecomputeModuleNames[m]);
+  return names;
+}
+Value adapted_layers(Row r) {
+  Value names = Value::array();
+  for (std::size_t w = 0; w < std::size(kWeightNames); ++w)
+    if (r.model().training.adapts(static_cast<WeightKind>(w))) names.push_back(kWeightNames[w]);
   return names;
 }
 Value sharding(Row r) {
@@ -147,6 +152,8 @@ constexpr BothNames kSettings[] = {
     {"--recompute-method", "model.recompute_method", recompute_method},
     {"--recompute-num-layers", "model.recompute_num_layers", recompute_layers},
     {"--recompute-modules", "model.recompute_modules", recompute_modules},
+    {"", "peft.dim", lora_rank},
+    {"", "peft.target_modules", [](Row r) { return where(r.model().training.adapted != 0, adapted_layers(r)); }},
     {"--micro-batch-size", "train.micro_batch_size", [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
     {"--global-batch-size", "train.global_batch_size",
      [](Row r) { return above(0, r.batch().sequences); }},
@@ -252,8 +259,8 @@ constexpr Gap kGaps[] = {
      "modules of a layer are recomputed, not single products", "nothing is recomputed"},
     {"recompute", [](Row r) { return r.recomputed_by_micro_batch(); },
      "one number holds for all micro-batches",
-     "the layout's own for all, which takes more time; config.recompute_num_layers, which a forward reads, "
-     "set before each"},
+     "the most that any of them recomputes, as written, which costs the others time; "
+     "config.recompute_num_layers, which a forward reads, set before each"},
     {"framework.overlap_param_gather",
      [](Row r) {
        return std::string(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1
@@ -266,18 +273,14 @@ constexpr Gap kGaps[] = {
      "a global batch is a number of samples",
      "the plan's micro-batches as samples, or as many windows as a step has tokens for"},
     kCountOfPlan,
-    {"max_tokens",
-     [](Row r) {
-       const std::int64_t most = r.row.run.pack.max_tokens;
-       return most > r.study.batch.context_window ? std::to_string(most) + " tokens a micro-batch" : std::string();
-     },
-     "a micro-batch has the dataset's seq_length",
-     "a seq_length of so many, for a dataset of the plan's micro-batches"},
+    kLargerMicroBatches,
     {"batch.max_length",
      [](Row r) {
-       return r.study.batch.max_length > 0 ? std::to_string(r.study.batch.max_length) : std::string();
+       const bool cuts = r.study.batch.max_length > 0 && r.row.metrics.lost_tokens.value_or(0) > 0;
+       return cuts ? std::to_string(r.study.batch.max_length) : std::string();
      },
      "documents are cut at windows only", "cut them when the dataset is made"},
+    kLora,
     {"model.sliding_window",
      [](Row r) {
        return r.model().sliding_window > 0 ? std::to_string(r.model().sliding_window) : std::string();
@@ -319,6 +322,10 @@ Exporter nemo_exporter() {
       if (gap.nearest == kWindows) gap.nearest = "model.window_size and model.window_attn_skip_freq";
       if (gap.nearest == kGroupsOfExperts)
         gap.nearest = "model.moe_router_num_groups and model.moe_router_group_topk";
+      if (gap.key == kLora.key) {
+        gap.why = "whether there are adapters is the recipe's";
+        gap.nearest = "a recipe with peft (YOUR_MODELS_peft_config), which peft.dim is told";
+      }
     }
     return gaps;
   }();

@@ -82,6 +82,7 @@ constexpr Gap kDeepspeedGaps[] = {
     kDocuments,
     kCountOfPlan,
     kRecomputeOfPlan,
+    kLora,
     kPrediction,
 };
 
@@ -194,7 +195,9 @@ constexpr Gap kTorchtitanGaps[] = {
     kOrderOfRanks,
     kDocuments,
     kCountOfPlan,
+    kLargerMicroBatches,
     kRecomputeOfPlan,
+    kLora,
     kPrediction,
 };
 
@@ -205,9 +208,10 @@ bool uses_fsdp(Row r) {
 bool packs_by_tokens(Row r) {
   return r.row.run.name != "padded" && r.row.run.name != "sorted";
 }
+// A document is never cut, and a micro-batch has at most ppo_max_token_len_per_gpu x CP tokens.
 std::int64_t tokens_of_gpu(Row r) {
   const std::int64_t ranks = r.layout().context;
-  return (r.micro_batch_tokens() + ranks - 1) / ranks;
+  return (std::max(r.micro_batch_tokens(), r.longest_document()) + ranks - 1) / ranks;
 }
 Value of_megatron(Row r, std::int64_t number) {
   return where(!uses_fsdp(r), number);
@@ -216,6 +220,8 @@ Value of_megatron(Row r, std::int64_t number) {
 constexpr Setting kVerl[] = {
     {"actor_rollout_ref.actor.strategy", [](Row r) -> Value { return uses_fsdp(r) ? "fsdp2" : "megatron"; }},
     {"actor_rollout_ref.model.use_remove_padding", [](Row r) -> Value { return packs_by_tokens(r); }},
+    {"actor_rollout_ref.model.lora_rank", [](Row r) { return where(uses_fsdp(r), lora_rank(r)); }},
+    {"actor_rollout_ref.model.lora.rank", [](Row r) { return where(!uses_fsdp(r), lora_rank(r)); }},
     {"actor_rollout_ref.actor.use_dynamic_bsz", [](Row r) -> Value { return packs_by_tokens(r); }},
     {"actor_rollout_ref.actor.ppo_max_token_len_per_gpu", [](Row r) { return where(packs_by_tokens(r), tokens_of_gpu(r)); }},
     {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
@@ -238,8 +244,7 @@ constexpr Setting kVerl[] = {
      [](Row r) { return where(!uses_fsdp(r) && recomputes(r), "block"); }},
     {"actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers",
      [](Row r) {
-       const std::vector<int> layers = r.recomputed_of_stages();
-       return where(!uses_fsdp(r) && recomputes(r), *std::max_element(layers.begin(), layers.end()));
+       return where(!uses_fsdp(r) && recomputes(r), std::ranges::max(r.recomputed_of_stages()));
      }},
     {"trainer.n_gpus_per_node", [](Row r) -> Value { return std::min<std::int64_t>(r.row.gpus_per_node, r.layout().gpus()); }},
     {"trainer.nnodes",
@@ -289,6 +294,13 @@ constexpr Gap kVerlGaps[] = {
      "Megatron in verl shards the optimizer only", "use_distributed_optimizer"},
     {"precision", [](Row r) { return std::string(r.layout().precision == Precision::fp8 ? "fp8" : ""); },
      "the actor trains in bf16", "bf16"},
+    {"lora",
+     [](Row r) {
+       const WeightSet adapted = r.model().training.adapted;
+       return std::string(adapted == 0 || adapted == kAdaptable ? "" : "target_modules");
+     },
+     "adapters stand beside all linear layers by default",
+     "model.target_modules (with Megatron model.lora.target_modules)"},
     kOrderOfRanks,
     kRecomputeOfPlan,
     kPrediction,

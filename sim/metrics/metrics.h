@@ -112,7 +112,7 @@ struct RowFigures {
   const Metrics& metrics;
   double capacity_bytes = 0;  // of a GPU; 0: nothing was planned
   double peak_bytes = 0;      // of the fullest GPU
-  double pack_ms = 0;         // measured
+  double pack_ms = 0;         // measured; 0: its plan came from elsewhere
 
   [[nodiscard]] bool planned() const { return capacity_bytes > 0; }
 };

@@ -173,7 +173,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                  {"reason", p.reason.empty() ? json(nullptr) : json(p.reason)},
                  {"metrics", metrics_json(p.metrics)},
                  {"memory", memory_json(p)},
-                 {"measured", {{"pack_ms", p.pack_ms}}},
+                 {"measured", {{"pack_ms", p.pack_ms > 0 ? json(p.pack_ms) : json(nullptr)}}},
                  {"provenance",
                   {{"times", "simulated"},
                    {"profile", result.profile},

@@ -102,8 +102,9 @@ int begin_schedule(const ScheduleInput& input, std::string_view name, Takes take
   require_at_least_one("--virtual-stages", input.virtual_stages);
   require_at_least_one("--keep", input.keep);
   if (input.virtual_stages > 1 && !takes.virtual_stages)
-    throw UserError("--virtual-stages: schedule " + std::string(name) + " takes 1, found " +
-                    std::to_string(input.virtual_stages) + " (interleaved-1f1b and seq1f1b take more)");
+    throw UserError("--virtual-stages (parallel.virtual_pipeline in a study): schedule " + std::string(name) +
+                    " takes 1, found " + std::to_string(input.virtual_stages) +
+                    " (interleaved-1f1b and seq1f1b take more)");
   out.micro_batches = count_micro_batches(input, name, takes.groups);
   out.stages = input.stages;
   out.virtual_stages = input.virtual_stages;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/base/index.h"
@@ -128,6 +129,9 @@ struct LengthBin {
   std::int64_t tokens = 0;
   double causal_pairs = 0;
 };
+
+// The fewest and the most layers that a micro-batch of the plan recomputes, of the model's `layers`.
+std::pair<int, int> recomputed_layers(const Plan& plan, const Layout& layout, int layers);
 
 struct StudyResult {
   std::string trace_origin;

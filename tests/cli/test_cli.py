@@ -384,7 +384,9 @@ class PackCommand(Case):
             "note: isf: iterations of 2 packs hold 10.0 % fewer" + unequal])  # 10 and 4 + 4
         self.assertEqual(notes("--policy", "isf", "--oversize", "split"), [idle.format("isf")])
         # Of several policies, one may be meant.
-        self.assertEqual(notes("--compare", "isf,lpt", "--oversize", "split", "--rounds", 3), [idle.format("isf")])
+        self.assertEqual(notes("--compare", "isf,lpt", "--oversize", "split", "--rounds", 3), [
+            idle.format("isf"), "note: batch.sequences_per_step 1 with documents_per_step: no size of a step, but the fewest "
+            "micro-batches that it has by default"])
         self.refused("pack", trace, *shape, "--policy", "isf", says=["document 1", "12", "10", "drop"])
 
     def test_pack_chooses_hbp_groups_by_simulated_time(self):
@@ -411,6 +413,14 @@ class PackCommand(Case):
             for key in ("speedup", "speedup_low", "speedup_high"):
                 rows["metrics"].pop(key)
         self.assertEqual(own["metrics"], file["metrics"])
+        self.assertGreater(file["measured"]["pack_ms"], 0)  # the file has it of each step; without it nothing was measured
+        values = json.loads(plan)
+        for step in values["steps"]:
+            del step["measured"]
+        (self.folder / "plans" / "lpt.json").write_text(json.dumps(values))
+        summary = json.loads(self.ok("study", self.folder / "study.json", "--format", "json"))
+        self.assertIsNone(summary["policies"][1]["measured"]["pack_ms"])
+        self.assertRegex(self.ok("study", self.folder / "study.json"), r"(?m)^file .* -$")
         # A plan of other documents is a row with its reason; a file that is no plan is an error.
         study["trace"]["seed"] = 4
         rows = json.loads(self.ok("study", self.write("study.json", study), "--format", "json"))["policies"]

@@ -175,15 +175,26 @@ class Export(Case):
         for label in ("equipoise", "hbp"):  # as the plan has it
             lanes = [lane for plan in plans if plan["name"] == label for step in plan["steps"] for lane in step["lanes"]]
             layers = [m.get("recompute_layers_of_model", -1) for lane in lanes for m in lane["micro_batches"] if m["slices"]]
-            for target, why in (("megatron", "one number holds for all micro-batches; nearest: the layout's own for all"),
+            for target, why in (("megatron", "one number holds for all micro-batches; nearest: the most that any of them recomputes, as written"),
                                 ("nemo", "one number"), ("deepspeed", "one setting holds"), ("torchtitan", "one setting"), ("verl", "one setting")):
                 text = self.export(target, study, "--row", label)
                 found = re.search(r"cannot be expressed: recompute (\d+) to (\d+) of 32 layers by micro-batch: (.*)", text)
                 self.assertEqual(int(found[1]), min(n for n in layers if n >= 0), (target, label))
                 self.assertTrue(found[3].startswith(why), found[3])
-                if target == "megatron":
-                    self.assertLessEqual(int(found[2]), 2 * int(flags(text)["--recompute-num-layers"]))
+                self.assertEqual(int(found[2]), max(layers))
+                if target == "megatron":  # of the fullest stage
+                    most = max(m.get("recompute_layers", -1) for lane in lanes for m in lane["micro_batches"])
+                    self.assertEqual(int(flags(text)["--recompute-num-layers"]), most)
+                    self.assertGreater(most, 0)
         self.assertNotIn("by micro-batch", self.export("megatron", study, "--row", "plain-4d"))
+        rows = json.loads(self.ok("study", self.folder / "auto.json", "--format", "json", "--quiet"))["policies"]
+        note, = (note for note in next(row["notes"] for row in rows if row["label"] == "equipoise") if "recompute auto is" in note)
+        self.assertRegex(note, r"^equipoise: recompute auto is \d+ to \d+ of 32 layers by micro-batch$")
+        # Groups that recompute nothing leave nothing to say.
+        study["cluster"] = {"memory_GB": 500}
+        text = self.export("megatron", study, "--row", "hbp")
+        self.assertNotIn("recompute", text.replace("config.recompute", ""))
+        self.assertIn("mode = \"none\"", self.export("torchtitan", study, "--row", "hbp"))
 
     def test_what_is_frozen_your_script_says(self):
         for frozen, found in ((["head"], "parts of the model"), (["embedding", {"layers": 4}], "the first 4 layers")):
@@ -218,6 +229,38 @@ class Export(Case):
         self.assertEqual(found["actor_rollout_ref.actor.ulysses_sequence_parallel_size"], "2")
         self.assertEqual(overrides(self.export("verl"))["actor_rollout_ref.actor.megatron.tensor_model_parallel_size"], "2")
 
+    def test_a_document_fits_into_what_verl_is_told(self):
+        study = dict(STUDY, parallel={"data": 4, "zero": 3, "recompute": "auto"}, policies=[{"name": "hbp", "groups": "2K:1,16K:4"}],
+                     batch={"context_window": "16K", "documents_per_step": 64, "max_length": "16K", "steps": 2}, cluster={"memory_GB": 200})
+        del study["baseline"]
+        text = self.export("verl", study)
+        self.assertEqual(overrides(text)["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"], "16384")
+        self.assertIn("cannot be expressed: parallel.context by micro-batch (groups 2048:1, 16384:4): ", text)
+
+    def test_adapters_where_a_framework_has_keys_for_them(self):
+        study = dict(STUDY, model="llama2-7b", cluster={"memory_GB": 200}, lora={"dim": 16})
+        self.assertEqual(overrides(self.export("verl", study))["actor_rollout_ref.model.lora.rank"], "16")
+        text = self.export("verl", dict(study, parallel={"data": 2, "zero": 3}))
+        self.assertEqual(overrides(text)["actor_rollout_ref.model.lora_rank"], "16")
+        self.assertNotIn("cannot be expressed: lora", text)
+        self.assertIn("cannot be expressed: lora target_modules: ", self.export("verl", dict(study, lora={"dim": 16, "target_modules": ["linear_qkv"]})))
+        text = self.export("nemo", study)
+        self.assertEqual(overrides(text)["peft.dim"], "16")
+        self.assertIn("cannot be expressed: lora dim 16: whether there are adapters is the recipe's", text)
+        self.assertIn("nearest: peft's LoraConfig", self.export("torchtitan", study))
+        self.assertNotIn("lora", self.export("verl"))
+
+    def test_lengths_of_samples_and_of_documents(self):
+        study = dict(STUDY, parallel={"data": 2}, cluster={"memory_GB": 500}, policies=[{"name": "lpt", "micro_batches": 2}],
+                     batch={"context_window": "4K", "documents_per_step": 32, "max_length": "16K", "steps": 2})
+        del study["baseline"]
+        for target in ("nemo", "torchtitan"):
+            self.assertRegex(self.export(target, study), r"cannot be expressed: max_tokens \d+ tokens a micro-batch: a micro-batch has the length of")
+            self.assertNotIn("max_tokens", self.export(target, STUDY, "--row", "plain-4d"))
+        self.assertIn("cannot be expressed: batch.max_length 16384", self.export("nemo", study))
+        study["trace"] = {"uniform": "2K"}
+        self.assertNotIn("max_length", self.export("nemo", study))
+
     def test_a_rule_that_the_run_chose_is_exported_as_what_it_chose(self):
         for chosen in ("per-document", "per-sequence"):  # static-best is the better of the two; documents of one length, and of many
             trace = {"uniform": "8K"} if chosen == "per-sequence" else STUDY["trace"]
@@ -251,6 +294,8 @@ class Export(Case):
         path = self.write("study.json", STUDY)
         self.refused("export", path, "--for", "megatorn", says=["--for", 'did you mean "megatron"?'])
         self.refused("export", path, "--for", "verl", "--row", "wbl", says=["--row", 'did you mean "wlb"?', "plain-4d"])
+        gone = self.write("gone.json", dict(STUDY, trace={"file": "nowhere.csv"}))  # the name is looked at before documents are read
+        self.refused("export", gone, "--for", "verl", "--row", "wbl", says=["--row", 'did you mean "wlb"?'])
         self.refused("export", self.write("oom.json", dict(STUDY, cluster={"memory_GB": 1})), "--for", "nemo", says=["no row of the study runs"])
 
 

@@ -79,7 +79,7 @@ class Program(unittest.TestCase):
             max_tokens=row["provenance"]["derived"]["max_tokens"], slices=True, **options,
             **{key: value for key, value in self.study["batch"].items() if key != "steps"})
         self.assertEqual(list(ours), list(theirs))
-        with self.assertRaises(KeyError):
+        with self.assertRaisesRegex(ValueError, 'row: unknown row "no such row" .known: "'):
             equipoise.BatchSampler.from_study(result, "no such row", lengths)
 
     def test_figures(self):

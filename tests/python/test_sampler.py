@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,14 @@ class Plans(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "flexsp gives step .* lanes of CP degree"):
             len(sampler)
 
+    def test_what_the_plan_notes_is_a_warning_once(self):
+        sampler = equipoise.BatchSampler(drawn(), "wlb", tokens_per_micro_batch="1K", **SHAPE)
+        with self.assertWarnsRegex(UserWarning, "tokens_per_micro_batch has no effect on wlb"):
+            len(sampler)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            list(sampler)
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "lane: expected an integer from 0 to 1, found 2"):
             equipoise.BatchSampler([1, 2], "wlb", lanes=2, lane=2)
@@ -147,6 +156,8 @@ class Plans(unittest.TestCase):
                 equipoise.BatchSampler([1, 2], "wlb", **wrong)
         with self.assertRaisesRegex(ValueError, "policy: expected a name, a function .*, found 3"):
             equipoise.BatchSampler([1, 2], 3)
+        with self.assertRaisesRegex(ValueError, "lengths: expected at least 1 token each, found 0"):
+            equipoise.BatchSampler([0, 2, 3], "wlb", documents_per_step=2)
         for policy, options, text in (  # all of it before anything is planned
             ("wbl", {}, 'unknown name "wbl", did you mean "wlb"'),
             ("wlb", {"queus": 2}, 'unknown option "queus"'),
@@ -341,6 +352,11 @@ class OwnPolicy(Resume):
         self.assertEqual(list(ours), list(theirs))
         with self.assertRaisesRegex(ValueError, "row: expected one that can be packed, found no, refused: policy no: steps"):
             equipoise.BatchSampler.from_study(result, "no", drawn())
+        with self.assertRaisesRegex(ValueError, 'row: unknown row "mien", did you mean "mine"[?] .known: "plain", '):
+            equipoise.BatchSampler.from_study(result, "mien", drawn())
+        with self.assertRaisesRegex(KeyError, 'did you mean "mine"'):
+            result["mien"]
+        self.assertGreater(result["mine"]["measured"]["pack_ms"], 0)  # the function's time
         with self.assertRaisesRegex(ValueError, "functions stay in the process"):
             equipoise.BatchSampler.from_study(pickle.loads(pickle.dumps(result)), "mine", drawn())
 

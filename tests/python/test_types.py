@@ -80,6 +80,10 @@ class Types(unittest.TestCase):
             "equipoise.pack([1, 2], lambda lengths, options: [])",
             "equipoise.BatchSampler([1, 2], 3)  # wrong",
             "equipoise.pack([1, 2], 3)  # wrong",
+            "equipoise.tune('study.json', max_delay=(0.5, 20))",
+            "equipoise.tune('study.json', max_delay='20')  # wrong",
+            *(["from torch.utils.data import DataLoader", "DataLoader(equipoise.packed.PackedDataset([]), batch_sampler=sampler)"]
+              if importlib.util.find_spec("torch") else []),
         ]
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "user.py"

@@ -1,10 +1,11 @@
 """Python values as the simulator takes them: JSON text and arrays of lengths."""
 
+import difflib
 import json
 import os
 import reprlib
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, List, NoReturn
 
 import numpy as np
 
@@ -13,6 +14,14 @@ def refuse(argument: str, expected: str, found: Any) -> NoReturn:
     """Raises the error of a wrong argument: its name, what is allowed, what was found."""
     shown = f'"{found}"' if isinstance(found, str) else reprlib.repr(found)
     raise ValueError(f"{argument}: expected {expected}, found {shown}")
+
+
+def unknown(what: str, name: Any, known: List[str]) -> str:
+    """What is said of a name that is not among those known, with the nearest."""
+    near = difflib.get_close_matches(str(name), known, 1)
+    meant = f', did you mean "{near[0]}"?' if near else ""
+    every = ", ".join(f'"{one}"' for one in known)
+    return f'unknown {what} "{name}"{meant} (known: {every})'
 
 
 def path_of(argument: str, value: Any, expected: str = "a path") -> str:
@@ -75,4 +84,6 @@ def lengths_array(lengths: Any) -> np.ndarray:
         raise ValueError("lengths: expected at least one document, found none")
     if array.dtype.kind not in "iu":
         raise ValueError(f"lengths: expected integers, found {array.dtype}")
+    if array.min() < 1:
+        refuse("lengths", "at least 1 token each", int(array.min()))
     return np.ascontiguousarray(array, dtype=np.int64)

@@ -3,6 +3,7 @@
 import json
 import os
 import reprlib
+import time
 import traceback
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -151,6 +152,7 @@ def plan_text(function: Policy, label: str, documents: np.ndarray, shape: str, o
     equipoise.Plan), which is taken as it is. Raises NoPlan where they are not lists of lists, and what the function
     raises."""
     lengths = document_lengths(documents)
+    began = time.perf_counter()
     steps = function(lengths.copy(), options_of(documents, shape, own))
     if isinstance(steps, Mapping) or hasattr(steps, "json"):
         return json_text(steps if isinstance(steps, Mapping) else steps.json, f"policy {label}")
@@ -158,6 +160,7 @@ def plan_text(function: Policy, label: str, documents: np.ndarray, shape: str, o
         nested = _nested(steps, "steps", lengths)  # runs what is left of a generator
     except NoPlan as wrong:
         raise NoPlan(f"policy {label}: {wrong}{made_by(function)}") from None
+    pack_ms = 1000 * (time.perf_counter() - began) / max(1, len(nested))
     loader = _Loader(documents)
     cut = [[[[part for piece in m for part in loader.cut(piece)] for m in lane] for lane in lanes] for lanes in nested]
     context = json.loads(shape)["context"]
@@ -172,6 +175,7 @@ def plan_text(function: Policy, label: str, documents: np.ndarray, shape: str, o
                 "step": s,
                 "tail": carried is not None and s >= batches,
                 "carried": carried[s] if carried else [],
+                "measured": {"pack_ms": pack_ms},
                 "lanes": [
                     {"lane": l, "context": context, "micro_batches": [{"slices": m} for m in lane]}
                     for l, lane in enumerate(lanes)

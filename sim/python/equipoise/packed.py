@@ -1,7 +1,7 @@
 """Packed micro-batches for a model, in PyTorch: tokens one after the other, positions and borders of
 documents."""
 
-from typing import Any, Dict, List, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Union
 
 import numpy as np
 
@@ -9,8 +9,16 @@ from ._values import refuse
 
 IGNORED = -100  # of a label: no loss, PyTorch's own default
 
+# DataLoader takes whatever has the two methods below, and its types ask for this class. torch is not imported for it.
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
 
-class PackedDataset:
+    _Dataset = Dataset[np.ndarray]
+else:
+    _Dataset = object
+
+
+class PackedDataset(_Dataset):
     """Documents of a dataset by what a BatchSampler gives: an index, or (document, begin, end)."""
 
     def __init__(self, dataset: Any, field: str = "input_ids"):

@@ -95,7 +95,7 @@ def tune(
     minutes: Optional[float] = None,
     resume: bool = False,
     framework: Optional[str] = None,
-    max_delay: Optional[float] = None,
+    max_delay: Union[float, Sequence[float], None] = None,
     gpus: Optional[int] = None,
     jobs: Optional[int] = None,
     out: Optional[StrPath] = None,

@@ -2,13 +2,14 @@
 
 import hashlib
 import threading
+import warnings
 from concurrent.futures import Future
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, lengths_array, refuse
+from ._values import flag, integer, json_text, lengths_array, refuse, unknown
 from .plan import planned
 from .study import Result
 
@@ -45,7 +46,8 @@ class BatchSampler:
     Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
     lock, while the one before it trains. `options` are those of `pack`, whose plan this is. `tokens_per_step`
-    stands for `documents_per_step`: as many whole documents as have so many tokens on the mean.
+    stands for `documents_per_step`: as many whole documents as have so many tokens on the mean. What `pack(...).notes`
+    says of them, such as an option without effect, is a warning once the plan is there.
 
     `policy` may be a function, too, f(lengths, options) or equipoise.policy(f, options={...}): called once an epoch, for
     all of its steps, as a study calls it, and its plan is looked at by the validator of all plans. It has to return the
@@ -82,6 +84,7 @@ class BatchSampler:
         self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
         _core.check_request(policy if isinstance(policy, str) else "", self._options)
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
+        self._noted = False
         self._start()
 
     @classmethod
@@ -91,9 +94,12 @@ class BatchSampler:
         function is packed by that function."""
         if not isinstance(result, Result):
             refuse("result", "what equipoise.study returns", result)
+        labels = [other["label"] for other in result.policies]
+        if row not in labels:
+            raise ValueError(f"row: {unknown('row', row, labels)}")
         found, values = result[row], result.source
         layout, batch = values.get("parallel", {}), dict(values.get("batch", {}))
-        place = [other["label"] for other in result.policies].index(row)
+        place = labels.index(row)
         entry = values["policies"][place] if isinstance(values["policies"][place], dict) else {}
         if found["status"] in ("refused", "unplaceable"):
             raise ValueError(f"row: expected one that can be packed, found {row}, {found['status']}: {found['reason']}")
@@ -163,6 +169,9 @@ class BatchSampler:
         """The epoch's plan, the order of its documents, and how many micro-batches this lane has in each
         step."""
         plan, order, _ = self._plan_ahead(epoch).result()
+        for note in [] if self._noted else plan.notes:
+            warnings.warn(note, stacklevel=3)
+        self._noted = True  # those of one epoch: another's are alike
         return plan, order, plan.counts(self.lane)
 
     def _piece(self, piece: Tuple[int, int, int], order: Optional[np.ndarray]) -> Piece:

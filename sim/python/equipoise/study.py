@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import pandas as pd
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, path_of, refuse, text_of
+from ._values import flag, integer, json_text, path_of, refuse, text_of, unknown
 
 Source = Union[str, os.PathLike, Mapping]
 
@@ -48,7 +48,7 @@ class Result:
         for row in self.policies:
             if row["label"] == label:
                 return row
-        raise KeyError(f"{label}: expected one of {', '.join(row['label'] for row in self.policies)}")
+        raise KeyError(unknown("row", label, [row["label"] for row in self.policies]))
 
     def frame(self) -> pd.DataFrame:
         """One row a policy, indexed by label: status, reason, every metric by its name

@@ -5,6 +5,7 @@
 
 #include "policies/base/text.h"
 #include "policies/policy.h"
+#include "policies/steps.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
@@ -16,6 +17,13 @@ using nlohmann::json;
 
 namespace {
 
+// A policy of as many micro-batches as it is told.
+bool counts_micro_batches(const PolicyRun& run) {
+  const bool budgets = has_key(run.policy(), kTokensPerMicroBatch.key);
+  return has_key(run.policy(), "micro_batches") &&
+         (!budgets || run.pack.of<TokenBudget>().tokens_per_micro_batch == 0);
+}
+
 bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "tile") return false;  // the profile prices its kernels' own tiles
   // hbp chooses it with its groups (Algorithm 1).
@@ -23,6 +31,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "recompute_by_stage") return !run.has_recompute || run.recompute == Recompute::automatic;
   if (key == "context_comm") return run.pack.context > 1 || run.pack.lanes > 1;
   if (key == "micro_batches" && run.plan_file == kPlanOfCaller) return true;  // which its function is told
+  if (key == "micro_batches" && has_key(run.policy(), key)) return counts_micro_batches(run);
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
@@ -135,9 +144,8 @@ bool reduces_gradients_alone(const Study& s) {
   return s.layout.zero == 2;
 }
 bool takes_micro_batches(const Study& s) {
-  return std::any_of(s.policies.begin(), s.policies.end(), [](const PolicyRun& run) {
-    return !run.has_plan_file() && has_key(run.policy(), "micro_batches");
-  });
+  return std::any_of(s.policies.begin(), s.policies.end(),
+                     [](const PolicyRun& run) { return !run.has_plan_file() && counts_micro_batches(run); });
 }
 
 }  // namespace acts
@@ -152,6 +160,8 @@ std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
 std::string idle_key_note(const PolicyRun& run, const std::string& key) {
   if (key == "recompute_by_stage") return no_effect(key, "with recompute auto");
   if (key == "context_comm") return no_effect(key, "with parallel.context or data above 1");
+  if (key == "micro_batches" && has_key(run.policy(), key))
+    return no_effect(key, "without tokens_per_micro_batch");
   if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
     return no_effect(key, row->acts_when);
@@ -250,6 +260,16 @@ void note_recompute(std::string_view, bool, const Study& study, std::vector<std:
 void note_longer(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
   if (stated && study.batch.max_length == 0)
     notes.emplace_back("batch.oversize has no effect without batch.max_length");
+}
+
+// A step has its documents, and so many micro-batches at least.
+void note_sequences(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
+  note_windows(key, stated, study, notes);
+  const PackOptions& batch = study.batch;
+  if (stated && batch.documents_per_step > 0 && batch.micro_batches == 0 && acts::takes_micro_batches(study))
+    notes.push_back(
+        "batch.sequences_per_step " + std::to_string(batch.sequences_per_step) +
+        " with documents_per_step: no size of a step, but the fewest micro-batches that it has by default");
 }
 
 // With documents_per_step: keys that shape windows and some policy has no use for.

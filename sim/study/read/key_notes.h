@@ -56,6 +56,7 @@ void note_activation_offload(std::string_view key, bool stated, const Study& stu
 void note_zero(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_recompute(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_longer(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
+void note_sequences(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_windows(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 
 }  // namespace equipoise

@@ -229,8 +229,9 @@ constexpr Key<Study> kBatchKeys[] = {
                                                          "Tokens of a window; 128K by default")
         .noting(note_windows),
     integer<&Study::batch, &PackOptions::sequences_per_step>(
-        "sequences_per_step", 1, 1 << 24, "Global batch in windows; pipeline x data by default")
-        .noting(note_windows),
+        "sequences_per_step", 1, 1 << 24,
+        "Global batch in windows; pipeline x data by default; with documents_per_step the fewest micro-batches of a step")
+        .noting(note_sequences),
     integer<&Study::batch, &PackOptions::micro_batch_size>("micro_batch_size", 1, 1 << 20,
                                                            "Windows of a micro-batch"),
     integer<&Study::batch, &PackOptions::documents_per_step>(

@@ -67,6 +67,9 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
         names.append(names.empty() ? "" : ", ").append(kWeightNames[w]);
     return names;
   };
+  const int layers = training.frozen_layers;
+  if (layers > 0 && training.adapted != 0)
+    return path + ".frozen: expected no layers beside lora, which freezes all of them";
   if (const WeightSet both = training.adapted & ~training.frozen; both != 0)
     return path + ".frozen: expected " + only(both) +
            " among them, which lora.target_modules has, found none";
@@ -75,12 +78,9 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
            ", or neither, found one of them";
   if (!model.moe && training.frozen != kAllWeights && !training.trains(WeightKind::router))
     return path + ".frozen: expected no router for a model without experts";
-  const int layers = training.frozen_layers;
   if (layers > model.layers)
     return path + ".frozen: expected layers in 0.." + std::to_string(model.layers) + ", those of " +
            model.name + ", found " + std::to_string(layers);
-  if (layers > 0 && training.adapted != 0)
-    return path + ".frozen: expected no layers beside lora, which freezes all of them";
   if (layers > 0 && training.trains(WeightKind::embedding))
     return path + ".frozen: expected embedding beside layers " + std::to_string(layers) +
            ": to train it a backward goes through them";

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/row/bound.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 namespace {
@@ -227,7 +229,36 @@ std::int64_t rank_tokens(const Plan& plan) {
   return std::max<std::int64_t>(1, std::llround(tokens / std::max(1.0, micro_batches)));
 }
 
+// What memory made of recompute auto: of the row, or of its micro-batches where the policy chose for each.
+std::string recompute_note(const StudyRow& row, const Plan& plan) {
+  const PolicyRun& run = row.run;
+  if (!run.recompute_chosen || run.recompute_by_stage || run.policy().derives == Derives::groups) return "";
+  const int all = row.models->costs.model().all_layers();
+  const auto [least, most] = recomputed_layers(plan, row.models->layout, all);
+  const std::string of = " of " + std::to_string(all) + " layers";
+  if (least == most) return "recompute auto is " + std::to_string(most) + of;
+  return "recompute auto is " + std::to_string(least) + " to " + std::to_string(most) + of +
+         " by micro-batch";
+}
+
 }  // namespace
+
+std::pair<int, int> recomputed_layers(const Plan& plan, const Layout& layout, int layers) {
+  const int of_layout = checkpointed_layers(layout, layers);
+  if (plan.steps.empty()) return {of_layout, of_layout};
+  int least = layers, most = 0;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches) {
+        if (m.slices.empty()) continue;
+        const std::vector<std::int16_t>& by_stage = m.recompute_by_stage;
+        const int own = m.recompute_layers != kStudyRecompute ? m.recompute_layers : of_layout;
+        const int count = by_stage.empty() ? own : std::accumulate(by_stage.begin(), by_stage.end(), 0);
+        least = std::min(least, count);
+        most = std::max(most, count);
+      }
+  return {std::min(least, most), most};
+}
 
 double peak_tflops(const Layout& layout, const DeviceFacts& device) {
   return peak_is_fp8(layout, device) ? device.peak_fp8_tflops : device.peak_bf16_tflops;
@@ -277,6 +308,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };
+  if (const std::string layers = recompute_note(row, plan); !layers.empty()) note(layers);
   if (row.run.policy().packs_for_time) note(bound_note(row, result.steps));
   if (const std::string copies = offload_note(row, plan, simulated.shard); !copies.empty()) note(copies);
   if (const std::string idle = idle_note(plan, models.layout); !idle.empty()) note(idle);
@@ -318,6 +350,7 @@ PolicyResult without_room(StudyRow row) {
   result.reason = out_of_memory_text(result.memory_fault);
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   result.plan.policy = row.run.name;
+  if (const std::string layers = recompute_note(row, {}); !layers.empty()) row.note(layers);
   result.run = std::move(row.run);
   result.notes = std::move(row.notes);
   return result;

@@ -194,7 +194,6 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
     (runs_with(row, middle, options) ? most : least) = middle;
   }
   row.recompute_layers(most);
-  row.note("recompute auto is " + std::to_string(most) + " of " + std::to_string(all) + " layers");
 }
 
 SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until until) {

@@ -167,6 +167,12 @@ TEST_CASE(
   CHECK(row.reason.find("; fits with parallel.") != std::string::npos);
 }
 
+TEST_CASE("a schedule without virtual stages names the study's key") {
+  const PolicyResult row =
+      row_of({{"name", "chunkflow"}, {"chunk_size", "4K"}}, {{"parallel", {{"virtual_pipeline", 2}}}});
+  CHECK(row.reason.find("parallel.virtual_pipeline in a study") != std::string::npos);
+}
+
 TEST_CASE("hbp that chooses for itself beside rows that do not: the table says so") {
   json file = groups_study();
   file["parallel"]["recompute"] = "full";

@@ -143,6 +143,39 @@ TEST_CASE("With whole documents, keys that shape windows are noted for the polic
             "whole"});
 }
 
+TEST_CASE("With a budget of tokens a given number of micro-batches is noted, the row's and the study's") {
+  json file = small_study_of({{"name", "lpt"}, {"tokens_per_micro_batch", "32K"}, {"micro_batches", 4}});
+  CHECK(notes_of_no_effect(file) ==
+        std::vector<std::string>{
+            "lpt: micro_batches has no effect: it acts only without tokens_per_micro_batch"});
+  file["policies"][0].erase("micro_batches");
+  file["batch"]["micro_batches"] = 4;
+  CHECK(notes_of_no_effect(file) ==
+        std::vector<std::string>{
+            "batch.micro_batches has no effect: it acts only with a policy of a given number of "
+            "micro-batches"});
+  file["policies"][0].erase("tokens_per_micro_batch");
+  CHECK(notes_of_no_effect(file).empty());
+}
+
+TEST_CASE("With whole documents sequences_per_step is the fewest micro-batches, and a note says so") {
+  json file = small_study_of("lpt");
+  file["batch"].erase("sequences_per_step");
+  file["batch"]["documents_per_step"] = 16;
+  const auto says = [](const json& study) {
+    const std::vector<std::string> notes = parse(study).notes;
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.starts_with(
+          "batch.sequences_per_step 64 with documents_per_step: no size of a step, but the fewest");
+    });
+  };
+  CHECK_FALSE(says(file));
+  file["batch"]["sequences_per_step"] = 64;
+  CHECK(says(file));
+  file["batch"]["micro_batches"] = 4;
+  CHECK_FALSE(says(file));
+}
+
 TEST_CASE("A bad study is refused in one line: file, key, what was found, what is allowed") {
   const struct {
     const char* pointer;
@@ -369,8 +402,14 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   CHECK(parse(file).model.training.frozen == (bit_of(WeightKind::qkv) | bit_of(WeightKind::norms)));
   file["frozen"] = {"linear_proj"};
   CHECK(holds(refusal(file), "study.json.frozen: expected linear_qkv among them, which lora.target_modules has"));
+  // With what lora adapts among them or without: there is no use in adding it.
+  for (const json& frozen : {json::array({"linear_qkv", "embedding", json{{"layers", 4}}}),
+                             json::array({"embedding", json{{"layers", 4}}})}) {
+    file["frozen"] = frozen;
+    CHECK(
+        holds(refusal(file), "study.json.frozen: expected no layers beside lora, which freezes all of them"));
+  }
   file["frozen"] = json::array({"linear_qkv", "embedding", json{{"layers", 4}}});
-  CHECK(holds(refusal(file), "study.json.frozen: expected no layers beside lora, which freezes all of them"));
   file.erase("lora");
   CHECK(parse(file).model.training.frozen_layers == 4);
   file["frozen"] = json::array({"embedding", "head", "norms", json{{"layers", 16}}});
