@@ -6,6 +6,7 @@
 #include "policies/base/text.h"
 #include "policies/policy.h"
 #include "policies/steps.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"

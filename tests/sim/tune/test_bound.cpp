@@ -160,8 +160,9 @@ TEST_CASE("no pass of a layer is faster with more tokens") {  // by which bounds
         return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total);
       };
       for (int draw = 0; draw < 300; ++draw) {
-        const auto few = static_cast<std::int64_t>(1 + random.next() % (1 << (draw % 16)));
-        const auto more = few + static_cast<std::int64_t>(1 + random.next() % (1 + few / 16));
+        const std::uint64_t size = 1 + random.next() % (std::uint64_t{1} << (draw % 16));
+        const auto few = static_cast<std::int64_t>(size);
+        const auto more = static_cast<std::int64_t>(size + 1 + random.next() % (1 + size / 16));
         CAPTURE(few);
         CAPTURE(more);
         CHECK(seconds(draw % 2 == 0, few) <= seconds(draw % 2 == 0, more));
