@@ -28,6 +28,7 @@ constexpr bool kAlwaysVerify = true;
 void verify(const Policy& policy, const PackingProblem& problem, const Plan& plan, std::int64_t limit) {
   PlanLimits limits;
   limits.micro_batch_tokens = limit;
+  limits.context = policy.packs_for_time ? problem.options.context : 0;
   const bool by_bucket = policy.derives == Derives::bucket_size && problem.options.rollback;
   limits.rank_tokens = by_bucket ? problem.options.bucket_size : 0;
   limits.gpus = grid_gpus(problem.options);

@@ -67,6 +67,8 @@ struct PlanPrices {
   // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they
   // never do, or the layout has no groups of that degree.
   std::function<int(std::int64_t length, int degree)> layers;
+  std::vector<int>
+      degrees;  // CP degrees that a lane may have, rising; empty: only the layout's is known to be one
 };
 
 // Options that a policy finds by the prices of whole plans, before it packs.

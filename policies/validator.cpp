@@ -86,7 +86,7 @@ class Validator {
         group->second += lane.context;
       }
       for (const MicroBatch& micro_batch : lane.micro_batches) {
-        check_budget(micro_batch);
+        check_budget(micro_batch, lane.context);
         check_placement(micro_batch, lane.context);
         for (const Slice& slice : micro_batch.slices) {
           pieces_.push_back({slice, static_cast<std::int64_t>(s), micro_batches_,
@@ -104,9 +104,11 @@ class Validator {
     }
   }
 
-  void check_budget(const MicroBatch& micro_batch) {
+  void check_budget(const MicroBatch& micro_batch, int degree) {
     const std::int64_t tokens = micro_batch.tokens();
-    for (const std::int64_t limit : {limits_.micro_batch_tokens, micro_batch.pack_length}) {
+    std::int64_t most = limits_.micro_batch_tokens;
+    if (limits_.context > 0) most = most * degree / limits_.context;
+    for (const std::int64_t limit : {most, micro_batch.pack_length}) {
       if (limit > 0 && tokens > limit) {
         fail(where_ + ": micro-batch of " + std::to_string(tokens) + " tokens above its limit of " +
              std::to_string(limit));

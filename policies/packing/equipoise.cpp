@@ -28,33 +28,17 @@
 // Cost: that of the starts and O(n log n + moves x (P m V + C)) a step; the search of 3 is some forty starts
 // as they are, some thirty plans with few moves, and their prices.
 #include <algorithm>
-#include <limits>
-#include <map>
-#include <numeric>
-#include <set>
-#include <span>
+#include <array>
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/text.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/step_search.h"
 #include "policies/packing/wlb.h"
-#include "policies/plan_metrics.h"
 #include "policies/steps.h"
 
 namespace equipoise {
-namespace {
 
-constexpr double kCannotRun = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kFewMoves = 16;  // the share of the moves with which alternatives are compared
-constexpr std::size_t kMostStarts = 8;  // starts that are packed anew
-
-PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
-  return {problem.batches, options, problem.workload};
-}
-
-// The policy that the options start from. Throws UserError where it cannot place a document.
 const Policy& policy_of_start(const PackingProblem& problem) {
   const Start start = problem.options.of<EquipoiseOptions>().start;
   const Policy& policy = packing_policy(kStartNames[static_cast<std::size_t>(start)]);
@@ -68,12 +52,31 @@ const Policy& policy_of_start(const PackingProblem& problem) {
   return policy;
 }
 
-bool within(const Step& step, std::int64_t max_tokens) {
+bool within(const Step& step, const PackOptions& options) {
   for (const Lane& lane : step.lanes)
     for (const MicroBatch& micro_batch : lane.micro_batches)
-      if (micro_batch.tokens() > max_tokens) return false;
+      if (micro_batch.tokens() > tokens_at_degree(max_tokens(options), options, lane.context)) return false;
   return true;
 }
+
+PackOptions of_degree(const PackOptions& options, int degree) {
+  const EquipoiseOptions& given = options.of<EquipoiseOptions>();
+  PackOptions other = options;
+  const int context = std::max(1, options.context);
+  other.context = degree;
+  other.lanes = std::max(1, options.lanes) * context / degree;
+  other.waiting_lanes = std::max(1, static_cast<int>(waiting_lanes(options)) * context / degree);
+  other.max_tokens = tokens_at_degree(max_tokens(options), options, degree);
+  EquipoiseOptions& own = other.of<EquipoiseOptions>() = EquipoiseOptions();
+  own.start = given.start;
+  if (const auto most = recompute_at(given, degree); !most.empty()) {
+    own.recompute[degree].assign(most.begin(), most.end());
+    other.max_tokens = std::min(other.max_tokens, most.back());
+  }
+  return other;
+}
+
+namespace {
 
 // Whether a document is cut into chunks that depend on each other.
 bool has_groups(const Step& step) {
@@ -83,7 +86,46 @@ bool has_groups(const Step& step) {
   return false;
 }
 
-// Whether the start's steps hold what gather.cpp finds.
+// The documents of a start's step in lanes of two degrees, long ones first. Each has as many micro-batches as
+// its share of the tokens has of those of the layout. Nothing where they find no room.
+std::optional<Step> packed_in_degrees(const PackingProblem& problem, const Step& start, LaneShapes& shapes,
+                                      const StepDegrees& degrees) {
+  const PackOptions& options = problem.options;
+  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  std::array<MicroBatch, 2> sides;  // long, others
+  for (const Lane& lane : start.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches)
+      for (const Slice& slice : micro_batch.slices)
+        sides[slice.tokens() > degrees.border ? 0 : 1].slices.push_back(slice);
+  const std::int64_t tokens = sides[0].tokens() + sides[1].tokens();
+  const std::int64_t of_lane = micro_batches_of_lane(options, tokens);
+  Step step;
+  step.carried = start.carried;
+  step.tail = start.tail;
+  for (std::size_t side = 0; side < sides.size(); ++side) {
+    if (sides[side].slices.empty()) continue;
+    PackOptions lanes = of_degree(options, side == 0 ? degrees.wide : degrees.narrow);
+    const std::int64_t per_lane =
+        std::max<std::int64_t>(1, (of_lane * sides[side].tokens() + tokens - 1) / tokens) *
+        (side == 0 ? degrees.times : 1);
+    lanes.micro_batches = per_lane * lanes.lanes;
+    StepPacker packer(lanes, {lanes.max_tokens, own.moves, own.place && !degrees.spread, own.taper},
+                      problem.workload, shapes);
+    Step documents;
+    documents.lanes.push_back({lanes.context, {std::move(sides[side])}, 0});
+    std::optional<Step> packed = packer.repacked(documents);
+    if (!packed) return std::nullopt;
+    const int barrier_group = step.lanes.empty() ? 0 : step.lanes.back().barrier_group + 1;
+    for (Lane& lane : packed->lanes) {
+      lane.barrier_group = barrier_group;
+      step.lanes.push_back(std::move(lane));
+    }
+  }
+  return step;
+}
+
+}  // namespace
+
 bool is_gathered(Start start) {
   return start == Start::gather || start == Start::sequence_slices;
 }
@@ -91,388 +133,31 @@ bool is_gathered(Start start) {
 Plan plan_start(const PackingProblem& problem) {
   const EquipoiseOptions& own = problem.options.of<EquipoiseOptions>();
   Plan plan = is_gathered(own.start) ? plan_gathered(problem) : policy_of_start(problem).plan(problem);
-  recompute_least(plan, own.recompute);
+  recompute_least(plan, own);
   return plan;
 }
 
-// The plan of a start, and what each of its steps becomes.
-struct Packed {
-  Plan start, plan;
-};
-
-Packed pack_start(const PackingProblem& problem, LaneShapes& lanes) {
+PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes) {
   const PackOptions& options = problem.options;
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
   StepPacker packer(options, {max_tokens(options), own.moves, own.place, own.taper}, problem.workload, lanes);
-  Packed packed{plan_start(problem), {}};
+  PackedStart packed{plan_start(problem), {}};
   packed.plan = packed.start;
   for (std::size_t s = 0; s < packed.start.steps.size(); ++s) {
     const Step& start = packed.start.steps[s];
-    const bool may_stay = within(start, max_tokens(options));
+    const bool may_stay = within(start, options);
     if (s < own.keeps.size() && own.keeps[s] != 0 && may_stay) continue;
     if (own.start == Start::chunkflow && has_groups(start)) continue;
-    std::optional<Step> step = packer.repacked(start);
+    const StepDegrees degrees = s < own.degrees.size() ? own.degrees[s] : StepDegrees{};
+    std::optional<Step> step =
+        degrees.wide == 0 ? packer.repacked(start) : packed_in_degrees(problem, start, lanes, degrees);
     if (!step) continue;
-    const bool stays = own.keeps.empty() && may_stay && !(packer.seconds(*step) < packer.seconds(start));
+    const bool stays = own.keeps.empty() && degrees.wide == 0 && may_stay &&
+                       !(packer.seconds(*step) < packer.seconds(start));
     if (!stays) packed.plan.steps[s] = std::move(*step);
   }
   return packed;
 }
-
-// ---- The search of what to start from ----
-
-// One of the alternatives: options, and what they come to.
-struct Alternative {
-  PackOptions options;
-  std::vector<double> steps = {};  // seconds
-  double seconds = kCannotRun;     // of all steps
-  double delay = 0;                // mean, of a token
-};
-
-std::string text_of(const PackOptions& options) {
-  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
-  std::string text(kStartNames[static_cast<std::size_t>(own.start)]);
-  std::string list;
-  if (own.start == Start::wlb)
-    for (const std::int64_t t : options.of<WlbOptions>().thresholds)
-      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
-  if (own.start == Start::chunkflow)
-    return text + " (chunks of " + std::to_string(options.of<ChunkflowOptions>().chunk_size) + ", K " +
-           std::to_string(options.keep) + ")";
-  if (own.start == Start::sequence_slices)
-    text += " (" + std::to_string(options.of<SequenceSlicesOptions>().slices) + ")";
-  const std::int64_t window =
-      is_gathered(own.start) ? own.look_ahead : options.of<FixedLengthOptions>().pack_window;
-  if (window > 1 && own.start != Start::wlb) text += " over " + std::to_string(window) + " batches";
-  return list.empty() ? text : text + " with queues from " + list + " tokens";
-}
-
-class Alternatives {
- public:
-  Alternatives(const PackingProblem& problem, const PlanPrices& prices)
-      : problem_(problem), prices_(prices), lanes_(problem.options.stages, problem.options.chunks) {
-    double tokens = 0;
-    for (const GlobalBatch& batch : problem.batches)
-      for (const Slice& slice : batch.slices) tokens += static_cast<double>(slice.tokens());
-    of_batch_ = tokens / static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
-  }
-
-  [[nodiscard]] const PackingProblem& problem() const { return problem_; }
-  [[nodiscard]] double tokens_of_batch() const { return of_batch_; }
-
-  // Whether delay, which it notes, tokens a step and L_max are within their bounds.
-  bool is_allowed(const Plan& plan, Alternative& made) const {
-    const PackOptions& options = made.options;
-    const PlanMetrics metrics = plan_metrics(problem_.batches, plan);
-    made.delay = metrics.token_delay_mean.value_or(0);
-    if (made.delay > options.of<EquipoiseOptions>().max_delay) return false;
-    if (metrics.tokens_per_step.value_or(of_batch_) < (1 - kEqualBatch) * of_batch_) return false;
-    return std::ranges::all_of(plan.steps, [&](const Step& step) {
-      return within(step, max_tokens(options)) && ordered_alike(step, options);
-    });
-  }
-
-  void price(const Plan& plan, Alternative& out) {
-    out.steps.clear();
-    if (prices_.steps_that_fit) {
-      out.steps = prices_.steps_that_fit(plan);
-    } else {
-      StepPacker packer(out.options, {}, problem_.workload, lanes_);
-      for (const Step& step : plan.steps) out.steps.push_back(packer.seconds(step));
-    }
-    out.seconds = std::accumulate(out.steps.begin(), out.steps.end(), 0.0);
-    ++tried_;
-  }
-
-  // wlb's queues as its own search finds them, within the bounds on delay and tokens a step.
-  std::vector<std::int64_t> searched_thresholds(const PackOptions& wlb) {
-    if (!holds_what_comes(wlb)) return {};
-    const auto seconds = [&](const Plan& plan) {
-      Alternative made{wlb};
-      if (is_allowed(plan, made)) price(plan, made);
-      return made.seconds;
-    };
-    try {
-      const PackingProblem problem = with(problem_, wlb);
-      policy_of_start(problem);
-      return search_wlb_thresholds(problem, seconds, wlb.of<EquipoiseOptions>().max_delay).thresholds;
-    } catch (const UserError&) {  // wlb cannot run here
-      return {};
-    }
-  }
-
-  // The start as it is.
-  Alternative as_it_is(const PackOptions& options) {
-    return fitting(options, [&](Alternative& made) {
-      const Plan plan = plan_start(with(problem_, made.options));
-      if (is_allowed(plan, made)) price(plan, made);
-    });
-  }
-
-  // The start packed anew, each step the faster of the two; once for all bounds.
-  Alternative improved(const PackOptions& options) {
-    const EquipoiseOptions& own = options.of<EquipoiseOptions>();
-    std::string key = text_of(options);
-    for (const std::int64_t number : {options.micro_batches, own.moves, std::int64_t{own.place}})
-      key += ' ' + std::to_string(number);
-    if (is_gathered(own.start)) key += ' ' + std::to_string(own.max_delay);
-    const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
-    Alternative& made = known->second;
-    if (is_new || made.delay > made.options.of<EquipoiseOptions>().max_delay)  // then, not allowed
-      made = fitting(options, [this](Alternative& fresh) { pack_anew(fresh); });
-    return made;
-  }
-
-  [[nodiscard]] int tried() const { return tried_; }
-
- private:
-  // With the study's recompute where less does not fit: micro-batches in flight together may be unlike.
-  template <class Make>
-  Alternative fitting(const PackOptions& options, const Make& make) {
-    Alternative made{options};
-    if (!holds_what_comes(options)) return made;
-    try {
-      make(made);
-      if (made.steps.empty() || made.seconds < kCannotRun) return made;
-      made = {options};
-      made.options.of<EquipoiseOptions>().recompute.clear();
-      make(made);
-    } catch (const UserError&) {  // it cannot run here
-    }
-    return made;
-  }
-
-  void pack_anew(Alternative& made) {
-    made.options.of<EquipoiseOptions>().keeps.clear();
-    const Packed packed = pack_start(with(problem_, made.options), lanes_);
-    if (!is_allowed(packed.plan, made)) return;
-    price(packed.plan, made);
-    Alternative start{made.options};
-    if (!is_allowed(packed.start, start)) return;
-    price(packed.start, start);
-    keep_faster(start, made);
-  }
-  // wlb carries what finds no room, step after step, where a step comes with more than its micro-batches
-  // hold.
-  [[nodiscard]] bool holds_what_comes(const PackOptions& options) const {
-    return options.of<EquipoiseOptions>().start != Start::wlb ||
-           static_cast<double>(micro_batches_of_step(options) * max_tokens(options)) >= of_batch_;
-  }
-  static void keep_faster(const Alternative& start, Alternative& made) {
-    std::vector<char>& keeps = made.options.of<EquipoiseOptions>().keeps;
-    keeps.assign(start.steps.size(), 0);
-    made.seconds = 0;
-    for (std::size_t s = 0; s < keeps.size(); ++s) {
-      keeps[s] = start.steps[s] <= made.steps[s] ? 1 : 0;
-      made.steps[s] = std::min(made.steps[s], start.steps[s]);
-      made.seconds += made.steps[s];
-    }
-  }
-
-  const PackingProblem& problem_;
-  const PlanPrices& prices_;
-  LaneShapes lanes_;
-  std::map<std::string, Alternative> packed_anew_;  // by what makes it
-  double of_batch_ = 0;
-  int tried_ = 0;
-};
-
-PackOptions starting_from(PackOptions options, Start start, std::vector<std::int64_t> thresholds) {
-  options.of<EquipoiseOptions>().start = start;
-  options.of<TokenBudget>() = {};
-  options.of<FixedLengthOptions>() = {};
-  options.of<KarmarkarKarpOptions>() = {};
-  WlbOptions& queues = options.of<WlbOptions>();
-  queues.search = false;
-  queues.queues = 0;
-  queues.thresholds = std::move(thresholds);
-  return options;
-}
-
-// wlb's queues of equal width, and one queue of the longest documents.
-std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options) {
-  const std::int64_t window = options.context_window;
-  std::vector<std::vector<std::int64_t>> all;
-  for (std::int64_t n = 1; n <= 4; ++n) {
-    std::vector<std::int64_t>& rising = all.emplace_back();
-    for (std::int64_t i = 0; i < n; ++i)
-      rising.push_back(std::max<std::int64_t>(i + 1, window * (n + i) / (2 * n)));
-  }
-  for (const std::int64_t eighths : {5, 6, 7})
-    all.push_back({std::max<std::int64_t>(1, window * eighths / 8)});
-  return all;
-}
-
-// Micro-batches of a step that are worth trying: as given, else as many as the windows, or as fit, and more.
-std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch) {
-  if (options.micro_batches > 0) return {options.micro_batches};
-  const std::int64_t lanes = std::max(1, options.lanes), round = std::max(1, options.lane_round);
-  std::int64_t of_lane = (micro_batches_of_step(options) + lanes - 1) / lanes;
-  if (options.documents_per_step > 0)
-    of_lane =
-        static_cast<std::int64_t>(tokens_of_batch / static_cast<double>(lanes * max_tokens(options))) + 1;
-  std::vector<std::int64_t> counts;
-  for (const std::int64_t halves : {2, 3, 4, 6, 8}) {
-    const std::int64_t count = rounded_up((of_lane * halves + 1) / 2, round) * lanes;
-    if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
-  }
-  return counts;
-}
-
-// Widths of pack windows and of look-ahead that are worth trying, rising.
-std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches) {
-  const std::int64_t most = std::min(
-      {options.of<EquipoiseOptions>().look_ahead, static_cast<std::int64_t>(batches), std::int64_t{16}});
-  std::vector<std::int64_t> windows;
-  for (std::int64_t window = 2; window <= most; window *= 2) windows.push_back(window);
-  return windows;
-}
-
-void sort_by_speed(std::vector<Alternative>& made) {
-  std::ranges::stable_sort(made, {}, &Alternative::seconds);
-}
-
-// The steps of others as they are, those of wlb with each number of micro-batches, as steps whose outliers
-// wait bear more of them. Fastest first.
-std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<const std::int64_t> counts,
-                                            Alternatives& alternatives) {
-  std::vector<Alternative> made;
-  for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
-    made.push_back(alternatives.as_it_is(starting_from(given, s, {})));
-  for (const std::int64_t window : windows_of(given, alternatives.problem().batches.size())) {
-    PackOptions wide = starting_from(given, Start::fixed_greedy, {});
-    wide.of<FixedLengthOptions>().pack_window = window;
-    made.push_back(alternatives.as_it_is(wide));
-  }
-  std::vector<std::int64_t> numbers(counts.begin(), counts.end());
-  std::erase(numbers, micro_batches_of_step(given));
-  numbers.insert(numbers.begin(), given.micro_batches);
-  for (const std::int64_t number : numbers) {
-    PackOptions counted = given;
-    counted.micro_batches = number;
-    for (const auto& queues : outlier_thresholds(given))
-      made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, queues)));
-  }
-  sort_by_speed(made);
-  return made;
-}
-
-// Those within a bound on delay, and of the fastest number of micro-batches what wlb's own search finds.
-std::vector<Alternative> starts_within(const PackOptions& bound, std::span<const Alternative> starts,
-                                       Alternatives& alternatives) {
-  std::vector<Alternative> within;
-  for (const Alternative& start : starts)
-    if (start.delay <= bound.of<EquipoiseOptions>().max_delay) within.push_back(start);
-  PackOptions counted = bound;
-  if (!within.empty()) counted.micro_batches = within.front().options.micro_batches;
-  const std::vector<std::int64_t> found =
-      alternatives.searched_thresholds(starting_from(counted, Start::wlb, {}));
-  within.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, found)));
-  sort_by_speed(within);
-  return within;
-}
-
-// Keeps the faster of the two.
-void offer(Alternative&& made, Alternative& best) {
-  if (made.seconds < best.seconds) best = std::move(made);
-}
-
-// The documents as they arrive, in each number of micro-batches, and the fastest starts; of the best of them
-// the other numbers. Then steps that gather long documents: in each number over the widest window, then over
-// narrower ones. At last the best of both with all moves.
-Alternative best_packed_anew(const PackOptions& given, std::span<const std::int64_t> counts,
-                             std::span<const Alternative> starts, Alternatives& alternatives) {
-  Alternative best, gathered;
-  const auto offer_with_few_moves = [&](PackOptions options, std::int64_t micro_batches, Alternative& to) {
-    EquipoiseOptions& own = options.of<EquipoiseOptions>();
-    options.micro_batches = micro_batches;
-    own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
-    if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
-    Alternative made = alternatives.improved(options);
-    if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow
-    offer(std::move(made), to);
-  };
-  for (const std::int64_t count : counts)
-    offer_with_few_moves(starting_from(given, Start::lpt, {}), count, best);
-  for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
-    if (start.options.of<EquipoiseOptions>().start != Start::plain)  // that may cut documents
-      offer_with_few_moves(start.options, start.options.micro_batches, best);
-  const PackOptions fastest = best.options;
-  for (const std::int64_t count : counts)
-    if (count != fastest.micro_batches) offer_with_few_moves(fastest, count, best);
-  std::vector<std::int64_t> windows;
-  if (given.of<EquipoiseOptions>().max_delay > 0)
-    windows = windows_of(given, alternatives.problem().batches.size());
-  const auto offer_gathered = [&](std::int64_t window, std::int64_t count) {
-    PackOptions options = starting_from(given, Start::gather, {});
-    options.of<EquipoiseOptions>().look_ahead = window;
-    offer_with_few_moves(options, count, gathered);
-  };
-  if (!windows.empty())
-    for (const std::int64_t count : counts) offer_gathered(windows.back(), count);
-  for (std::size_t w = 0; w + 1 < windows.size(); ++w)
-    offer_gathered(windows[w], gathered.options.micro_batches);
-  if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
-    PackOptions spread = best.options;
-    spread.of<EquipoiseOptions>().place = false;
-    offer(alternatives.improved(spread), best);
-  }
-  for (Alternative* const few : {&best, &gathered}) {
-    if (few->options.of<EquipoiseOptions>().start == Start::best) continue;  // none was tried
-    PackOptions with_all_moves = few->options;
-    with_all_moves.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
-    offer(alternatives.improved(with_all_moves), *few);
-  }
-  offer(std::move(gathered), best);
-  return best;
-}
-
-// ChunkFlow's chunks of several sizes, where the job's schedule runs them. K is an option of the schedule,
-// not of a plan: `keep` is where the prices look for it.
-void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& keep, Alternative& start,
-                  Alternative& best) {
-  const int kept = keep;
-  for (const std::int64_t parts : {32, 16, 8, 4})
-    for (const int k : {1, 4, 16}) {
-      PackOptions options = starting_from(given, Start::chunkflow, {});
-      options.of<ChunkflowOptions>().chunk_size = given.context_window / parts;
-      options.keep = keep = k;
-      if (options.of<ChunkflowOptions>().chunk_size < 1024) continue;
-      Alternative chunks = alternatives.as_it_is(options);
-      if (chunks.seconds == kCannotRun) continue;
-      offer(alternatives.improved(options), best);
-      offer(std::move(chunks), start);
-    }
-  keep = kept;
-}
-
-// The documents of steps that look so far ahead, cut into so many slices as they are: `fastest` of them. If
-// that is another then, it and its neighbours are packed anew.
-void offer_slices(const PackOptions& given, std::span<const std::int64_t> numbers,
-                  std::span<const std::int64_t> windows, Alternatives& alternatives, Alternative& fastest,
-                  Alternative& start, Alternative& best) {
-  const auto sliced = [&](std::int64_t slices, std::int64_t look_ahead) {
-    PackOptions options = starting_from(given, Start::sequence_slices, {});
-    options.of<SequenceSlicesOptions>() = {.slices = std::max<std::int64_t>(2, slices)};
-    EquipoiseOptions& own = options.of<EquipoiseOptions>();
-    own.moves /= kFewMoves;  // a move takes as long as there are micro-batches
-    own.look_ahead = look_ahead;
-    own.step_of = gathered_steps(with(alternatives.problem(), options));
-    return options;
-  };
-  const double before = fastest.seconds;
-  for (const std::int64_t number : numbers)
-    for (const std::int64_t window : windows) offer(alternatives.as_it_is(sliced(number, window)), fastest);
-  if (!(fastest.seconds < before)) return;
-  const std::int64_t number = fastest.options.of<SequenceSlicesOptions>().slices;
-  for (const std::int64_t quarters : {3, 4, 6})
-    offer(alternatives.improved(
-              sliced(number * quarters / 4, fastest.options.of<EquipoiseOptions>().look_ahead)),
-          best);
-  offer(Alternative(fastest), start);
-}
-
-}  // namespace
 
 bool equipoise_searches(const PackOptions& options) {
   return options.of<EquipoiseOptions>().start == Start::best;
@@ -482,66 +167,12 @@ std::int64_t equipoise_limit(const PackOptions& options) {
   return cuts_documents(options) ? 0 : max_tokens(options);
 }
 
-std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
-                                              PackOptions& found) {
-  PackOptions given = problem.options;
-  given.max_tokens = max_tokens(given);  // whatever number of micro-batches is tried
-  if (prices.layers) given.of<EquipoiseOptions>().recompute = tokens_by_recompute(given, prices);
-  Alternatives alternatives(problem, prices);
-  const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
-  const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
-  const double max_delay = given.of<EquipoiseOptions>().max_delay;
-  Alternative start, best, sliced;
-  // Plans of narrower bounds are tried, too: no wider one is then slower.
-  for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
-    given.of<EquipoiseOptions>().max_delay = bound;
-    const std::vector<Alternative> within = starts_within(given, starts, alternatives);
-    offer(Alternative(within.front()), start);
-    offer(best_packed_anew(given, counts, within, alternatives), best);
-    if (!prices.steps_that_fit) continue;
-    std::vector<std::int64_t> numbers = {2, 4, 8, 16}, windows = {1};
-    if (bound > 0) {
-      if (sliced.seconds == kCannotRun) continue;
-      numbers = {sliced.options.of<SequenceSlicesOptions>().slices};
-      windows = windows_of(given, problem.batches.size());
-    }
-    offer_slices(given, numbers, windows, alternatives, sliced, start, best);
-  }
-  if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
-  const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
-  std::string note = "packs the steps of " + text_of(best.options) + " anew";
-  if (best.options.micro_batches > 0)
-    note += " in " + std::to_string(best.options.micro_batches) + " micro-batches";
-  if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
-    // What is too long is cut or refused first (make_plan); the policy's own clock then searches.
-    for (const GlobalBatch& batch : problem.batches)
-      for (const Slice& slice : batch.slices)
-        if (slice.tokens() > given.max_tokens) return {};
-    found = starting_from(given, Start::wlb, {});
-    found.of<EquipoiseOptions>().recompute.clear();
-    found.of<EquipoiseOptions>().keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
-    return {"no plan is within max_delay, L_max and memory: takes the steps of wlb as they are"};
-  }
-  if (!(best.seconds < start.seconds)) {
-    best = start;
-    best.options.of<EquipoiseOptions>().keeps.assign(start.steps.size(), 1);
-    note = "takes the steps of " + text_of(start.options) + " as they are";
-  }
-  if (prices.steps_that_fit) note += ": " + fixed(best.seconds / steps, 3) + " s a global batch";
-  if (start.seconds < kCannotRun && best.seconds > 0)
-    note += ", " + fixed(start.seconds / best.seconds, 3) + "x the speed of " + text_of(start.options) +
-            ", the best start as it is";
-  found = best.options;
-  found.of<EquipoiseOptions>().max_delay = max_delay;
-  return {note + " (" + std::to_string(alternatives.tried()) + " plans tried)"};
-}
-
 Plan plan_equipoise(const PackingProblem& problem) {
   LaneShapes lanes(problem.options.stages, problem.options.chunks);
   if (!equipoise_searches(problem.options)) return pack_start(problem, lanes).plan;
   PackOptions found = problem.options;
   std::vector<std::string> notes = find_equipoise_start(problem, {}, found);
-  Plan plan = pack_start(with(problem, found), lanes).plan;
+  Plan plan = pack_start({problem.batches, found, problem.workload}, lanes).plan;
   plan.notes = std::move(notes);
   return plan;
 }

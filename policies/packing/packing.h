@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -120,6 +121,16 @@ inline constexpr std::string_view kStartNames[] = {"best",      "plain",        
                                                    "lpt",       "karmarkar-karp", "wlb",
                                                    "chunkflow", "gather",         "sequence-slices"};
 
+// Documents of a step above `border` tokens run in lanes of `wide` ranks, the others after them in lanes of
+// `narrow`; wide 0: all in lanes of the layout's CP degree.
+struct StepDegrees {
+  int wide = 0, narrow = 0;
+  std::int64_t border = 0;
+  int times = 1;        // of the wide lanes: so many times the micro-batches of the layout's
+  bool spread = false;  // no document stays whole on one rank
+  friend constexpr bool operator==(const StepDegrees&, const StepDegrees&) = default;
+};
+
 struct EquipoiseOptions {
   Start start = Start::best;
   std::int64_t moves = 40000;    // of a global batch
@@ -127,12 +138,15 @@ struct EquipoiseOptions {
   std::int64_t look_ahead = 16;  // global batches
   bool place = true;
   bool taper = true;
+  bool own_degrees = true;
   // By step of the start: where its own packing stays. Empty: where that is faster by the policy's own clock.
   std::vector<char> keeps;
+  std::vector<StepDegrees> degrees;  // by step of the start; empty: those of the layout
   // Of gather, by document: its step. Empty: searched anew.
   std::vector<std::uint32_t> step_of;
-  // Most tokens of a micro-batch that recomputes 0, 1, ... layers; empty: all recompute what the study says.
-  std::vector<std::int64_t> recompute;
+  // By CP degree, most tokens of a micro-batch that recomputes 0, 1, ... layers; none: all recompute what the
+  // study says.
+  std::map<int, std::vector<std::int64_t>> recompute;
 };
 constexpr PackParameter acting_where_contents_are_chosen(PackParameter parameter) {
   parameter.acts_when = "where the start is best, gather or sequence-slices";
@@ -165,6 +179,8 @@ inline constexpr PackParameter kEquipoise[] = {
     look_ahead_parameter(),
     parameter::flag<&EquipoiseOptions::place>("place", "false spreads every document over all CP ranks"),
     parameter::flag<&EquipoiseOptions::taper>("taper", "false makes the micro-batches of a lane equal"),
+    parameter::flag<&EquipoiseOptions::own_degrees>(
+        "own_degrees", "false leaves all lanes the layout's CP degree; else steps may have others"),
     kMaxTokens};
 
 Plan plan_equipoise(const PackingProblem& problem);

@@ -254,27 +254,43 @@ int least_recompute(const MicroBatch& micro_batch, int ranks, std::span<const st
   return found == most_tokens.end() ? kStudyRecompute : static_cast<int>(found - most_tokens.begin());
 }
 
-void recompute_least(Plan& plan, std::span<const std::int64_t> most_tokens) {
+std::span<const std::int64_t> recompute_at(const EquipoiseOptions& options, int degree) {
+  const auto known = options.recompute.find(degree);
+  return known == options.recompute.end() ? std::span<const std::int64_t>() : known->second;
+}
+
+void recompute_least(Plan& plan, const EquipoiseOptions& options) {
   for (Step& step : plan.steps)
     for (Lane& lane : step.lanes)
       for (MicroBatch& micro_batch : lane.micro_batches)
         if (micro_batch.chunk.count == 1)
-          micro_batch.recompute_layers = least_recompute(micro_batch, lane.context, most_tokens);
+          micro_batch.recompute_layers =
+              least_recompute(micro_batch, lane.context, recompute_at(options, lane.context));
 }
 
 std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const PlanPrices& prices) {
   const int context = std::max(1, options.context);
-  const int all = prices.layers(options.max_tokens, context);
+  std::int64_t fit = 0, largest = options.max_tokens;
+  if (prices.layers(largest, context) < 0) {
+    for (std::int64_t too_many = largest; too_many - fit > 1;) {
+      const std::int64_t middle = fit + (too_many - fit) / 2;
+      (prices.layers(middle, context) >= 0 ? fit : too_many) = middle;
+    }
+    largest = fit;
+  }
+  if (largest < 1) return {};
+  const int all = prices.layers(largest, context);
   std::vector<std::int64_t> most;
+  fit = 0;
   for (int layers = 0; layers < all; ++layers) {
-    std::int64_t fit = most.empty() ? 0 : most.back(), too_many = options.max_tokens;
+    std::int64_t too_many = largest;
     while (too_many - fit > 1) {
       const std::int64_t middle = fit + (too_many - fit) / 2;
       (prices.layers(middle, context) <= layers ? fit : too_many) = middle;
     }
     most.push_back(fit);
   }
-  if (all > 0) most.push_back(options.max_tokens);
+  if (all > 0) most.push_back(largest);
   return most;
 }
 
@@ -317,17 +333,12 @@ bool cuts_documents(const PackOptions& options) {
   return start == Start::chunkflow || start == Start::sequence_slices;
 }
 
-namespace {
-
-// Micro-batches of a lane: as the options have it, and more where L_max asks for them.
 std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens) {
   const std::int64_t lanes = std::max(1, options.lanes);
   const std::int64_t of_step = micro_batches_of_step(options);
   const std::int64_t needed = (tokens + tokens / 32) / (lanes * max_tokens(options)) + 1;
   return rounded_up(std::max((of_step + lanes - 1) / lanes, needed), std::max(1, options.lane_round));
 }
-
-}  // namespace
 
 std::optional<Step> StepPacker::repacked(const Step& start) {
   const std::size_t waiting = waiting_lanes(options_);

@@ -118,7 +118,9 @@ std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const 
 // empty.
 int least_recompute(const MicroBatch& micro_batch, int ranks, std::span<const std::int64_t> most_tokens);
 // Those of all micro-batches but chunks, which keep each other's K and V.
-void recompute_least(Plan& plan, std::span<const std::int64_t> most_tokens);
+void recompute_least(Plan& plan, const EquipoiseOptions& options);
+// EquipoiseOptions::recompute of a degree.
+std::span<const std::int64_t> recompute_at(const EquipoiseOptions& options, int degree);
 
 struct StepShape {
   std::int64_t max_tokens = 0;  // L_max of a micro-batch; a CP rank holds at most its share of that
@@ -163,6 +165,33 @@ constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t multiple) {
 // no framework runs them otherwise.
 bool ordered_alike(const Step& step, const PackOptions& options);
 
+// The options of lanes of `degree` ranks on the same GPUs: a rank holds what it held, or what memory allows
+// there.
+PackOptions of_degree(const PackOptions& options, int degree);
+
+// Micro-batches of a lane: as the options have it, and more where L_max asks for them.
+std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens);
+
+// What lanes of `degree` ranks hold where those of the layout hold `tokens`.
+constexpr std::int64_t tokens_at_degree(std::int64_t tokens, const PackOptions& options, int degree) {
+  return tokens / std::max(1, options.context) * degree +
+         tokens % std::max(1, options.context) * degree / std::max(1, options.context);
+}
+// Whether no micro-batch is above L_max, of its lane's degree.
+bool within(const Step& step, const PackOptions& options);
+
+// Whether the start's steps hold what gather.cpp finds.
+bool is_gathered(Start start);
+// The policy that the options start from. Throws UserError where it cannot place a document.
+const Policy& policy_of_start(const PackingProblem& problem);
+// The start as it is. Throws UserError where it cannot run.
+Plan plan_start(const PackingProblem& problem);
+// The plan of a start, and what each of its steps becomes by the options.
+struct PackedStart {
+  Plan start, plan;
+};
+PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes);
+
 // Whether the start cuts long documents.
 bool cuts_documents(const PackOptions& options);
 
@@ -172,7 +201,7 @@ class StepPacker {
   StepPacker(const PackOptions& options, const StepShape& shape, const Workload& workload, LaneShapes& lanes)
       : options_(options),
         shape_(shape),
-        recompute_(options.of<EquipoiseOptions>().recompute),
+        recompute_(recompute_at(options.of<EquipoiseOptions>(), std::max(1, options.context))),
         workload_(workload),
         lane_shapes_(lanes) {}
 

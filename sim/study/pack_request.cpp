@@ -204,6 +204,7 @@ Packed pack(const PackRequest& request, const Study& study, const DocumentSet& d
       return trial_steps_that_fit(row, plan, RunStudyOptions());
     };
     prices.layers = layers_of_groups(row);
+    prices.degrees = degrees_of_lanes(row);
   }
   PlannedRow planned = pack_row(row, prices);
   Packed packed;

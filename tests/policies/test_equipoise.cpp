@@ -268,6 +268,56 @@ TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps
   }
 }
 
+TEST_CASE(
+    "Steps in lanes of other CP degrees: long documents over more ranks, none with more than its ranks "
+    "hold") {
+  const ExchangedWorkload workload;
+  int in_two = 0, wide = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 random(seed);
+    PackOptions options = random_job(random);
+    options.lanes = 4;
+    options.context = 4;
+    options.sequences_per_step = 16;
+    const DocumentSet set = load_documents(random_lengths(random, 200, options.context_window), options, {});
+    EquipoiseOptions& own = options.of<EquipoiseOptions>();
+    own.start = Start::lpt;
+    own.moves = 1000;
+    own.keeps.assign(set.batches.size(), 0);
+    const std::int64_t of_rank = max_tokens(options) / 4;
+    for (std::size_t s = 0; s < set.batches.size(); ++s) {
+      const int narrow = 1 << random.next() % 4, more = narrow << random.next() % 2;
+      own.degrees.push_back(
+          {more, narrow, narrow * of_rank / 2, 1 + static_cast<int>(random.next() % 2), s % 2 == 1});
+    }
+    const Plan plan = make_plan(packing_policy("equipoise"), {set.batches, options, workload});  // validated
+    for (std::size_t s = 0; s < plan.steps.size(); ++s) {
+      const StepDegrees& degrees = own.degrees[s];
+      if (plan.steps[s].lanes.front().context == options.context && degrees.wide != options.context)
+        continue;  // no room
+      std::int64_t ranks[2] = {0, 0};
+      for (const Lane& lane : plan.steps[s].lanes) {
+        ranks[lane.barrier_group] += lane.context;
+        in_two += lane.barrier_group;
+        wide += lane.context > options.context ? 1 : 0;
+        CHECK((lane.context == degrees.wide || lane.context == degrees.narrow));
+        for (const MicroBatch& micro_batch : lane.micro_batches) {
+          CHECK(micro_batch.tokens() <= of_rank * lane.context);
+          if (degrees.spread) CHECK(micro_batch.placement.empty());
+          if (degrees.wide > degrees.narrow)
+            for (const Slice& slice : micro_batch.slices)
+              CHECK((lane.context == degrees.wide) == (slice.tokens() > degrees.border));
+        }
+      }
+      CHECK(ranks[0] == 16);
+      CHECK((ranks[1] == 0 || ranks[1] == 16));
+    }
+  }
+  CHECK(in_two > 100);
+  CHECK(wide > 50);
+}
+
 TEST_CASE("a wider bound on delay is never slower than half an iteration, and that than none") {
   const ExchangedWorkload workload;
   int faster = 0;

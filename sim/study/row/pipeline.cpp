@@ -202,7 +202,10 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
   if (until == Until::first_that_does_not_fit) row.run.pack.best_bucket = false;
   derive_sizes(row, options.ignore_memory);
   if (!row.no_room.empty()) return result;
-  result.planned = pack_row(row, options);
+  // Nor for a policy's search by simulation: its own clock packs.
+  const bool by_clock = until == Until::first_that_does_not_fit && row.run.policy().packs_for_time;
+  if (by_clock) row.workload = workload_of(row);
+  result.planned = by_clock ? pack_row(row, PlanPrices()) : pack_row(row, options);
   result.ran = simulate_plan(row, result.planned.plan, options, until);
   return result;
 }

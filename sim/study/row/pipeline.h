@@ -96,6 +96,10 @@ int layers_of_group(const StudyRow& row, std::int64_t length, int degree);
 // Holds on to the row. Empty where neither the policy's search nor the choice of what is recomputed asks memory.
 std::function<int(std::int64_t length, int degree)> layers_of_groups(const StudyRow& row);
 
+// CP degrees that lanes of the row may have (PlanPrices::degrees): that of the layout times and by powers of
+// two.
+std::vector<int> degrees_of_lanes(const StudyRow& row);
+
 struct PlannedRow {
   Plan plan;
   double pack_ms = 0;              // measured, mean per global batch

@@ -172,6 +172,16 @@ std::function<int(std::int64_t length, int degree)> layers_of_groups(const Study
   };
 }
 
+std::vector<int> degrees_of_lanes(const StudyRow& row) {
+  const Layout& layout = row.models->layout;
+  std::vector<int> degrees;
+  int least = layout.context;
+  while (least % 2 == 0) least /= 2;
+  for (int degree = least; degree <= layout.data * layout.context; degree *= 2)
+    if (has_degree(*row.models, degree)) degrees.push_back(degree);
+  return degrees;
+}
+
 void derive_sizes(StudyRow& row, bool ignore_memory) {
   row.no_room = derive_from_memory(row);
   if (row.no_room.empty() || !ignore_memory) return;
@@ -195,10 +205,10 @@ PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
   row.workload = workload_of(row);
   // Groups are chosen at stage fidelity.
   const RunStudyOptions quick = trial_options(options);
-  return pack_row(
-      row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
-            [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, quick); },
-            [&](const Plan& plan) { return trial_steps_that_fit(row, plan, quick); }, layers_of_groups(row)});
+  return pack_row(row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
+                        [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, quick); },
+                        [&](const Plan& plan) { return trial_steps_that_fit(row, plan, quick); },
+                        layers_of_groups(row), degrees_of_lanes(row)});
 }
 
 std::int64_t longest_of(const DocumentSet& documents) {

@@ -121,6 +121,38 @@ TEST_CASE(
   CHECK(cut > 0);
 }
 
+TEST_CASE("CP degrees of a step's own are never slower, and the layout's where the row says so") {
+  int faster = 0, in_two = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    json file = small_study();
+    file["trace"] = {{"distribution", "lmsys-chat-1m"}, {"documents", 20000}, {"seed", seed}};
+    file["parallel"] = {{"context", 4},
+                        {"data", seed % 2 == 0 ? 4 : 2},
+                        {"pipeline", seed < 2 ? 1 : 2},
+                        {"zero", seed < 2 ? 3 : 1}};
+    file["batch"] = {{"context_window", "32K"}, {"sequences_per_step", 8}, {"steps", 4}};
+    file["policies"] =
+        json::array({{{"name", "equipoise"}, {"moves", 1000}, {"label", "own"}},
+                     {{"name", "equipoise"}, {"moves", 1000}, {"label", "layout"}, {"own_degrees", false}}});
+    file.erase("baseline");
+    CAPTURE(seed);
+    RunStudyOptions options;
+    options.keep_plans = true;
+    options.find_fits = false;
+    const Study study = parse(file);
+    const std::vector<PolicyResult> rows = run_study(study, load_inputs(study), options).policies;
+    REQUIRE(rows[0].status == RowStatus::ok);
+    REQUIRE(rows[1].status == RowStatus::ok);
+    CHECK(seconds_of(rows[0]) <= seconds_of(rows[1]) * (1 + 1e-12));
+    faster += seconds_of(rows[0]) < 0.99 * seconds_of(rows[1]) ? 1 : 0;
+    for (const Step& step : rows[1].plan.steps)
+      for (const Lane& lane : step.lanes) CHECK(lane.context == 4);
+    for (const Step& step : rows[0].plan.steps) in_two += step.lanes.back().barrier_group;
+  }
+  CHECK(faster >= 2);
+  CHECK(in_two > 0);
+}
+
 TEST_CASE("A wider bound on delay is never slower, by simulated time") {
   SplitMix64 random(23);
   int faster = 0;

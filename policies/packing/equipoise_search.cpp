@@ -1,0 +1,567 @@
+// The search of what equipoise starts from, and how it packs: steps 1, 3 and 4 of equipoise.cpp.
+//
+// CP degrees of a step's own: of the fastest packing each step is tried in lanes of every other degree that
+// the layout's ranks form, and in two degrees one after the other, a barrier between them: its long documents
+// over more ranks, which then hold less each, the others over fewer, where they exchange less. A border
+// between them is what a rank of the narrower lanes holds, or a part of it. Each step takes what is fastest
+// for it.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "policies/base/error.h"
+#include "policies/base/text.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/step_search.h"
+#include "policies/packing/wlb.h"
+#include "policies/plan_metrics.h"
+#include "policies/steps.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kCannotRun = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kFewMoves = 16;  // the share of the moves with which alternatives are compared
+constexpr std::size_t kMostStarts = 8;  // starts that are packed anew
+
+PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
+  return {problem.batches, options, problem.workload};
+}
+
+// One of the alternatives: options, and what they come to.
+struct Alternative {
+  PackOptions options;
+  std::vector<double> steps = {};  // seconds
+  double seconds = kCannotRun;     // of all steps
+  double delay = 0;                // mean, of a token
+};
+
+std::string text_of(const PackOptions& options) {
+  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  std::string text(kStartNames[static_cast<std::size_t>(own.start)]);
+  std::string list;
+  if (own.start == Start::wlb)
+    for (const std::int64_t t : options.of<WlbOptions>().thresholds)
+      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+  if (own.start == Start::chunkflow)
+    return text + " (chunks of " + std::to_string(options.of<ChunkflowOptions>().chunk_size) + ", K " +
+           std::to_string(options.keep) + ")";
+  if (own.start == Start::sequence_slices)
+    text += " (" + std::to_string(options.of<SequenceSlicesOptions>().slices) + ")";
+  const std::int64_t window =
+      is_gathered(own.start) ? own.look_ahead : options.of<FixedLengthOptions>().pack_window;
+  if (window > 1 && own.start != Start::wlb) text += " over " + std::to_string(window) + " batches";
+  return list.empty() ? text : text + " with queues from " + list + " tokens";
+}
+
+class Alternatives {
+ public:
+  Alternatives(const PackingProblem& problem, const PlanPrices& prices)
+      : problem_(problem), prices_(prices), lanes_(problem.options.stages, problem.options.chunks) {
+    double tokens = 0;
+    for (const GlobalBatch& batch : problem.batches)
+      for (const Slice& slice : batch.slices) tokens += static_cast<double>(slice.tokens());
+    of_batch_ = tokens / static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
+  }
+
+  [[nodiscard]] const PackingProblem& problem() const { return problem_; }
+  [[nodiscard]] double tokens_of_batch() const { return of_batch_; }
+
+  // Whether delay, which it notes, tokens a step and L_max are within their bounds.
+  bool is_allowed(const Plan& plan, Alternative& made) const {
+    const PackOptions& options = made.options;
+    const PlanMetrics metrics = plan_metrics(problem_.batches, plan);
+    made.delay = metrics.token_delay_mean.value_or(0);
+    if (made.delay > options.of<EquipoiseOptions>().max_delay) return false;
+    if (metrics.tokens_per_step.value_or(of_batch_) < (1 - kEqualBatch) * of_batch_) return false;
+    return std::ranges::all_of(
+        plan.steps, [&](const Step& step) { return within(step, options) && ordered_alike(step, options); });
+  }
+
+  void price(const Plan& plan, Alternative& out) {
+    out.steps.clear();
+    if (prices_.steps_that_fit) {
+      out.steps = prices_.steps_that_fit(plan);
+    } else {
+      StepPacker packer(out.options, {}, problem_.workload, lanes_);
+      for (const Step& step : plan.steps) out.steps.push_back(packer.seconds(step));
+    }
+    out.seconds = std::accumulate(out.steps.begin(), out.steps.end(), 0.0);
+    ++tried_;
+  }
+
+  // wlb's queues as its own search finds them, within the bounds on delay and tokens a step.
+  std::vector<std::int64_t> searched_thresholds(const PackOptions& wlb) {
+    if (!holds_what_comes(wlb)) return {};
+    const auto seconds = [&](const Plan& plan) {
+      Alternative made{wlb};
+      if (is_allowed(plan, made)) price(plan, made);
+      return made.seconds;
+    };
+    try {
+      const PackingProblem problem = with(problem_, wlb);
+      policy_of_start(problem);
+      return search_wlb_thresholds(problem, seconds, wlb.of<EquipoiseOptions>().max_delay).thresholds;
+    } catch (const UserError&) {  // wlb cannot run here
+      return {};
+    }
+  }
+
+  // The start as it is.
+  Alternative as_it_is(const PackOptions& options) {
+    return fitting(options, [&](Alternative& made) {
+      const Plan plan = plan_start(with(problem_, made.options));
+      if (is_allowed(plan, made)) price(plan, made);
+    });
+  }
+
+  // The start packed anew, each step the faster of the two; once for all bounds.
+  Alternative improved(const PackOptions& options) {
+    const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+    std::string key = text_of(options);
+    for (const std::int64_t number : {options.micro_batches, own.moves, std::int64_t{own.place}})
+      key += ' ' + std::to_string(number);
+    for (const StepDegrees& d : own.degrees)
+      for (const std::int64_t number : {std::int64_t{d.wide}, std::int64_t{d.narrow}, d.border,
+                                        std::int64_t{d.times}, std::int64_t{d.spread}})
+        key += ' ' + std::to_string(number);
+    if (is_gathered(own.start)) key += ' ' + std::to_string(own.max_delay);
+    const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
+    Alternative& made = known->second;
+    if (is_new || made.delay > made.options.of<EquipoiseOptions>().max_delay)  // then, not allowed
+      made = fitting(options, [this](Alternative& fresh) { pack_anew(fresh); });
+    return made;
+  }
+
+  [[nodiscard]] int tried() const { return tried_; }
+
+ private:
+  // With the study's recompute where less does not fit: micro-batches in flight together may be unlike.
+  template <class Make>
+  Alternative fitting(const PackOptions& options, const Make& make) {
+    Alternative made{options};
+    if (!holds_what_comes(options)) return made;
+    try {
+      make(made);
+      if (made.steps.empty() || made.seconds < kCannotRun) return made;
+      made = {options};
+      made.options.of<EquipoiseOptions>().recompute.clear();
+      make(made);
+    } catch (const UserError&) {  // it cannot run here
+    }
+    return made;
+  }
+
+  void pack_anew(Alternative& made) {
+    made.options.of<EquipoiseOptions>().keeps.clear();
+    const PackedStart packed = pack_start(with(problem_, made.options), lanes_);
+    if (!is_allowed(packed.plan, made)) return;
+    price(packed.plan, made);
+    Alternative start{made.options};
+    if (!is_allowed(packed.start, start)) return;
+    price(packed.start, start);
+    keep_faster(start, made);
+  }
+  // wlb carries what finds no room, step after step, where a step comes with more than its micro-batches
+  // hold.
+  [[nodiscard]] bool holds_what_comes(const PackOptions& options) const {
+    return options.of<EquipoiseOptions>().start != Start::wlb ||
+           static_cast<double>(micro_batches_of_step(options) * max_tokens(options)) >= of_batch_;
+  }
+  static void keep_faster(const Alternative& start, Alternative& made) {
+    std::vector<char>& keeps = made.options.of<EquipoiseOptions>().keeps;
+    keeps.assign(start.steps.size(), 0);
+    made.seconds = 0;
+    for (std::size_t s = 0; s < keeps.size(); ++s) {
+      keeps[s] = start.steps[s] <= made.steps[s] ? 1 : 0;
+      made.steps[s] = std::min(made.steps[s], start.steps[s]);
+      made.seconds += made.steps[s];
+    }
+  }
+
+  const PackingProblem& problem_;
+  const PlanPrices& prices_;
+  LaneShapes lanes_;
+  std::map<std::string, Alternative> packed_anew_;  // by what makes it
+  double of_batch_ = 0;
+  int tried_ = 0;
+};
+
+PackOptions starting_from(PackOptions options, Start start, std::vector<std::int64_t> thresholds) {
+  options.of<EquipoiseOptions>().start = start;
+  options.of<TokenBudget>() = {};
+  options.of<FixedLengthOptions>() = {};
+  options.of<KarmarkarKarpOptions>() = {};
+  WlbOptions& queues = options.of<WlbOptions>();
+  queues.search = false;
+  queues.queues = 0;
+  queues.thresholds = std::move(thresholds);
+  return options;
+}
+
+// wlb's queues of equal width, and one queue of the longest documents.
+std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options) {
+  const std::int64_t window = options.context_window;
+  std::vector<std::vector<std::int64_t>> all;
+  for (std::int64_t n = 1; n <= 4; ++n) {
+    std::vector<std::int64_t>& rising = all.emplace_back();
+    for (std::int64_t i = 0; i < n; ++i)
+      rising.push_back(std::max<std::int64_t>(i + 1, window * (n + i) / (2 * n)));
+  }
+  for (const std::int64_t eighths : {5, 6, 7})
+    all.push_back({std::max<std::int64_t>(1, window * eighths / 8)});
+  return all;
+}
+
+// Micro-batches of a step that are worth trying: as given, else as many as the windows, or as fit, and more.
+std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch) {
+  if (options.micro_batches > 0) return {options.micro_batches};
+  const std::int64_t lanes = std::max(1, options.lanes), round = std::max(1, options.lane_round);
+  std::int64_t of_lane = (micro_batches_of_step(options) + lanes - 1) / lanes;
+  if (options.documents_per_step > 0)
+    of_lane =
+        static_cast<std::int64_t>(tokens_of_batch / static_cast<double>(lanes * max_tokens(options))) + 1;
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t halves : {2, 3, 4, 6, 8}) {
+    const std::int64_t count = rounded_up((of_lane * halves + 1) / 2, round) * lanes;
+    if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
+  }
+  return counts;
+}
+
+// Widths of pack windows and of look-ahead that are worth trying, rising.
+std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches) {
+  const std::int64_t most = std::min(
+      {options.of<EquipoiseOptions>().look_ahead, static_cast<std::int64_t>(batches), std::int64_t{16}});
+  std::vector<std::int64_t> windows;
+  for (std::int64_t window = 2; window <= most; window *= 2) windows.push_back(window);
+  return windows;
+}
+
+void sort_by_speed(std::vector<Alternative>& made) {
+  std::ranges::stable_sort(made, {}, &Alternative::seconds);
+}
+
+// The steps of others as they are, those of wlb with each number of micro-batches, as steps whose outliers
+// wait bear more of them. Fastest first.
+std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<const std::int64_t> counts,
+                                            Alternatives& alternatives) {
+  std::vector<Alternative> made;
+  for (const Start s : {Start::plain, Start::fixed_greedy, Start::lpt, Start::karmarkar_karp, Start::wlb})
+    made.push_back(alternatives.as_it_is(starting_from(given, s, {})));
+  for (const std::int64_t window : windows_of(given, alternatives.problem().batches.size())) {
+    PackOptions wide = starting_from(given, Start::fixed_greedy, {});
+    wide.of<FixedLengthOptions>().pack_window = window;
+    made.push_back(alternatives.as_it_is(wide));
+  }
+  std::vector<std::int64_t> numbers(counts.begin(), counts.end());
+  std::erase(numbers, micro_batches_of_step(given));
+  numbers.insert(numbers.begin(), given.micro_batches);
+  for (const std::int64_t number : numbers) {
+    PackOptions counted = given;
+    counted.micro_batches = number;
+    for (const auto& queues : outlier_thresholds(given))
+      made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, queues)));
+  }
+  sort_by_speed(made);
+  return made;
+}
+
+// Those within a bound on delay, and of the fastest number of micro-batches what wlb's own search finds.
+std::vector<Alternative> starts_within(const PackOptions& bound, std::span<const Alternative> starts,
+                                       Alternatives& alternatives) {
+  std::vector<Alternative> within;
+  for (const Alternative& start : starts)
+    if (start.delay <= bound.of<EquipoiseOptions>().max_delay) within.push_back(start);
+  PackOptions counted = bound;
+  if (!within.empty()) counted.micro_batches = within.front().options.micro_batches;
+  const std::vector<std::int64_t> found =
+      alternatives.searched_thresholds(starting_from(counted, Start::wlb, {}));
+  within.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, found)));
+  sort_by_speed(within);
+  return within;
+}
+
+// Keeps the faster of the two.
+void offer(Alternative&& made, Alternative& best) {
+  if (made.seconds < best.seconds) best = std::move(made);
+}
+
+// The documents as they arrive, in each number of micro-batches, and the fastest starts; of the best of them
+// the other numbers. Then steps that gather long documents: in each number over the widest window, then over
+// narrower ones. At last the best of both with all moves.
+Alternative best_packed_anew(const PackOptions& given, std::span<const std::int64_t> counts,
+                             std::span<const Alternative> starts, Alternatives& alternatives) {
+  Alternative best, gathered;
+  const auto offer_with_few_moves = [&](PackOptions options, std::int64_t micro_batches, Alternative& to) {
+    EquipoiseOptions& own = options.of<EquipoiseOptions>();
+    options.micro_batches = micro_batches;
+    own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
+    if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
+    Alternative made = alternatives.improved(options);
+    if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow
+    offer(std::move(made), to);
+  };
+  for (const std::int64_t count : counts)
+    offer_with_few_moves(starting_from(given, Start::lpt, {}), count, best);
+  for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
+    if (start.options.of<EquipoiseOptions>().start != Start::plain)  // that may cut documents
+      offer_with_few_moves(start.options, start.options.micro_batches, best);
+  const PackOptions fastest = best.options;
+  for (const std::int64_t count : counts)
+    if (count != fastest.micro_batches) offer_with_few_moves(fastest, count, best);
+  std::vector<std::int64_t> windows;
+  if (given.of<EquipoiseOptions>().max_delay > 0)
+    windows = windows_of(given, alternatives.problem().batches.size());
+  const auto offer_gathered = [&](std::int64_t window, std::int64_t count) {
+    PackOptions options = starting_from(given, Start::gather, {});
+    options.of<EquipoiseOptions>().look_ahead = window;
+    offer_with_few_moves(options, count, gathered);
+  };
+  if (!windows.empty())
+    for (const std::int64_t count : counts) offer_gathered(windows.back(), count);
+  for (std::size_t w = 0; w + 1 < windows.size(); ++w)
+    offer_gathered(windows[w], gathered.options.micro_batches);
+  if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
+    PackOptions spread = best.options;
+    spread.of<EquipoiseOptions>().place = false;
+    offer(alternatives.improved(spread), best);
+  }
+  for (Alternative* const few : {&best, &gathered}) {
+    if (few->options.of<EquipoiseOptions>().start == Start::best) continue;  // none was tried
+    PackOptions with_all_moves = few->options;
+    with_all_moves.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
+    offer(alternatives.improved(with_all_moves), *few);
+  }
+  offer(std::move(gathered), best);
+  return best;
+}
+
+// ChunkFlow's chunks of several sizes, where the job's schedule runs them. K is an option of the schedule,
+// not of a plan: `keep` is where the prices look for it.
+void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& keep, Alternative& start,
+                  Alternative& best) {
+  const int kept = keep;
+  for (const std::int64_t parts : {32, 16, 8, 4})
+    for (const int k : {1, 4, 16}) {
+      PackOptions options = starting_from(given, Start::chunkflow, {});
+      options.of<ChunkflowOptions>().chunk_size = given.context_window / parts;
+      options.keep = keep = k;
+      if (options.of<ChunkflowOptions>().chunk_size < 1024) continue;
+      Alternative chunks = alternatives.as_it_is(options);
+      if (chunks.seconds == kCannotRun) continue;
+      offer(alternatives.improved(options), best);
+      offer(std::move(chunks), start);
+    }
+  keep = kept;
+}
+
+// The documents of steps that look so far ahead, cut into so many slices as they are: `fastest` of them. If
+// that is another then, it and its neighbours are packed anew.
+void offer_slices(const PackOptions& given, std::span<const std::int64_t> numbers,
+                  std::span<const std::int64_t> windows, Alternatives& alternatives, Alternative& fastest,
+                  Alternative& start, Alternative& best) {
+  const auto sliced = [&](std::int64_t slices, std::int64_t look_ahead) {
+    PackOptions options = starting_from(given, Start::sequence_slices, {});
+    options.of<SequenceSlicesOptions>() = {.slices = std::max<std::int64_t>(2, slices)};
+    EquipoiseOptions& own = options.of<EquipoiseOptions>();
+    own.moves /= kFewMoves;  // a move takes as long as there are micro-batches
+    own.look_ahead = look_ahead;
+    own.step_of = gathered_steps(with(alternatives.problem(), options));
+    return options;
+  };
+  const double before = fastest.seconds;
+  for (const std::int64_t number : numbers)
+    for (const std::int64_t window : windows) offer(alternatives.as_it_is(sliced(number, window)), fastest);
+  if (!(fastest.seconds < before)) return;
+  const std::int64_t number = fastest.options.of<SequenceSlicesOptions>().slices;
+  for (const std::int64_t quarters : {3, 4, 6})
+    offer(alternatives.improved(
+              sliced(number * quarters / 4, fastest.options.of<EquipoiseOptions>().look_ahead)),
+          best);
+  offer(Alternative(fastest), start);
+}
+
+// ---- CP degrees of a step's own ----
+
+// Every step of `to` that is faster in `made`, which packs the same steps in other degrees. Whether there is
+// one.
+bool take_faster_steps(const Alternative& made, Alternative& to) {
+  const EquipoiseOptions& own = made.options.of<EquipoiseOptions>();
+  EquipoiseOptions& kept = to.options.of<EquipoiseOptions>();
+  if (made.steps.size() != to.steps.size() || own.keeps.size() != kept.keeps.size() ||
+      own.recompute != kept.recompute)
+    return false;
+  bool any = false;
+  to.seconds = 0;
+  for (std::size_t s = 0; s < to.steps.size(); ++s) {
+    if (made.steps[s] < to.steps[s]) {
+      to.steps[s] = made.steps[s];
+      if (!own.keeps.empty()) kept.keeps[s] = own.keeps[s];
+      kept.degrees[s] = own.degrees[s];
+      any = true;
+    }
+    to.seconds += to.steps[s];
+  }
+  return any;
+}
+
+// The steps of `base` in other degrees, each in what is fastest for it: with few moves, or with `moves`.
+class DegreeSearch {
+ public:
+  DegreeSearch(const Alternative& base, std::int64_t moves, const PlanPrices& prices,
+               Alternatives& alternatives)
+      : base_(base), moves_(moves), degrees_(prices.degrees), alternatives_(alternatives) {
+    few_ = base.options;
+    few_.of<EquipoiseOptions>().moves = moves / kFewMoves;
+    few_.of<EquipoiseOptions>().degrees.resize(base.steps.size());
+    best_ = alternatives.improved(few_);
+  }
+
+  Alternative run() {
+    const auto layout = std::ranges::lower_bound(degrees_, std::max(1, few_.context));
+    for (auto wider = layout; wider != degrees_.end() && (wider == layout || try_degree(*wider));) ++wider;
+    for (auto narrower = layout; narrower != degrees_.begin() && try_degree(*--narrower);) continue;
+    if (few_.stages == 1) try_pairs();  // else the pipeline is drained at the barrier
+    Alternative made = with_all_moves();
+    offer(std::move(made), best_);
+    return best_;
+  }
+
+ private:
+  // All lanes of one degree. Those of more ranks may have smaller micro-batches, as the longest document asks
+  // for less of a rank. Whether a step gains.
+  bool try_degree(int degree) {
+    bool any = false;
+    for (const bool spread : {false, true}) {
+      double last = kCannotRun;
+      for (int times = 1; times == 1 || times * std::max(1, few_.context) <= degree; times *= 2) {
+        const Alternative made = packed_in({degree, degree, 0, times, spread});
+        any = take_faster_steps(made, best_) || any;
+        if (made.seconds > last) break;
+        last = made.seconds;
+      }
+    }
+    return any;
+  }
+
+  void try_pairs() {
+    for (const int narrow : degrees_)
+      for (const int wide : degrees_)
+        if (wide > narrow)
+          for (const int part : {1, 2, 4})
+            take_faster_steps(
+                packed_in({wide, narrow, tokens_at_degree(few_.max_tokens, few_, narrow) / part, 1, false}),
+                best_);
+  }
+
+  Alternative packed_in(const StepDegrees& degrees) {
+    PackOptions options = few_;
+    options.of<EquipoiseOptions>().degrees.assign(base_.steps.size(), degrees);
+    return alternatives_.improved(options);
+  }
+
+  Alternative with_all_moves() {
+    PackOptions all = best_.options;
+    all.of<EquipoiseOptions>().moves = moves_;
+    Alternative made = alternatives_.improved(all);
+    if (base_.options.of<EquipoiseOptions>().moves != moves_) return made;
+    Alternative of_layout = base_;
+    of_layout.options.of<EquipoiseOptions>().degrees.resize(base_.steps.size());
+    take_faster_steps(of_layout, made);
+    return made;
+  }
+
+  const Alternative& base_;
+  std::int64_t moves_;
+  std::span<const int> degrees_;
+  Alternatives& alternatives_;
+  PackOptions few_;
+  Alternative best_;
+};
+
+// What memory asks to recompute, of every degree that lanes may have.
+void set_recompute(PackOptions& options, const PlanPrices& prices) {
+  EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  own.recompute.clear();
+  const int context = std::max(1, options.context);
+  const auto note_degree = [&](int degree) {
+    std::vector<std::int64_t> most = tokens_by_recompute(of_degree(options, degree), prices);
+    if (!most.empty()) own.recompute[degree] = std::move(most);
+  };
+  note_degree(context);
+  if (own.own_degrees)
+    for (const int degree : prices.degrees)
+      if (degree != context) note_degree(degree);
+}
+
+}  // namespace
+
+std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
+                                              PackOptions& found) {
+  PackOptions given = problem.options;
+  given.max_tokens = max_tokens(given);  // whatever number of micro-batches is tried
+  if (prices.layers) set_recompute(given, prices);
+  Alternatives alternatives(problem, prices);
+  const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
+  const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
+  const double max_delay = given.of<EquipoiseOptions>().max_delay;
+  Alternative start, best, sliced;
+  // Plans of narrower bounds are tried, too: no wider one is then slower.
+  for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
+    given.of<EquipoiseOptions>().max_delay = bound;
+    const std::vector<Alternative> within = starts_within(given, starts, alternatives);
+    offer(Alternative(within.front()), start);
+    Alternative packed = best_packed_anew(given, counts, within, alternatives);
+    const EquipoiseOptions& own = packed.options.of<EquipoiseOptions>();
+    if (own.own_degrees && prices.degrees.size() > 1 && !packed.steps.empty() && own.start != Start::best)
+      offer(DegreeSearch(packed, given.of<EquipoiseOptions>().moves, prices, alternatives).run(), best);
+    offer(std::move(packed), best);
+    if (!prices.steps_that_fit) continue;
+    std::vector<std::int64_t> numbers = {2, 4, 8, 16}, windows = {1};
+    if (bound > 0) {
+      if (sliced.seconds == kCannotRun) continue;
+      numbers = {sliced.options.of<SequenceSlicesOptions>().slices};
+      windows = windows_of(given, problem.batches.size());
+    }
+    offer_slices(given, numbers, windows, alternatives, sliced, start, best);
+  }
+  if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
+  const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
+  std::string note = "packs the steps of " + text_of(best.options) + " anew";
+  if (best.options.micro_batches > 0)
+    note += " in " + std::to_string(best.options.micro_batches) + " micro-batches";
+  const std::vector<StepDegrees>& degrees = best.options.of<EquipoiseOptions>().degrees;
+  const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
+  if (own > 0)
+    note += ", " + std::to_string(own) + " of " + std::to_string(degrees.size()) +
+            " in lanes of other CP degrees than the layout's";
+  if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
+    // What is too long is cut or refused first (make_plan); the policy's own clock then searches.
+    for (const GlobalBatch& batch : problem.batches)
+      for (const Slice& slice : batch.slices)
+        if (slice.tokens() > given.max_tokens) return {};
+    found = starting_from(given, Start::wlb, {});
+    found.of<EquipoiseOptions>().recompute.clear();
+    found.of<EquipoiseOptions>().keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
+    return {"no plan is within max_delay, L_max and memory: takes the steps of wlb as they are"};
+  }
+  if (!(best.seconds < start.seconds)) {
+    best = start;
+    best.options.of<EquipoiseOptions>().keeps.assign(start.steps.size(), 1);
+    note = "takes the steps of " + text_of(start.options) + " as they are";
+  }
+  if (prices.steps_that_fit) note += ": " + fixed(best.seconds / steps, 3) + " s a global batch";
+  if (start.seconds < kCannotRun && best.seconds > 0)
+    note += ", " + fixed(start.seconds / best.seconds, 3) + "x the speed of " + text_of(start.options) +
+            ", the best start as it is";
+  found = best.options;
+  found.of<EquipoiseOptions>().max_delay = max_delay;
+  return {note + " (" + std::to_string(alternatives.tried()) + " plans tried)"};
+}
+
+}  // namespace equipoise
