@@ -49,6 +49,14 @@ class Program(unittest.TestCase):
         moved = equipoise.check(self.study, expect, set={"batch.context_window": "16K"}, metric=["step_seconds"], tolerance=["1%"])
         self.assertFalse(moved)
         self.assertTrue(moved.frame()["moved"].any())
+        saved = json.loads(expect.read_text())
+        for row in saved["policies"]:
+            row["step_seconds"] *= 1.1
+        expect.write_text(json.dumps(saved))
+        self.assertFalse(equipoise.check(self.study, expect, metric=["step_seconds"]))
+        better = equipoise.check(self.study, expect, metric=["step_seconds"], only_worse=True)
+        self.assertTrue(better)
+        self.assertTrue(better.frame()["gain"].notna().all())
 
     def test_predict_and_verify(self):
         rows = self.folder / "gemm.csv"

@@ -147,12 +147,14 @@ def check(
     set: Optional[Mapping] = None,
     metric: Optional[Sequence[str]] = None,
     tolerance: Optional[Sequence[Union[str, float]]] = None,
+    only_worse: bool = False,
     update: bool = False,
     directory: Optional[StrPath] = None,
 ) -> Checked:
-    """A study held against what it is expected to show, a file that `update` makes: `equipoise check`."""
+    """A study held against what it is expected to show, a file that `update` makes: `equipoise check`. With `only_worse`
+    a metric that moved for the better is said (`gain`) and does not fail."""
     with _file_of(source, directory) as study:
-        words = _options(set=set, update=update)
+        words = _options(set=set, only_worse=only_worse, update=update)
         for name, value in (("metric", metric), ("tolerance", tolerance)):
             if isinstance(value, str) or not hasattr(value or [], "__iter__"):
                 refuse(name, "a list", value)
