@@ -1,6 +1,7 @@
 """A packing policy as the batch sampler of a PyTorch DataLoader."""
 
 import hashlib
+import json
 import threading
 import warnings
 from concurrent.futures import Future
@@ -231,24 +232,25 @@ class BatchSampler:
 
     # Resuming.
 
-    def _fingerprint(self, epoch: int) -> str:
-        digest = hashlib.sha256(self.lengths.tobytes())
-        digest.update(json_text([self.name, self._options, self.reshuffle, self.slices], "state").encode())
+    def _settings(self, epoch: int) -> Dict[str, Any]:
+        """What the micro-batches follow from, lengths and a function's plan by their hashes."""
+        settings = {"lengths": hashlib.sha256(self.lengths.tobytes()).hexdigest(), "policy": self.name, **json.loads(self._options)}
         if not isinstance(self.policy, str):  # a function is what it returns
-            digest.update(self._plan_ahead(epoch).result()[2])
-        return digest.hexdigest()
+            settings["plan"] = self._plan_ahead(epoch).result()[2].hex()
+        return {**settings, "reshuffle": self.reshuffle, "slices": self.slices}
 
     def state_dict(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> Dict[str, Any]:
         """Where the run is. Counted are the micro-batches handed out; a DataLoader with worker processes asks
         for some ahead, so tell it there how many of an epoch this lane has trained on (`consumed`, of
-        `epoch`)."""
+        `epoch`). At the beginning of a step it is every lane's; inside of one it is this lane's alone."""
         place = (self._epoch, *self._at)
         if consumed is not None:
             place = self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
         return {
             "version": 1,
             **dict(zip(("epoch", "step", "micro_batch"), place)),
-            "fingerprint": self._fingerprint(place[0]),
+            "lane": self.lane,
+            "settings": self._settings(place[0]),
         }
 
     def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
@@ -264,18 +266,25 @@ class BatchSampler:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes to where `state_dict` was taken, on the same documents with the same policy, options and
-        lanes."""
+        lanes. Raises ValueError of another run's state, with what differs, and of one inside a step of another lane."""
         if not isinstance(state, dict) or state.get("version") != 1:
             refuse("state: version", "1, as state_dict gives it", state.get("version") if isinstance(state, dict) else state)
         place = [state.get(key) for key in ("epoch", "step", "micro_batch")]
         if not all(isinstance(value, int) and value >= 0 for value in place):
             raise ValueError(f"state: expected epoch, step and micro_batch >= 0, found {place}")
         epoch, step, done = place
-        if state.get("fingerprint") != self._fingerprint(epoch):
+        here, there = self._settings(epoch), state.get("settings")
+        if not isinstance(there, dict):
+            refuse("state: settings", "those of these lengths, policy, options and lanes", there)
+        differ = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+        if differ:
+            said = [key if key in ("lengths", "plan") else f"{key} {there.get(key)} ({here.get(key)} here)" for key in differ]
             raise ValueError(
-                "state: fingerprint: expected that of these lengths, policy, options and lanes, found another:"
-                " its micro-batches would not be those that were left"
+                "state: settings: expected those of these lengths, policy, options and lanes, found other "
+                f"{', '.join(said)}: its micro-batches would not be those that were left"
             )
+        if done > 0 and state.get("lane") != self.lane:
+            refuse("state: lane", f"{self.lane}, or the beginning of a step, where all lanes are", state.get("lane"))
         counts = self._planned(epoch)[2]
         if step >= len(counts) or done > counts[step]:
             raise ValueError(
