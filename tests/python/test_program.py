@@ -58,6 +58,16 @@ class Program(unittest.TestCase):
         self.assertTrue(better)
         self.assertTrue(better.frame()["gain"].notna().all())
 
+    def test_explain_lists_a_policys_options(self):
+        said = equipoise.explain("wlb")
+        self.assertEqual(repr(said), str(said))
+        for part in ("source: WLB-LLM", "queues (0 .. 1000; default 0): ", "oversize (error, drop, truncate, split; default error): "):
+            self.assertIn(part, said)
+        self.assertIn("packing policy", equipoise.explain())
+        for wrong, text in (("wbl", 'unknown word "wbl"'), (3, "word: expected a name, found 3")):
+            with self.assertRaisesRegex(ValueError, text):
+                equipoise.explain(wrong)
+
     def test_predict_and_verify(self):
         rows = self.folder / "gemm.csv"
         rows.write_text("gpu,op,M,N,K,dtype,time_ms\nh100,gemm,4096,4096,4096,bf16,0.25\n")

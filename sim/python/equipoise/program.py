@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 import pandas as pd
 
 from . import _core
-from ._values import json_text, path_of, refuse
+from ._values import json_text, path_of, refuse, text_of
 from .study import Source, _flat
 
 PATH = Path(__file__).with_name("equipoise")
@@ -35,6 +35,19 @@ def run(*arguments: Any) -> str:
         return done.stdout
     lines = done.stderr.strip().splitlines() or [f"the program ended with status {done.returncode}"]
     raise ValueError(_core.in_python_words(lines[-1].removeprefix("error: ")))
+
+
+class _Shown(str):
+    """Text that a prompt shows as it is."""
+
+    __repr__ = str.__str__
+
+
+def explain(word: str = "") -> str:
+    """What a policy, a key of a study, a column or an option is: `equipoise explain`. Of a policy also each of its options
+    with the values it takes, its default and what it does; of nothing, what there is to ask for."""
+    words = [text_of("word", word, "a name")] if word else []
+    return _Shown(run("explain", *words).rstrip("\n"))
 
 
 @contextlib.contextmanager

@@ -46,7 +46,8 @@ class BatchSampler:
 
     Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
-    lock, while the one before it trains. `options` are those of `pack`, whose plan this is. `tokens_per_step`
+    lock, while the one before it trains. `options` are those of `pack`, whose plan this is (`equipoise.explain(policy)`
+    lists the policy's own). `tokens_per_step`
     stands for `documents_per_step`: as many whole documents as have so many tokens on the mean. What `pack(...).notes`
     says of them, such as an option without effect, is a warning once the plan is there.
 
