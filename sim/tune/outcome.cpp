@@ -471,6 +471,7 @@ std::string tune_table(const TuneReport& report) {
       << end_text(report) << '\n';
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
+  if (report.what_if_over) out << "What ifs are not all run: they have a quarter of --minutes.\n";
   return out.str() + source_line(winner.study, winner.result) + '\n';
 }
 
@@ -514,6 +515,7 @@ json tune_json(const TuneReport& report) {
           {"complete", report.found.complete()},
           {"interrupted", report.found.interrupted || report.cut_short},
           {"timed_out", report.found.timed_out},
+          {"what_if_timed_out", report.what_if_over},
           {"counts", counts_json(report)},
           {"baseline", std::move(base)},
           {"ranking", std::move(ranking)},

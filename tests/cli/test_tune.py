@@ -312,6 +312,10 @@ class Tune(Case):
         self.assertTrue(found["timed_out"])
         self.assertLessEqual(min(trial["seconds_per_token"] for trial in found["tried"] if trial["outcome"] == "ok"), best)
         self.assertIn("The time was over before the search was", result.stdout)
+        # What ifs have a share of the time, and it is said where that is too short.
+        self.assertLess(len(found["what_if"]), 4)
+        self.assertTrue(found["what_if_timed_out"])
+        self.assertIn("What ifs are not all run: they have a quarter of --minutes.\n", result.stdout)
         self.refused("merge", merged, parts, "--minutes", -1, says=["--minutes", "-1"])
 
     def test_a_killed_shard_resumes(self):
