@@ -148,6 +148,16 @@ class Plans(unittest.TestCase):
             warnings.simplefilter("error")
             list(sampler)
 
+    def test_what_only_a_study_asks_is_no_warning(self):
+        options = dict(SHAPE, queues=1)
+        self.assertIn("batch.steps of", " ".join(equipoise.pack(drawn(), "wlb", **options).notes))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            list(equipoise.BatchSampler(drawn(), "wlb", **options))
+        with self.assertWarns(UserWarning) as seen:
+            list(equipoise.BatchSampler(drawn(), "wlb", tokens_per_micro_batch="1K", **options))
+        self.assertEqual(len(seen.warnings), 1)
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "lane: expected an integer from 0 to 1, found 2"):
             equipoise.BatchSampler([1, 2], "wlb", lanes=2, lane=2)

@@ -49,7 +49,8 @@ class BatchSampler:
     lock, while the one before it trains. `options` are those of `pack`, whose plan this is (`equipoise.explain(policy)`
     lists the policy's own). `tokens_per_step`
     stands for `documents_per_step`: as many whole documents as have so many tokens on the mean. What `pack(...).notes`
-    says of them, such as an option without effect, is a warning once the plan is there.
+    says of them, such as an option without effect, is a warning once the plan is there; notes on a study's delay and on
+    solvers are not.
 
     `policy` may be a function, too, f(lengths, options) or equipoise.policy(f, options={...}): called once an epoch, for
     all of its steps, as a study calls it, and its plan is looked at by the validator of all plans. It has to return the
@@ -171,7 +172,7 @@ class BatchSampler:
         """The epoch's plan, the order of its documents, and how many micro-batches this lane has in each
         step."""
         plan, order, _ = self._plan_ahead(epoch).result()
-        for note in [] if self._noted else plan.notes:
+        for note in [] if self._noted else plan.warnings:
             warnings.warn(note, stacklevel=3)
         self._noted = True  # those of one epoch: another's are alike
         return plan, order, plan.counts(self.lane)
