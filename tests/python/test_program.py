@@ -111,6 +111,11 @@ class Program(unittest.TestCase):
             draw(result).savefig(file)
             self.assertIn("</svg>", file.read_text())
         self.assertEqual(len(equipoise.plot.comparison(result).axes[0].patches), len(result.policies))
+        long = equipoise.study({**self.study, "name": "a study whose name says all that it is about, " * 4})
+        figure = equipoise.plot.comparison(long)
+        figure.savefig(self.folder / "long.png")  # which lays it out
+        title, whole = figure.axes[0].title.get_window_extent(), figure.bbox
+        self.assertTrue(whole.x0 <= title.x0 and title.x1 <= whole.x1 and title.y1 <= whole.y1, (title, whole))
         stacked = {}
         for bar in equipoise.plot.memory(result).axes[0].patches:
             place = round(bar.get_y() + bar.get_height() / 2)
