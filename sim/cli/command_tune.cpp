@@ -248,8 +248,7 @@ SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool
   return found;
 }
 
-// What is asked of the winner beside the search ends after a share of the search's minutes. Says whether it
-// did.
+// What is asked of the winner beside the search ends after a share of its minutes. Says whether it did.
 bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes, SearchOptions options,
                   std::vector<WhatIf>& what_if) {
   constexpr double kShare = 0.25;
@@ -263,6 +262,23 @@ bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes,
     return true;
   }
   return false;
+}
+
+// Flags may say less than the first row does: its speed, and what they come to alone. A search does not end
+// because that cannot be run.
+std::string beside_flags(const TuneJob& job, const RankedRow& first, const SimulationOptions& how) {
+  if (job.target.empty()) return "";
+  const Exporter& to = exporter_of(job.target);
+  const std::atomic<bool>& stop = *job.search.run.stop;
+  try {
+    const StudyResult result = run_within(how, first.study, stop, true);  // with its plan
+    const auto alone = flags_alone(how, to, {first.study, result.policies.front()}, stop);
+    if (!alone || !alone->row || !alone->row->simulated()) return "";
+    return "The first with what " + job.target + " has no flags for: " + simulated_text(first.row()) +
+           "; its flags alone (" + alone->what + "): " + simulated_text(*alone->row) + " (both simulated).\n";
+  } catch (const UserError&) {
+    return "";
+  }
 }
 
 // Writes what the search found to `folder` (empty: nowhere), runs the best in full, prints the ranking and
@@ -291,6 +307,7 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
     options.show("in full: the study's baseline");
     run_baseline(baseline, job.inputs, options.run);
     run_ranked(job.candidates, places, job.inputs, baseline, options, ranking);
+    if (!found.interrupted && !ranking.empty()) report.flags_alone = beside_flags(job, ranking.front(), how);
     if (!found.interrupted) report.what_if_over = what_if_over(job, found, minutes, options, what_if);
     report.cut_short = false;
   } catch (const Interrupted&) {
