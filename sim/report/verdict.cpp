@@ -38,7 +38,10 @@ std::string extrapolated(const PolicyResult& row) {
 std::string expected(const Study& study, const StudyResult& result) {
   const std::string framework = study.framework.preset.name + ", ";
   if (!result.expected_error)
-    return "; how far off such steps are is unknown (" + framework + result.family.text() + ")";
+    return "; how far off such steps are is unknown (" + framework + result.family.text() + ")" +
+           (result.kernel_errors.empty() ? ""
+                                         : ", the profile's measured kernels are off by " +
+                                               result.kernel_errors + " (median of samples left out)");
   const FamilyError& error = *result.expected_error;
   const StepFamily& family = error.family;
   const bool same = family.size == result.family.size && family.fp8 == result.family.fp8 &&
