@@ -267,8 +267,9 @@ std::string verdict_of_rows(const std::vector<RowChange>& rows) {
     std::vector<std::string> names;
     for (const RowChange& row : rows)
       if (row.verdict == kind)
-        names.push_back(row.label + (row.ratio && *row.ratio != 1 ? " " + fixed(*row.ratio, 3) + "x" : ""));
-    text += (text.empty() ? "" : "; ") + kind + ": " + joined(names);
+        names.push_back(listed(row.label) +
+                        (row.ratio && *row.ratio != 1 ? " " + fixed(*row.ratio, 3) + "x" : ""));
+    text += (text.empty() ? "" : "; ") + kind + ": " + all_joined(names);
   }
   return text;
 }

@@ -273,6 +273,10 @@ class Report(Pages):
         other = self.folder / "other"
         self.ok("study", self.write("study.json", dict(STUDY, trace={"distribution": "wlb-128k", "seed": 4})), "--out", other, "--quiet")
         self.assertIn("(no interval)", self.ok("report", before, other))
+        study = dict(STUDY, policies=["plain-4d", {"name": "wlb", "label": "wlb, two"}])
+        one = self.page(study).parent.rename(self.folder / "one")
+        two = self.page(dict(study, cluster={"network": {"nic_GBps": 25}, "gpus_per_node": 2})).parent
+        self.assertRegex(self.ok("report", one, two), r'\nslower.*: plain-4d 0\.\d+x, "wlb, two" 0\.\d+x\.\n')
 
 
 @unittest.skipUnless(find_browser(), "no Chromium here (Debian: chromium)")
