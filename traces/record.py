@@ -311,6 +311,8 @@ def record(options):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder; expected text to record")
         inputs.append((label or path.name, path))
+    if options.out is None:  # asked for here, since what is to be read comes first
+        raise UserError("--out: expected lengths.txt, .txt.gz or .txt.zst, found nothing")
     out = pathlib.Path(options.out)
     if not out.parent.is_dir():
         raise UserError(f"{out}: the folder {out.parent} does not exist")
@@ -373,7 +375,7 @@ def main(arguments=None):
     parser = OneLineParser(
         prog="equipoise trace record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file or folder; LABEL=PATH names it in the sidecar")
-    parser.add_argument("--out", required=True, help="lengths.txt, .txt.gz or .txt.zst")
+    parser.add_argument("--out", help="lengths.txt, .txt.gz or .txt.zst; always needed")
     parser.add_argument("--tokenizer", default="llama-3", help="llama-3 (default), qwen, or a tokenizer.json")
     parser.add_argument("--field", default="text", help="JSONL field or Parquet column (default: text)")
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help="only files whose path matches, e.g. '*.c'")

@@ -114,13 +114,18 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   return did_you_mean(name, std::vector<std::string_view>(known.begin(), known.end()));
 }
 
+std::string listed(std::string_view name) {
+  std::string text(name);
+  return name.find(',') == std::string_view::npos ? text : '"' + text + '"';
+}
+
 std::string joined(std::span<const std::string_view> names) {
   constexpr std::size_t kMostShown = 300;  // of a message that stays one line
   std::string text;
   std::size_t shown = 0;
   for (const std::string_view name : names) {
     if (text.size() + name.size() > kMostShown) break;
-    text.append(text.empty() ? "" : ", ").append(name);
+    text.append(text.empty() ? "" : ", ").append(listed(name));
     ++shown;
   }
   if (shown < names.size()) text += " and " + std::to_string(names.size() - shown) + " more";

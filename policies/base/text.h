@@ -44,6 +44,9 @@ std::string all_joined(const Items& items, std::string_view between = ", ", cons
   return text;
 }
 
+// A name of a list: in quotes where a comma of its own would let it run together with its neighbours.
+std::string listed(std::string_view name);
+
 // "a, b, c"; of a long list its beginning and "and 7 more", so that a message stays one line.
 std::string joined(std::span<const std::string_view> names);
 // The one form of a note on what is typed and changes nothing: "KEY has no effect: it acts only WITH THIS".

@@ -287,7 +287,9 @@ Plan plan_isf(const PackingProblem& problem) {
 // each becomes a pack of its own at the end. O(n).
 //
 // Megatron packs one global batch at a time and fails when there is nothing left to move; here the set is
-// packed at once, as by the other packers of one length, and the last step is left uneven then.
+// packed at once, as by the other packers of one length, and the last step is left uneven then. So is a step
+// whose packs the lanes do not divide: how many it has follows from the study's global batch, as for the
+// others.
 Packs pack_dp_balanced(std::span<const std::int64_t> lengths, std::int64_t capacity, std::size_t lanes) {
   const Packs packed = pack_next_fit(lengths, capacity);
   std::size_t wanted = (lanes - packed.size() % lanes) % lanes;

@@ -1,6 +1,7 @@
 // `equipoise export`: a study's best row as what a training framework is told, or the study as a Slurm job.
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "policies/base/error.h"
@@ -8,6 +9,7 @@
 #include "sim/cli/study_commands.h"
 #include "sim/export/export.h"
 #include "sim/report/verdict.h"
+#include "sim/study/read/policy_run.h"
 
 namespace equipoise {
 namespace {
@@ -50,30 +52,30 @@ bool says_row(const std::vector<std::string>& lost) {
   return std::ranges::all_of(lost, [](const std::string& line) { return line.starts_with("framework "); });
 }
 
-// What the flags alone come to: the same documents on the same layout, packed and sharded as they say.
-std::string flags_alone(const ExportOptions& options, const Exporter& to, const ExportedRow& row,
-                        const std::atomic<bool>& stop) {
-  const std::string flags = "that is with what is not expressed (below); the flags alone";
-  const std::string none = flags + ": no figure is known, since ";
-  if (to.alone.empty()) return none + "what packs documents and masks them is your data loader's";
-  const std::string policy(to.alone);
-  std::vector<std::string> set = options.set;
-  set.insert(set.end(), {R"(policies=[{"name": ")" + policy + R"(", "shard": "per-document"}])", "baseline=" + policy});
-  Study study = possible_study(options.file, set);
+}  // namespace
+
+std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Exporter& to,
+                                      const ExportedRow& row, const std::atomic<bool>& stop) {
+  if (says_row(lost_lines(to, row))) return std::nullopt;
+  if (to.alone.empty()) return FlagsAlone{{}, "what packs documents and masks them is your data loader's"};
+  Study study = row.study;
+  study.policies = {
+      read_policy_run({{"name", std::string(to.alone)}, {"shard", "per-document"}}, "export", study)};
+  study.baseline = to.alone;
   study.layout = row.layout();
   const std::vector<int>& recomputed = row.recomputed_of_stages();  // one number is said for all
   study.layout.recompute_layers =
       std::min(row.model().all_layers(), std::ranges::max(recomputed) * static_cast<int>(recomputed.size()));
   study.schedule = row.schedule();
   study.batch.micro_batches = study.policies.front().pack.micro_batches = 0;  // a window each
-  const PolicyResult alone = std::move(run_within(options, study, stop, true).policies.front());
+  PolicyResult alone = std::move(run_within(options, study, stop, true).policies.front());
+  const std::string what = std::string(to.alone) + ", per-document";
   for (const std::string& line : lost_lines(to, {study, alone}))
     if (!says_row({line}))
-      return none + "even " + policy + ", per-document, is not what they say: " + line.substr(0, line.find("; nearest"));
-  return flags + " (" + policy + ", per-document), simulated: " + simulated_text(alone);
+      return FlagsAlone{{},
+                        "even " + what + ", is not what they say: " + line.substr(0, line.find("; nearest"))};
+  return FlagsAlone{std::move(alone), what};
 }
-
-}  // namespace
 
 int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop) {
@@ -89,7 +91,10 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
   const ExportedRow row{study, chosen_row(result, options.row)};
   const std::vector<std::string> lost = lost_lines(to, row);
   std::vector<std::string> notes;
-  if (!says_row(lost)) notes.push_back(flags_alone(options, to, row, stop));
+  if (const auto alone = flags_alone(options, to, row, stop))
+    notes.push_back("that is with what is not expressed (below); the flags alone" +
+                    (alone->row ? " (" + alone->what + "), simulated: " + simulated_text(*alone->row)
+                                : ": no figure is known, since " + alone->what));
   for (const std::string& line : lost) {
     if (!options.quiet) log << "note: cannot be expressed for " << to.name << ": " << line << '\n';
     notes.push_back("cannot be expressed: " + line);

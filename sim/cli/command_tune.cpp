@@ -208,10 +208,10 @@ class TimeLimit {
       : thread_([this, &interrupted, minutes](const std::stop_token& stop) {
           const auto begin = std::chrono::steady_clock::now();
           while (!stop.stop_requested() && !over_) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
             const std::chrono::duration<double, std::ratio<60>> since =
                 std::chrono::steady_clock::now() - begin;
             if (interrupted || (minutes > 0 && since.count() > minutes)) over_ = true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(over_ ? 0 : 20));
           }
         }) {}
   [[nodiscard]] const std::atomic<bool>& over() const { return over_; }
@@ -248,10 +248,43 @@ SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool
   return found;
 }
 
+// What is asked of the winner beside the search ends after a share of its minutes. Says whether it did.
+bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes, SearchOptions options,
+                  std::vector<WhatIf>& what_if) {
+  constexpr double kShare = 0.25;
+  const std::atomic<bool>& interrupted = *options.run.stop;
+  const TimeLimit time(interrupted, kShare * minutes);
+  options.run.stop = &time.over();
+  try {
+    sensitivity(job.candidates, found, job.inputs, options, what_if);
+  } catch (const Interrupted&) {
+    if (interrupted) throw;
+    return true;
+  }
+  return false;
+}
+
+// Flags may say less than the first row does: its speed, and what they come to alone. A search does not end
+// because that cannot be run.
+std::string beside_flags(const TuneJob& job, const RankedRow& first, const SimulationOptions& how) {
+  if (job.target.empty()) return "";
+  const Exporter& to = exporter_of(job.target);
+  const std::atomic<bool>& stop = *job.search.run.stop;
+  try {
+    const StudyResult result = run_within(how, first.study, stop, true);  // with its plan
+    const auto alone = flags_alone(how, to, {first.study, result.policies.front()}, stop);
+    if (!alone || !alone->row || !alone->row->simulated()) return "";
+    return "The first with what " + job.target + " has no flags for: " + simulated_text(first.row()) +
+           "; its flags alone (" + alone->what + "): " + simulated_text(*alone->row) + " (both simulated).\n";
+  } catch (const UserError&) {
+    return "";
+  }
+}
+
 // Writes what the search found to `folder` (empty: nowhere), runs the best in full, prints the ranking and
 // writes that. Ctrl-C keeps what was run; where it has ended the search already, a second one ends the
 // program. --resume replaces both.
-int report_search(const TuneJob& job, const SearchResult& found, const std::string& folder,
+int report_search(const TuneJob& job, const SearchResult& found, const std::string& folder, double minutes,
                   const SimulationOptions& how, std::ostream& out, std::ostream& log) {
   SearchOptions options = job.search;
   if (found.interrupted) options.run.stop = nullptr;
@@ -274,7 +307,8 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
     options.show("in full: the study's baseline");
     run_baseline(baseline, job.inputs, options.run);
     run_ranked(job.candidates, places, job.inputs, baseline, options, ranking);
-    if (!found.interrupted) sensitivity(job.candidates, found, job.inputs, options, what_if);
+    if (!found.interrupted && !ranking.empty()) report.flags_alone = beside_flags(job, ranking.front(), how);
+    if (!found.interrupted) report.what_if_over = what_if_over(job, found, minutes, options, what_if);
     report.cut_short = false;
   } catch (const Interrupted&) {
   }
@@ -310,7 +344,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   }
   const SearchResult found = searched(job, journal.get(), options.minutes, options.quiet, log);
   if (journal && !found.interrupted && !found.timed_out) journal->close();
-  if (share.is_all()) return report_search(job, found, options.out, options, out, log);
+  if (share.is_all()) return report_search(job, found, options.out, options.minutes, options, out, log);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)
     log << "shard " << share.index << '/' << share.count << ": " << found.tried.size()
@@ -345,7 +379,7 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     log << "note: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran) << " of "
         << grouped(static_cast<std::int64_t>(found.tried.size()))
         << " candidates are from the shards, the others were tried here\n";
-  return report_search(job, found, options.out, options, out, log);
+  return report_search(job, found, options.out, options.minutes, options, out, log);
 }
 
 }  // namespace equipoise

@@ -178,8 +178,9 @@ Command grammar_of_tune() {
   command.add("--set", options->set, "Override a key of the study: batch.steps=20");
   command.add("--space", options->space, "Keys of a study with the values to try (JSON)");
   command.add("--budget", options->budget, "Most candidates to try").shows_default();
-  command.add("--minutes", options->minutes,
-              "Ends the search after so many minutes, with its best; 0: never");
+  command.add(
+      "--minutes", options->minutes,
+      "Ends the search after so many minutes, with its best, and what ifs after a quarter as many; 0: never");
   command
       .add("--max-delay", options->max_delay,
            "Most delay of a token in iterations, of the mean and of the largest; or MEAN,LARGEST")

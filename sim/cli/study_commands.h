@@ -8,6 +8,7 @@
 #include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@
 #include "sim/study/study_inputs.h"
 
 namespace equipoise {
+
+struct Exporter;
+class ExportedRow;
 
 // What the commands take that simulate on all cores.
 struct SimulationOptions {
@@ -80,6 +84,14 @@ Study possible_study(const std::string& file, const std::vector<std::string>& se
 // The study run on the threads and within the memory of the options (command_check.cpp).
 StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop,
                        bool keep_plans = false);
+// What a framework's flags come to of a row without what none of them says (command_export.cpp): packed and
+// sharded as they say, on the same layout. Nothing where they say the row itself.
+struct FlagsAlone {
+  std::optional<PolicyResult> row;
+  std::string what;  // "plain, per-document", or why no row is known
+};
+std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Exporter& to,
+                                      const ExportedRow& row, const std::atomic<bool>& stop);
 
 // `equipoise check`: a study held against what it is expected to show.
 struct CheckOptions : SimulationOptions {

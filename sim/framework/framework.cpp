@@ -320,14 +320,20 @@ const json& part_of(const Profile& profile, const char* pointer) {
   return profile.json().contains(place) ? profile.json()[place] : kNone;
 }
 
-// Of this table, or of those below it: how many there are, and how many someone measured on a machine.
+// Of this table, or of those below it: how many there are, how many someone measured on a machine, and the
+// largest median error that these state on samples which their fits did not see.
 struct Tables {
   int measured = 0, all = 0;
+  double error = 0;
   Tables& add(const json& tables) {
     if (const auto found = tables.find("provenance"); found != tables.end()) {
       const std::string kind = found->value("kind", std::string());
-      measured += kind == "measured" || kind == "mended" ? 1 : 0;
       ++all;
+      if (kind != "measured" && kind != "mended") return *this;
+      ++measured;
+      for (const json& group : tables.value("cross_validated", json::array()))
+        if (group.is_object() && group.value("median", json()).is_number())
+          error = std::max(error, group["median"].get<double>());
     } else if (tables.is_object()) {
       for (const json& below : tables) add(below);
     }
@@ -349,20 +355,41 @@ bool kernels_are_measured(const Profile& profile) {
   return Tables().add(part_of(profile, "/tables/gemm/bf16")).measured > 0;
 }
 
-Measured attention_measured(const Profile& profile, const std::string& kernel) {
+namespace {
+
+Tables attention_tables(const Profile& profile, const std::string& kernel) {
   const json& preset = part_of(profile, "/tables/attention/default");
   const std::string used = kernel.empty() && preset.is_string() ? preset.get<std::string>() : kernel;
-  return Tables().add(part_of(profile, "/tables/attention/kernels").value(used, json())).how();
+  return Tables().add(part_of(profile, "/tables/attention/kernels").value(used, json()));
 }
 
-Measured elementwise_measured(const Profile& profile) {
+Tables elementwise_tables(const Profile& profile) {
   Tables tables;
   for (const auto& [name, table] : part_of(profile, "/tables/elementwise").items()) {
     std::string_view op = name;  // other libraries' kernels are there, too
     if (op.ends_with(kernels::kBackwardSuffix)) op.remove_suffix(kernels::kBackwardSuffix.size());
     if (std::ranges::count(kernels::kElementwiseNames, op) > 0) tables.add(table);
   }
-  return tables.how();
+  return tables;
+}
+
+}  // namespace
+
+Measured attention_measured(const Profile& profile, const std::string& kernel) {
+  return attention_tables(profile, kernel).how();
+}
+
+Measured elementwise_measured(const Profile& profile) {
+  return elementwise_tables(profile).how();
+}
+
+std::string measured_errors(const Profile& profile, const std::string& kernel) {
+  std::vector<std::string> said;
+  for (const auto& [kind, tables] : {std::pair("GEMM ", Tables().add(part_of(profile, "/tables/gemm/bf16"))),
+                                     std::pair("attention ", attention_tables(profile, kernel)),
+                                     std::pair("elementwise ", elementwise_tables(profile))})
+    if (tables.error > 0) said.push_back(kind + fixed(100 * tables.error, 1) + " %");
+  return all_joined(said);
 }
 
 SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {

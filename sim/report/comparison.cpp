@@ -101,16 +101,27 @@ std::string printed(const ResultColumn& column, const json& policy) {
   return figure(policy, column.key, column.scale, column.digits);
 }
 
-// The same with that, as the study's table has it.
+// The same with that, as the study's table has it; and what is none of the metrics.
 std::string cell_of(const ResultColumn& column, const json& policy, bool has_pipeline) {
   if (column.key == "bubble_ratio" && !has_pipeline) {
     const std::string recompute = figure(policy, "recompute_ratio", 100, 1);
     return recompute == "-" || recompute == "0.0" ? "-" : recompute + " recompute";
   }
-  const std::string text = printed(column, policy);
-  if (column.key != "speedup" || text == "-") return text;
-  const std::string low = figure(policy, "speedup_low", 1, 2), high = figure(policy, "speedup_high", 1, 2);
-  return text + 'x' + (low == "-" || high == "-" ? "" : " (" + low + "-" + high + ")");
+  if (column.text == nullptr && !column.key.empty()) return printed(column, policy);
+  const auto metric = [&](const char* key) {
+    const json value = policy["metrics"].value(key, json());
+    return value.is_number() ? Metric(value.get<double>()) : Metric();
+  };
+  Metrics m;  // as far as a column puts more than one of them together
+  m.speedup = metric("speedup");
+  m.speedup_low = metric("speedup_low");
+  m.speedup_high = metric("speedup_high");
+  m.token_delay_mean = metric("token_delay_mean");
+  m.token_delay_steady = metric("token_delay_steady");
+  m.token_delay_max = metric("token_delay_max");
+  const json memory = policy.value("memory", json()), measured = policy.value("measured", json());
+  return column.printed({m, number_or_zero(memory, "capacity_bytes"), number_or_zero(memory, "peak_bytes"),
+                         number_or_zero(measured, "pack_ms")});
 }
 
 }  // namespace
@@ -118,21 +129,20 @@ std::string cell_of(const ResultColumn& column, const json& policy, bool has_pip
 std::string saved_table(const SavedResult& saved) {
   const json& study = saved.summary["study"];
   const bool has_pipeline = study.value("pipeline", json(2)) != 1;
-  std::vector<std::string> header = {"policy", "status"};
-  std::vector<std::vector<std::string>> rows;
-  for (const SavedRow& row : saved.rows) rows.push_back({row.policy["label"], row.policy["status"]});
-  for (const ResultColumn& column : result_columns()) {
-    if (!column.is_printed() || column.key.empty()) continue;
-    std::vector<std::string> cells;
-    for (const SavedRow& row : saved.rows) cells.push_back(cell_of(column, row.policy, has_pipeline));
-    if (column.has(kStated) && std::all_of(cells.begin(), cells.end(), [](const std::string& c) { return c == "-"; }))
-      continue;
-    header.emplace_back(column.title);
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(std::move(cells[i]));
+  const bool with_status =
+      std::ranges::any_of(saved.rows, [](const SavedRow& row) { return row.policy["status"] != "ok"; });
+  ComparisonTable comparison{comparison_header(with_status), {}};
+  for (const SavedRow& row : saved.rows) {
+    std::vector<std::string>& cells = comparison.rows.emplace_back(1, row.policy["label"].get<std::string>());
+    const bool ignored = row.policy.value("memory_ignored", json()) == true;
+    if (with_status) cells.push_back(ignored ? "oom, ignored" : row.policy["status"].get<std::string>());
+    for (const ResultColumn& column : result_columns())
+      if (column.is_printed()) cells.push_back(cell_of(column, row.policy, has_pipeline));
   }
-  TextTable table(header);
-  table.align_left(1);
-  for (std::vector<std::string>& row : rows) table.add(std::move(row));
+  leave_out_equal(comparison);
+  TextTable table(comparison.header);
+  if (with_status) table.align_left(1);
+  for (std::vector<std::string>& row : comparison.rows) table.add(std::move(row));
   std::string text = printable(study["name"].get<std::string>()) + "\n" + table.text();
   if (const auto notes = study.find("notes"); notes != study.end() && notes->is_array())
     for (const json& note : *notes)
@@ -257,8 +267,9 @@ std::string verdict_of_rows(const std::vector<RowChange>& rows) {
     std::vector<std::string> names;
     for (const RowChange& row : rows)
       if (row.verdict == kind)
-        names.push_back(row.label + (row.ratio && *row.ratio != 1 ? " " + fixed(*row.ratio, 3) + "x" : ""));
-    text += (text.empty() ? "" : "; ") + kind + ": " + joined(names);
+        names.push_back(listed(row.label) +
+                        (row.ratio && *row.ratio != 1 ? " " + fixed(*row.ratio, 3) + "x" : ""));
+    text += (text.empty() ? "" : "; ") + kind + ": " + all_joined(names);
   }
   return text;
 }
@@ -288,17 +299,18 @@ SavedComparison compare_saved(const SavedResult& before, const SavedResult& afte
 
 namespace {
 
-const ResultColumn& column_of(std::string_view key) {
-  const auto columns = result_columns();
-  return *std::find_if(columns.begin(), columns.end(), [&](const ResultColumn& c) { return c.key == key; });
-}
+// Columns whose figures stand side by side, by what their titles begin with.
+constexpr std::string_view kPaired[] = {"step s", "tokens/s/GPU",  "speed-up",
+                                        "delay",  "mem. free GiB", "pack ms"};
 
-std::string memory_text(const SavedRow* row) {
-  const double bytes = row == nullptr ? 0 : number_or_zero(row->policy["metrics"], "peak_memory_bytes");
-  return bytes > 0 ? fixed(bytes / kGiB, 1) : "-";
-}
-std::string pair_text(const RowChange& row, std::string_view key) {
-  const auto side = [&](const SavedRow* r) { return r == nullptr ? std::string("-") : printed(column_of(key), r->policy); };
+std::string pair_text(const RowChange& row, std::string_view title) {
+  const auto columns = result_columns();
+  const ResultColumn& column =
+      *std::ranges::find_if(columns, [&](const auto& c) { return c.title.starts_with(title); });
+  const auto side = [&](const SavedRow* r) {
+    if (r == nullptr) return std::string("-");
+    return column.key.empty() ? cell_of(column, r->policy, true) : printed(column, r->policy);
+  };
   return side(row.before) + " -> " + side(row.after);
 }
 std::string ratio_text(const RowChange& row) {
@@ -307,11 +319,18 @@ std::string ratio_text(const RowChange& row) {
   return row.low && row.high ? ratio + " (" + fixed(*row.low, 3) + "-" + fixed(*row.high, 3) + ")" : ratio;
 }
 
-constexpr const char* kHeader[] = {"policy", "step s", "tokens/s/GPU", "speed-up", "memory GiB", "second/first (95 %)", "verdict"};
+std::vector<std::string> header_of_pairs() {
+  std::vector<std::string> header = {"policy"};
+  header.insert(header.end(), std::begin(kPaired), std::end(kPaired));
+  header.insert(header.end(), {"second/first (95 %)", "verdict"});
+  return header;
+}
 
 std::vector<std::string> cells_of(const RowChange& row) {
-  return {row.label, pair_text(row, "step_seconds"), pair_text(row, "tokens_per_second_per_gpu"), pair_text(row, "speedup"),
-          memory_text(row.before) + " -> " + memory_text(row.after), ratio_text(row), row.verdict};
+  std::vector<std::string> cells = {row.label};
+  for (const std::string_view title : kPaired) cells.push_back(pair_text(row, title));
+  cells.insert(cells.end(), {ratio_text(row), row.verdict});
+  return cells;
 }
 
 std::string titles(const SavedResult& before, const SavedResult& after) {
@@ -329,8 +348,8 @@ std::string document_note(const SavedComparison& found) {
 }  // namespace
 
 std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
-  TextTable table({std::begin(kHeader), std::end(kHeader)});
-  table.align_left(6);
+  TextTable table(header_of_pairs());
+  table.align_left(std::size(kPaired) + 2);
   for (const RowChange& row : found.rows) table.add(cells_of(row));
   std::string text = titles(before, after) + "\n" + table.text() + printable(found.verdict) + ".\n";
   TextTable settings({"what differs", "first", "second"});
@@ -347,6 +366,8 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
     ordered_json node = {{"status", row->policy["status"]}, {"reason", row->policy.value("reason", json())}};
     for (const char* key : {"step_seconds", "tokens_per_second_per_gpu", "speedup", "peak_memory_bytes"})
       node[key] = row->policy["metrics"].value(key, json());
+    const json measured = row->policy.value("measured", json());
+    node["pack_ms"] = measured.is_object() ? measured.value("pack_ms", json()) : json();
     return node;
   };
   ordered_json rows = ordered_json::array(), differences = ordered_json::array();
@@ -381,8 +402,7 @@ std::string comparison_page(const SavedResult& before, const SavedResult& after,
   for (const RowChange& row : found.rows) changes.push_back(cells_of(row));
   std::string content = html_head(titles(before, after), found.verdict, {}, {document_note(found)}) +
                         "<section id=\"changes\">\n<h2>Row by row</h2>\n" +
-                        html_table("changes-table", {std::begin(kHeader), std::end(kHeader)}, changes) +
-                        "</section>\n";
+                        html_table("changes-table", header_of_pairs(), changes) + "</section>\n";
   for (const RowChange& row : found.rows)
     if (row.after != nullptr && row.after->policy.value("reason", json()).is_string())
       content += html_paragraph(row.label + ": " + row.after->policy["reason"].get<std::string>(), "reason");

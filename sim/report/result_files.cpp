@@ -187,6 +187,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"beyond_samples", p.use.beyond_samples},
                    {"beyond_samples_share", beyond_samples_share(p)},
                    {"on_derived_tables", p.use.derived}}}};
+    if (!result.kernel_errors.empty()) node["provenance"]["kernel_errors"] = result.kernel_errors;
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
     if (p.run.has_plan_file())

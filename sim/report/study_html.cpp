@@ -287,7 +287,7 @@ std::string SweepPage::html() const {
       verdict =
           label + " is fastest in " + (count == count_ ? "all " + all : std::to_string(count) + " of " + all);
     else
-      others += (others.empty() ? "" : ", ") + label + " in " + std::to_string(count);
+      others += (others.empty() ? "" : ", ") + listed(label) + " in " + std::to_string(count);
   }
   std::string content =
       "<section id=\"verdict\">\n" + html_paragraph(title_, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";

@@ -100,22 +100,6 @@ std::string bubble_cell(const ResultColumn& column, const PolicyResult& p) {
   return recompute && *recompute > 0 ? fixed(100 * *recompute, 1) + " recompute" : "-";
 }
 
-// Takes away the columns that are printed only where rows differ, and do not, or where there is something.
-void leave_out_equal(ComparisonTable& comparison) {
-  for (const ResultColumn& column : result_columns()) {
-    if (!column.has(kDiffering) && !column.has(kStated)) continue;
-    const auto found = std::find(comparison.header.begin(), comparison.header.end(), column.title);
-    const auto place = found - comparison.header.begin();
-    std::vector<std::string> values;
-    for (const std::vector<std::string>& row : comparison.rows)
-      if (const std::string& cell = row[at(place)]; cell != "-") values.push_back(cell);
-    if (column.has(kStated) && !values.empty()) continue;
-    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) continue;
-    comparison.header.erase(found);
-    for (std::vector<std::string>& row : comparison.rows) row.erase(row.begin() + place);
-  }
-}
-
 TextTable text_table(const ComparisonTable& comparison) {
   TextTable table(comparison.header);
   for (const std::vector<std::string>& row : comparison.rows) table.add(row);
@@ -166,6 +150,21 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
     if (column.is_printed())
       cells.push_back(column.key == "bubble_ratio" ? bubble_cell(column, p) : column.printed(figures_of(p)));
   return cells;
+}
+
+void leave_out_equal(ComparisonTable& comparison) {
+  for (const ResultColumn& column : result_columns()) {
+    if (!column.has(kDiffering) && !column.has(kStated)) continue;
+    const auto found = std::find(comparison.header.begin(), comparison.header.end(), column.title);
+    const auto place = found - comparison.header.begin();
+    std::vector<std::string> values;
+    for (const std::vector<std::string>& row : comparison.rows)
+      if (const std::string& cell = row[at(place)]; cell != "-") values.push_back(cell);
+    if (column.has(kStated) && !values.empty()) continue;
+    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) continue;
+    comparison.header.erase(found);
+    for (std::vector<std::string>& row : comparison.rows) row.erase(row.begin() + place);
+  }
 }
 
 ComparisonTable comparison_of(const StudyResult& result) {

@@ -39,6 +39,8 @@ struct ComparisonTable {
   std::vector<std::vector<std::string>> rows;
 };
 ComparisonTable comparison_of(const StudyResult& result);
+// Takes away the columns that are printed only where rows differ, and do not, or where there is something.
+void leave_out_equal(ComparisonTable& comparison);
 std::string reason_line(const PolicyResult& row);
 // What the times of a table come from, one line.
 std::string source_line(const Study& study, const StudyResult& result);

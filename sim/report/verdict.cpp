@@ -38,7 +38,10 @@ std::string extrapolated(const PolicyResult& row) {
 std::string expected(const Study& study, const StudyResult& result) {
   const std::string framework = study.framework.preset.name + ", ";
   if (!result.expected_error)
-    return "; how far off such steps are is unknown (" + framework + result.family.text() + ")";
+    return "; how far off such steps are is unknown (" + framework + result.family.text() + ")" +
+           (result.kernel_errors.empty() ? ""
+                                         : ", the profile's measured kernels are off by " +
+                                               result.kernel_errors + " (median of samples left out)");
   const FamilyError& error = *result.expected_error;
   const StepFamily& family = error.family;
   const bool same = family.size == result.family.size && family.fp8 == result.family.fp8 &&
@@ -94,7 +97,7 @@ std::string sure_sentence(const PolicyResult& winner, const PolicyResult& baseli
 }
 
 std::string labels_of(const std::vector<const PolicyResult*>& rows) {
-  return all_joined(rows, ", ", [](const PolicyResult* row) { return row->run.label; });
+  return all_joined(rows, ", ", [](const PolicyResult* row) { return listed(row->run.label); });
 }
 
 // What the verdict's line says between the winner and that it is fastest, where others are not told apart.
@@ -378,9 +381,9 @@ std::string recompute_difference(const StudyResult& result) {
     const auto known = std::find(rules.begin(), rules.end(), rule);
     if (known == rules.end()) {
       rules.push_back(rule);
-      rows.push_back(row.run.label);
+      rows.push_back(listed(row.run.label));
     } else {
-      rows[at(known - rules.begin())] += ", " + row.run.label;
+      rows[at(known - rules.begin())] += ", " + listed(row.run.label);
     }
   }
   if (rules.size() < 2) return "";
@@ -397,7 +400,7 @@ std::string batch_difference(const std::vector<std::pair<std::string, Metric>>& 
     if (!tokens || *tokens <= 0) continue;
     least = least == 0 ? *tokens : std::min(least, *tokens);
     most = std::max(most, *tokens);
-    text += (text.empty() ? "" : ", ") + name + ' ' + grouped(std::llround(*tokens));
+    text += (text.empty() ? "" : ", ") + listed(name) + ' ' + grouped(std::llround(*tokens));
   }
   if (most <= (1 + kEqualBatch) * least) return "";
   return "tokens a step differ by up to " + times(most / least) + ", and part of the speed-up is the batch: " + text;

@@ -61,6 +61,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
                    inputs.profile.device().name, study.layout.precision == Precision::fp8};
   if (const FamilyError* error = study.framework.expected_error(result.family, inputs.profile))
     result.expected_error = *error;
+  else
+    result.kernel_errors = study.framework.kernel_errors_on(inputs.profile);
   const FrameworkOptions framework = study.framework.on(inputs.profile);
   if (study.model.moe && framework.expert_gemm_slowdown != 1)
     result.kernels += "; experts' GEMM x" + fixed(framework.expert_gemm_slowdown, 2) + " more";

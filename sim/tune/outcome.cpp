@@ -468,9 +468,11 @@ std::string tune_table(const TuneReport& report) {
   const RankedRow& winner = report.ranking.front();
   out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline) << ".\n"
       << memory_line(winner.result) << counts_text(found) << without_flag_text(report.candidates.none)
-      << end_text(report) << '\n';
+      << end_text(report) << '\n'
+      << report.flags_alone;
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
+  if (report.what_if_over) out << "What ifs are not all run: they have a quarter of --minutes.\n";
   return out.str() + source_line(winner.study, winner.result) + '\n';
 }
 
@@ -514,6 +516,8 @@ json tune_json(const TuneReport& report) {
           {"complete", report.found.complete()},
           {"interrupted", report.found.interrupted || report.cut_short},
           {"timed_out", report.found.timed_out},
+          {"what_if_timed_out", report.what_if_over},
+          {"flags_alone", report.flags_alone.empty() ? json(nullptr) : json(report.flags_alone)},
           {"counts", counts_json(report)},
           {"baseline", std::move(base)},
           {"ranking", std::move(ranking)},

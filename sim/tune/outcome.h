@@ -80,6 +80,8 @@ struct TuneReport {
   const std::vector<RankedRow>& ranking;  // of the places that were run in full
   const std::vector<WhatIf>& what_if;
   bool cut_short = false;  // the search is over, but not all that follows it was run
+  std::string flags_alone = {};  // what a framework's flags come to; empty: as the first, or unknown
+  bool what_if_over = false;     // what_if lacks those for which there was no time
 };
 
 // "the fastest of 1,234 candidates", or of those that were tried, where not all were decided.

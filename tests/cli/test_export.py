@@ -89,6 +89,11 @@ class Export(Case):
         ring = dict(STUDY, parallel=STUDY["parallel"] | {"context_comm": "ring"}, batch={"context_window": "16K", "documents_per_step": 32, "max_length": "16K", "steps": 2})
         self.assertIn(head + " (karmarkar-karp, per-document), simulated: 0.", self.export("verl", ring, "--row", "wlb"))
 
+    def test_a_label_with_a_comma_is_told_from_its_neighbours(self):
+        study = dict(STUDY, policies=["plain-4d", {"name": "wlb", "label": "wlb, queues 2"}, "lpt"])
+        self.refused("export", self.write("study.json", study), "--for", "megatron", "--row", "nope",
+                     says=['--row: unknown row "nope" (known: plain-4d, "wlb, queues 2", lpt)'])
+
     def test_batch_sizes_are_of_windows_and_a_plan_with_other_micro_batches_says_so(self):
         study = dict(STUDY, parallel={"data": 2}, batch=dict(STUDY["batch"], micro_batches=6), cluster={"memory_GB": 200})
         text = self.export("megatron", study, "--row", "wlb")

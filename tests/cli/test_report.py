@@ -211,8 +211,12 @@ class Report(Pages):
         summary = json.loads((file.parent / "summary.json").read_text())
         self.assertEqual(json.loads(self.ok("report", file.parent / "summary.json", "--format", "json")), summary)
         self.assertEqual(summary["study"]["settings"], STUDY)
+        # Line by line that of `study`, but for what was measured on the way: pack ms.
+        own = [line.rsplit(None, 1)[0] for line in self.ok("study", self.folder / "study.json", "--quiet").splitlines()[1:4]]
+        self.assertEqual([line.rsplit(None, 1)[0] for line in table.splitlines()[1:4]], own)
+        self.assertTrue(own[0].endswith("delay (steady, max)  mem. free GiB  pack"), own)
         for policy, line in zip(summary["policies"], table.splitlines()[2:]):
-            self.assertRegex(line, r"^%s +ok +%.0f " % (policy["label"], policy["metrics"]["tokens_per_second_per_gpu"]))
+            self.assertEqual(line.split()[-1], f"{policy['measured']['pack_ms']:.2f}")
         rows = list(csv.DictReader(self.ok("report", file.parent, "--format", "csv").splitlines()))
         self.assertEqual(float(rows[1]["mfu"]), summary["policies"][1]["metrics"]["mfu"])
         file.unlink()
@@ -249,6 +253,10 @@ class Report(Pages):
         self.assertIn("only in the first: " + HOSTILE, outline.text)
         text = self.ok("report", before, after)
         self.assertIn("cluster.network.nic_GBps", text)
+        self.assertEqual(re.split("  +", text.splitlines()[1])[1:],
+                         ["step s", "tokens/s/GPU", "speed-up", "delay", "mem. free GiB", "pack ms", "second/first (95 %)", "verdict"])
+        free = [(p["memory"]["capacity_bytes"] - p["memory"]["peak_bytes"]) / 2**30 for p in (summaries[0]["policies"][1], summaries[1]["policies"][1])]
+        self.assertIn("%.1f -> %.1f" % tuple(free), text.splitlines()[3])
         self.assertIn("Both runs trained the same documents", text)
         rows = list(csv.DictReader(self.ok("report", before, after, "--format", "csv").splitlines()))
         self.assertEqual(float(rows[0]["ratio"]), found["rows"][0]["ratio"])
@@ -265,6 +273,10 @@ class Report(Pages):
         other = self.folder / "other"
         self.ok("study", self.write("study.json", dict(STUDY, trace={"distribution": "wlb-128k", "seed": 4})), "--out", other, "--quiet")
         self.assertIn("(no interval)", self.ok("report", before, other))
+        study = dict(STUDY, policies=["plain-4d", {"name": "wlb", "label": "wlb, two"}])
+        one = self.page(study).parent.rename(self.folder / "one")
+        two = self.page(dict(study, cluster={"network": {"nic_GBps": 25}, "gpus_per_node": 2})).parent
+        self.assertRegex(self.ok("report", one, two), r'\nslower.*: plain-4d 0\.\d+x, "wlb, two" 0\.\d+x\.\n')
 
 
 @unittest.skipUnless(find_browser(), "no Chromium here (Debian: chromium)")

@@ -4,6 +4,7 @@ EQUIPOISE names the program; ctest sets it.
 """
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -165,6 +166,15 @@ class Tune(Case):
         self.assertNotIn("no_flag", every["counts"])
         self.assertIn(f"\nLeft out for want of a flag: {gone} layouts (parallel.context_comm {gone}), 2 policies (parallel.context 1, parallel.context_comm 1).\n",
                       self.search("--for", "megatron", space=space))
+        # The winner's speed is with what no flag says: what they come to alone stands beside it, as `export` has it.
+        out = self.folder / "told"
+        text = self.search("--for", "megatron", "--out", out, space={"policies": [{"name": "wlb", "queues": 1}]})
+        flags = json.loads((out / "tune.json").read_text())["flags_alone"]
+        self.assertIn(flags, text)
+        head = self.ok("export", out / "best.json", "--for", "megatron", "--row", json.loads((out / "tune.json").read_text())["ranking"][0]["label"], "--quiet")
+        for line in (r"# .*; simulated: (.*)\n", r"# .*the flags alone \(plain, per-document\), simulated: (.*)\n"):
+            self.assertIn(re.search(line, head).group(1), flags)
+        self.assertIsNone(every["flags_alone"])
         self.refused("tune", self.folder / "study.json", "--for", "nobody", says=["--for", "nobody", "megatron"])
         self.write("space.json", {"policies": ["flexsp"]})
         self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])
@@ -312,6 +322,10 @@ class Tune(Case):
         self.assertTrue(found["timed_out"])
         self.assertLessEqual(min(trial["seconds_per_token"] for trial in found["tried"] if trial["outcome"] == "ok"), best)
         self.assertIn("The time was over before the search was", result.stdout)
+        # What ifs have a share of the time, and it is said where that is too short.
+        self.assertLess(len(found["what_if"]), 4)
+        self.assertTrue(found["what_if_timed_out"])
+        self.assertIn("What ifs are not all run: they have a quarter of --minutes.\n", result.stdout)
         self.refused("merge", merged, parts, "--minutes", -1, says=["--minutes", "-1"])
 
     def test_a_killed_shard_resumes(self):

@@ -49,6 +49,24 @@ class Program(unittest.TestCase):
         moved = equipoise.check(self.study, expect, set={"batch.context_window": "16K"}, metric=["step_seconds"], tolerance=["1%"])
         self.assertFalse(moved)
         self.assertTrue(moved.frame()["moved"].any())
+        saved = json.loads(expect.read_text())
+        for row in saved["policies"]:
+            row["step_seconds"] *= 1.1
+        expect.write_text(json.dumps(saved))
+        self.assertFalse(equipoise.check(self.study, expect, metric=["step_seconds"]))
+        better = equipoise.check(self.study, expect, metric=["step_seconds"], only_worse=True)
+        self.assertTrue(better)
+        self.assertTrue(better.frame()["gain"].notna().all())
+
+    def test_explain_lists_a_policys_options(self):
+        said = equipoise.explain("wlb")
+        self.assertEqual(repr(said), str(said))
+        for part in ("source: WLB-LLM", "queues (0 .. 1000; default 0): ", "oversize (error, drop, truncate, split; default error): "):
+            self.assertIn(part, said)
+        self.assertIn("packing policy", equipoise.explain())
+        for wrong, text in (("wbl", 'unknown word "wbl"'), (3, "word: expected a name, found 3")):
+            with self.assertRaisesRegex(ValueError, text):
+                equipoise.explain(wrong)
 
     def test_predict_and_verify(self):
         rows = self.folder / "gemm.csv"
@@ -93,6 +111,11 @@ class Program(unittest.TestCase):
             draw(result).savefig(file)
             self.assertIn("</svg>", file.read_text())
         self.assertEqual(len(equipoise.plot.comparison(result).axes[0].patches), len(result.policies))
+        long = equipoise.study({**self.study, "name": "a study whose name says all that it is about, " * 4})
+        figure = equipoise.plot.comparison(long)
+        figure.savefig(self.folder / "long.png")  # which lays it out
+        title, whole = figure.axes[0].title.get_window_extent(), figure.bbox
+        self.assertTrue(whole.x0 <= title.x0 and title.x1 <= whole.x1 and title.y1 <= whole.y1, (title, whole))
         stacked = {}
         for bar in equipoise.plot.memory(result).axes[0].patches:
             place = round(bar.get_y() + bar.get_height() / 2)

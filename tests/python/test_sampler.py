@@ -148,6 +148,16 @@ class Plans(unittest.TestCase):
             warnings.simplefilter("error")
             list(sampler)
 
+    def test_what_only_a_study_asks_is_no_warning(self):
+        options = dict(SHAPE, queues=1)
+        self.assertIn("batch.steps of", " ".join(equipoise.pack(drawn(), "wlb", **options).notes))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            list(equipoise.BatchSampler(drawn(), "wlb", **options))
+        with self.assertWarns(UserWarning) as seen:
+            list(equipoise.BatchSampler(drawn(), "wlb", tokens_per_micro_batch="1K", **options))
+        self.assertEqual(len(seen.warnings), 1)
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "lane: expected an integer from 0 to 1, found 2"):
             equipoise.BatchSampler([1, 2], "wlb", lanes=2, lane=2)
@@ -170,7 +180,7 @@ class Plans(unittest.TestCase):
 
 class Resume(unittest.TestCase):
     def make(self, **more):
-        return equipoise.BatchSampler(drawn(), "wlb", lanes=2, lane=0, **{**SHAPE, "queues": 1, **more})
+        return equipoise.BatchSampler(drawn(), "wlb", lanes=2, **{**SHAPE, "queues": 1, **more})
 
     def test_anywhere_gives_the_same_rest(self):
         for reshuffle in (False, True):
@@ -266,16 +276,34 @@ class Resume(unittest.TestCase):
 
     def test_another_run_is_refused(self):
         state = self.make().state_dict()
-        for other in (
-            self.make(queues=2),
-            equipoise.BatchSampler(drawn(seed=2), "wlb", lanes=2, queues=1, **SHAPE),
+        for other, differs in (
+            (self.make(queues=2), r"found other queues 1 \(2 here\): "),
+            (equipoise.BatchSampler(drawn(), "lpt", lanes=4, reshuffle=True, **SHAPE),
+             r"found other policy wlb \(lpt here\), lanes 2 \(4 here\), reshuffle False \(True here\), queues 1 \(None here\): "),
+            (equipoise.BatchSampler(drawn(seed=2), "wlb", lanes=2, queues=1, **SHAPE), "found other lengths: "),
         ):
-            with self.assertRaisesRegex(ValueError, "fingerprint"):
+            with self.assertRaisesRegex(ValueError, differs):
                 other.load_state_dict(state)
+        with self.assertRaisesRegex(ValueError, "settings: expected those .*, found None"):
+            self.make().load_state_dict({**state, "settings": None})
         with self.assertRaisesRegex(ValueError, "version: expected 1"):
             self.make().load_state_dict({})
         with self.assertRaisesRegex(ValueError, "step"):
             self.make().load_state_dict({**state, "step": 10_000})
+
+    def test_inside_a_step_a_state_is_of_its_lane(self):
+        # Where a step begins all lanes are: one of them may save for all.
+        first, second = self.make(), self.make(lane=1)
+        whole = list(second)
+        second.set_epoch(0)
+        self.take(first, 4)
+        second.load_state_dict(first.state_dict())
+        self.assertEqual(list(second), whole[4:])
+        second.set_epoch(0)
+        self.take(first, 1)
+        with self.assertRaisesRegex(ValueError, "state: lane: expected 1, or the beginning of a step, where all lanes are, found 0"):
+            second.load_state_dict(first.state_dict())
+        self.assertEqual(list(second), whole)
 
     def test_pickles_go_on_where_they_were(self):
         sampler = self.make()
@@ -299,14 +327,14 @@ class OwnPolicy(Resume):
     """A function in place of a name: all that holds of a policy's name when a run resumes, and more."""
 
     def make(self, policy=longest_first, **more):
-        return equipoise.BatchSampler(drawn(), policy, lanes=2, lane=0, **{**SHAPE, **more})
+        return equipoise.BatchSampler(drawn(), policy, lanes=2, **{**SHAPE, **more})
 
     def test_another_run_is_refused(self):
         state = self.make().state_dict()
         shorter = equipoise.policy(lambda lengths, options: longest_first(lengths, options)[::-1], label="longest_first")
         self.make().load_state_dict(state)
-        for other in (self.make(seed=1), self.make(policy=shorter)):
-            with self.assertRaisesRegex(ValueError, "fingerprint"):
+        for other, differs in ((self.make(seed=1), r"other seed 0 \(1 here\)"), (self.make(policy=shorter), "other plan")):
+            with self.assertRaisesRegex(ValueError, differs):
                 other.load_state_dict(state)
 
     def test_every_document_once_over_all_lanes(self):

@@ -88,6 +88,10 @@ class RecorderTest(unittest.TestCase):
 
         record.load_tokenizer = no_tokenizer
         self.assertIn("nowhere: no such file or folder", self.run_recorder(self.folder / "nowhere")[1])
+        for path, line in ((self.folder / "nowhere", "nowhere: no such file or folder"), (self.folder, "--out: expected lengths.txt")):
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                self.assertEqual(record.main([str(path), "--quiet"]), 2)
+            self.assertIn(line, err.getvalue())
         self.out = self.folder / "out.txt.zst"
         with mock.patch.dict(sys.modules, {"zstandard": None}):
             status, message = self.run_recorder(self.corpus())

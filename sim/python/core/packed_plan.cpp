@@ -88,6 +88,19 @@ class PackedPlan {
   [[nodiscard]] std::size_t lanes(std::size_t step) const { return step_at(step).lanes.size(); }
   [[nodiscard]] bool tail(std::size_t step) const { return step_at(step).tail; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return packed_.notes; }
+  // Of the notes those for whoever trains with the plan: not how many steps a study would need to tell its
+  // delay, nor how solvers ended.
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    const Plan& plan = packed_.plan;
+    std::vector<std::string> kept(packed_.notes.begin(),
+                                  packed_.notes.end() - static_cast<std::ptrdiff_t>(plan.solver.size()));
+    if (plan.queue_emptied || !plan.solver.empty())
+      std::erase_if(kept, [&](const std::string& note) {
+        return std::ranges::any_of(plan.notes,
+                                   [&](const auto& said) { return note == packed_.label + ": " + said; });
+      });
+    return kept;
+  }
   // CP degrees of a step's lanes.
   [[nodiscard]] std::vector<int> degrees(std::size_t step) const {
     std::vector<int> of_lanes;
@@ -223,6 +236,7 @@ void bind_plans(nb::module_& m) {
   nb::class_<PackedPlan>(m, "PackedPlan", "A plan where the simulator holds it.")
       .def_prop_ro("steps", &PackedPlan::steps)
       .def_prop_ro("notes", &PackedPlan::notes)
+      .def_prop_ro("warnings", &PackedPlan::warnings, "Notes for whoever trains with it.")
       .def_prop_ro("pack_ms", &PackedPlan::pack_ms, "Measured, mean per global batch.")
       .def("lanes", &PackedPlan::lanes, nb::arg("step"))
       .def("degrees", &PackedPlan::degrees, nb::arg("step"), "CP degrees of its lanes.")

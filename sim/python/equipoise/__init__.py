@@ -5,6 +5,7 @@
     print(result)                                             # the table that `equipoise study` prints
     result.frame()                                            # the same as a pandas frame, one row a policy
     plan = equipoise.pack(lengths, "wlb", queues=2)           # only the plan of a policy
+    equipoise.explain("wlb")                                  # what it is, and each of its options
     sampler = equipoise.BatchSampler(lengths, "wlb", lanes=8, lane=replica)   # for a PyTorch DataLoader
     best = equipoise.tune("traces/studies/7b-128k.json").best               # the fastest layout and policy, as a study
 
@@ -16,7 +17,7 @@ from ._core import __version__, policy_names
 from . import packed, plot
 from .own_policy import policy
 from .plan import Plan, pack
-from .program import Checked, Tuned, check, fit, predict, tune, validate, verify
+from .program import Checked, Tuned, check, explain, fit, predict, tune, validate, verify
 from .record import record
 from .sampler import BatchSampler
 from .study import Result, VerificationError, study
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "check",
     "draw_trace",
+    "explain",
     "fit",
     "pack",
     "packed",

@@ -126,7 +126,7 @@ def pack(lengths: Any, policy: Union[str, own_policy.Own], **options: Any) -> Pl
 
     `options` are those of `equipoise pack`, with underscores: context_window, sequences_per_step,
     documents_per_step, max_length, steps, lanes, context, seed, cost, model, profile, and the policy's own (queues,
-    chunk_size, pack_length ...). Sizes may be text ("128K"); a name that the program does not know, or a
+    chunk_size, pack_length ...), which `equipoise.explain(policy)` lists with their values and defaults. Sizes may be text ("128K"); a name that the program does not know, or a
     value that it does not allow, is a ValueError. int64 arrays are read where they lie.
     """
     given = {name: value for name, value in options.items() if value is not None}

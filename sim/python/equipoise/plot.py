@@ -6,6 +6,7 @@
 Simulated figures say so in their labels.
 """
 
+import textwrap
 from typing import Any, Dict, Optional
 
 from ._values import refuse
@@ -25,6 +26,11 @@ def _axes(columns: int = 1, height: float = 4.0):
         raise ImportError("equipoise.plot needs matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(6.4 * columns, height), layout="constrained")
     return figure, figure.subplots(1, columns, squeeze=False)[0]
+
+
+def _entitle(axes: Any, text: str) -> None:
+    """A title in as many lines as it takes: Matplotlib cuts what is wider than the figure."""
+    axes.set_title("\n".join(textwrap.wrap(text, 48)))
 
 
 def _of(value: Any, argument: str, wanted: type) -> None:
@@ -71,7 +77,7 @@ def comparison(result: Result):
             axes.annotate(f" {speedup:.2f}x", (0, place), color="white", va="center")
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.set_xlabel("tokens/s/GPU, simulated")
-    axes.set_title(result.summary["study"]["name"])
+    _entitle(axes, result.summary["study"]["name"])
     return figure
 
 
@@ -142,6 +148,6 @@ def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optio
     axes.set_yticks(range(table.shape[0]), [str(value) for value in table.index])
     axes.set_xlabel(keys[1])
     axes.set_ylabel(keys[0])
-    axes.set_title(f"{chosen}: {metric}, simulated")
+    _entitle(axes, f"{chosen}: {metric}, simulated")
     figure.colorbar(image)
     return figure

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 import pandas as pd
 
 from . import _core
-from ._values import json_text, path_of, refuse
+from ._values import json_text, path_of, refuse, text_of
 from .study import Source, _flat
 
 PATH = Path(__file__).with_name("equipoise")
@@ -35,6 +35,19 @@ def run(*arguments: Any) -> str:
         return done.stdout
     lines = done.stderr.strip().splitlines() or [f"the program ended with status {done.returncode}"]
     raise ValueError(_core.in_python_words(lines[-1].removeprefix("error: ")))
+
+
+class _Shown(str):
+    """Text that a prompt shows as it is."""
+
+    __repr__ = str.__str__
+
+
+def explain(word: str = "") -> str:
+    """What a policy, a key of a study, a column or an option is: `equipoise explain`. Of a policy also each of its options
+    with the values it takes, its default and what it does; of nothing, what there is to ask for."""
+    words = [text_of("word", word, "a name")] if word else []
+    return _Shown(run("explain", *words).rstrip("\n"))
 
 
 @contextlib.contextmanager
@@ -147,12 +160,14 @@ def check(
     set: Optional[Mapping] = None,
     metric: Optional[Sequence[str]] = None,
     tolerance: Optional[Sequence[Union[str, float]]] = None,
+    only_worse: bool = False,
     update: bool = False,
     directory: Optional[StrPath] = None,
 ) -> Checked:
-    """A study held against what it is expected to show, a file that `update` makes: `equipoise check`."""
+    """A study held against what it is expected to show, a file that `update` makes: `equipoise check`. With `only_worse`
+    a metric that moved for the better is said (`gain`) and does not fail."""
     with _file_of(source, directory) as study:
-        words = _options(set=set, update=update)
+        words = _options(set=set, only_worse=only_worse, update=update)
         for name, value in (("metric", metric), ("tolerance", tolerance)):
             if isinstance(value, str) or not hasattr(value or [], "__iter__"):
                 refuse(name, "a list", value)

@@ -1,6 +1,7 @@
 """A packing policy as the batch sampler of a PyTorch DataLoader."""
 
 import hashlib
+import json
 import threading
 import warnings
 from concurrent.futures import Future
@@ -45,9 +46,11 @@ class BatchSampler:
 
     Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
-    lock, while the one before it trains. `options` are those of `pack`, whose plan this is. `tokens_per_step`
+    lock, while the one before it trains. `options` are those of `pack`, whose plan this is (`equipoise.explain(policy)`
+    lists the policy's own). `tokens_per_step`
     stands for `documents_per_step`: as many whole documents as have so many tokens on the mean. What `pack(...).notes`
-    says of them, such as an option without effect, is a warning once the plan is there.
+    says of them, such as an option without effect, is a warning once the plan is there; notes on a study's delay and on
+    solvers are not.
 
     `policy` may be a function, too, f(lengths, options) or equipoise.policy(f, options={...}): called once an epoch, for
     all of its steps, as a study calls it, and its plan is looked at by the validator of all plans. It has to return the
@@ -169,7 +172,7 @@ class BatchSampler:
         """The epoch's plan, the order of its documents, and how many micro-batches this lane has in each
         step."""
         plan, order, _ = self._plan_ahead(epoch).result()
-        for note in [] if self._noted else plan.notes:
+        for note in [] if self._noted else plan.warnings:
             warnings.warn(note, stacklevel=3)
         self._noted = True  # those of one epoch: another's are alike
         return plan, order, plan.counts(self.lane)
@@ -231,24 +234,25 @@ class BatchSampler:
 
     # Resuming.
 
-    def _fingerprint(self, epoch: int) -> str:
-        digest = hashlib.sha256(self.lengths.tobytes())
-        digest.update(json_text([self.name, self._options, self.reshuffle, self.slices], "state").encode())
+    def _settings(self, epoch: int) -> Dict[str, Any]:
+        """What the micro-batches follow from, lengths and a function's plan by their hashes."""
+        settings = {"lengths": hashlib.sha256(self.lengths.tobytes()).hexdigest(), "policy": self.name, **json.loads(self._options)}
         if not isinstance(self.policy, str):  # a function is what it returns
-            digest.update(self._plan_ahead(epoch).result()[2])
-        return digest.hexdigest()
+            settings["plan"] = self._plan_ahead(epoch).result()[2].hex()
+        return {**settings, "reshuffle": self.reshuffle, "slices": self.slices}
 
     def state_dict(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> Dict[str, Any]:
         """Where the run is. Counted are the micro-batches handed out; a DataLoader with worker processes asks
         for some ahead, so tell it there how many of an epoch this lane has trained on (`consumed`, of
-        `epoch`)."""
+        `epoch`). At the beginning of a step it is every lane's; inside of one it is this lane's alone."""
         place = (self._epoch, *self._at)
         if consumed is not None:
             place = self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
         return {
             "version": 1,
             **dict(zip(("epoch", "step", "micro_batch"), place)),
-            "fingerprint": self._fingerprint(place[0]),
+            "lane": self.lane,
+            "settings": self._settings(place[0]),
         }
 
     def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
@@ -264,18 +268,25 @@ class BatchSampler:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes to where `state_dict` was taken, on the same documents with the same policy, options and
-        lanes."""
+        lanes. Raises ValueError of another run's state, with what differs, and of one inside a step of another lane."""
         if not isinstance(state, dict) or state.get("version") != 1:
             refuse("state: version", "1, as state_dict gives it", state.get("version") if isinstance(state, dict) else state)
         place = [state.get(key) for key in ("epoch", "step", "micro_batch")]
         if not all(isinstance(value, int) and value >= 0 for value in place):
             raise ValueError(f"state: expected epoch, step and micro_batch >= 0, found {place}")
         epoch, step, done = place
-        if state.get("fingerprint") != self._fingerprint(epoch):
+        here, there = self._settings(epoch), state.get("settings")
+        if not isinstance(there, dict):
+            refuse("state: settings", "those of these lengths, policy, options and lanes", there)
+        differ = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+        if differ:
+            said = [key if key in ("lengths", "plan") else f"{key} {there.get(key)} ({here.get(key)} here)" for key in differ]
             raise ValueError(
-                "state: fingerprint: expected that of these lengths, policy, options and lanes, found another:"
-                " its micro-batches would not be those that were left"
+                "state: settings: expected those of these lengths, policy, options and lanes, found other "
+                f"{', '.join(said)}: its micro-batches would not be those that were left"
             )
+        if done > 0 and state.get("lane") != self.lane:
+            refuse("state: lane", f"{self.lane}, or the beginning of a step, where all lanes are", state.get("lane"))
         counts = self._planned(epoch)[2]
         if step >= len(counts) or done > counts[step]:
             raise ValueError(

@@ -144,6 +144,10 @@ const FamilyError* Framework::expected_error(const StepFamily& steps, const Prof
   return own ? preset.expected_error(steps) : nullptr;
 }
 
+std::string Framework::kernel_errors_on(const Profile& profile) const {
+  return rule_on(profile) == SlowdownRule::alone ? measured_errors(profile, kernel_on(*this, profile)) : "";
+}
+
 std::string Framework::routing_text_on(const Profile& profile) const {
   const FrameworkOptions options = on(profile);
   if (options.expert_router != ExpertRouter::stated && options.expert_capacity_factor == 0)

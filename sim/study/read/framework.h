@@ -36,6 +36,8 @@ struct Framework {
   // What published steps of the nearest family show, which the preset's numbers did not see. Null where the
   // preset's own slowdowns do not count.
   [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps, const Profile& profile) const;
+  // What the profile states of its kernels where that is all that is known (measured_errors); else empty.
+  [[nodiscard]] std::string kernel_errors_on(const Profile& profile) const;
   // How evenly the router is taken to load the experts' ranks there.
   [[nodiscard]] std::string routing_text_on(const Profile& profile) const;
 };

@@ -164,7 +164,8 @@ ordered_json lora_schema() {
 constexpr Key<Training> kFrozenKeys[] = {
     integer<&Training::frozen_layers>("layers", 0, kMostLayers,
                                       "The first so many layers whole, beside embedding: nothing of them is "
-                                      "trained, kept or gone back through; 0: none"),
+                                      "trained, kept or gone back through; 0: none")
+        .must_be("an integer in 0..100000"),
 };
 
 ordered_json frozen_schema() {

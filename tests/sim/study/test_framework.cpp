@@ -323,6 +323,15 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(megatron.kernels_text_on(measured) ==
         "kernels as fast as the profile has them, of which GEMM was measured, attention and elementwise were "
         "not");
+  // What its fits state of samples that they did not see: the largest of a kind, of what was measured.
+  CHECK(megatron.kernel_errors_on(published).empty());
+  file["tables"]["gemm"]["bf16"]["cross_validated"] = {
+      {{"group", "all"}, {"samples", 9}, {"median", 0.031}},
+      {{"group", "few rows"}, {"samples", 2}, {"median", 0.012}}};
+  CHECK(megatron.kernel_errors_on(Profile(file, "own.json")) == "GEMM 3.1 %");
+  CHECK(megatron.kernel_errors_on(shipped("cpu")).starts_with("GEMM "));
+  CHECK(megatron.kernel_errors_on(shipped("cpu")).find(", attention 2.6 %, elementwise ") !=
+        std::string::npos);
   // A kernel that is not used says nothing of the one that is.
   json& kernels = file["tables"]["attention"]["kernels"];
   for (auto& [pass, table] : kernels["flash-attention-2"].items()) table["provenance"]["kind"] = "mended";

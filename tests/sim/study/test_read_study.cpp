@@ -417,6 +417,8 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
               "study.json.frozen: expected something to train, found all layers and the head frozen"));
   file["frozen"] = json::array({json{{"layers", 0}}});
   CHECK(parse(file).notes == parse(small_study()).notes);
+  file["frozen"] = json::array({"embedding", json::object()});
+  CHECK(holds(refusal(file), "study.json: frozen.layers: expected an integer in 0..100000, found nothing"));
   file["model"] = "qwen2.5-0.5b";
   file["frozen"] = {"embedding"};
   CHECK(holds(refusal(file), "study.json.frozen: expected embedding and head, which are one matrix in qwen2.5-0.5b"));
