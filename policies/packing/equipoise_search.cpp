@@ -386,8 +386,6 @@ void offer_slices(const PackOptions& given, std::span<const std::int64_t> number
   offer(Alternative(fastest), start);
 }
 
-// ---- CP degrees of a step's own ----
-
 // Every step of `to` that is faster in `made`, which packs the same steps in other degrees. Whether there is
 // one.
 bool take_faster_steps(const Alternative& made, Alternative& to) {
@@ -427,8 +425,7 @@ class DegreeSearch {
     for (auto wider = layout; wider != degrees_.end() && (wider == layout || try_degree(*wider));) ++wider;
     for (auto narrower = layout; narrower != degrees_.begin() && try_degree(*--narrower);) continue;
     if (few_.stages == 1) try_pairs();  // else the pipeline is drained at the barrier
-    Alternative made = with_all_moves();
-    offer(std::move(made), best_);
+    offer(with_all_moves(), best_);
     return best_;
   }
 
@@ -483,21 +480,6 @@ class DegreeSearch {
   PackOptions few_;
   Alternative best_;
 };
-
-// What memory asks to recompute, of every degree that lanes may have.
-void set_recompute(PackOptions& options, const PlanPrices& prices) {
-  EquipoiseOptions& own = options.of<EquipoiseOptions>();
-  own.recompute.clear();
-  const int context = std::max(1, options.context);
-  const auto note_degree = [&](int degree) {
-    std::vector<std::int64_t> most = tokens_by_recompute(of_degree(options, degree), prices);
-    if (!most.empty()) own.recompute[degree] = std::move(most);
-  };
-  note_degree(context);
-  if (own.own_degrees)
-    for (const int degree : prices.degrees)
-      if (degree != context) note_degree(degree);
-}
 
 }  // namespace
 

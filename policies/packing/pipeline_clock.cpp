@@ -294,6 +294,20 @@ std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const 
   return most;
 }
 
+void set_recompute(PackOptions& options, const PlanPrices& prices) {
+  EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  own.recompute.clear();
+  const int context = std::max(1, options.context);
+  const auto note_degree = [&](int degree) {
+    std::vector<std::int64_t> most = tokens_by_recompute(of_degree(options, degree), prices);
+    if (!most.empty()) own.recompute[degree] = std::move(most);
+  };
+  note_degree(context);
+  if (own.own_degrees)
+    for (const int degree : prices.degrees)
+      if (degree != context) note_degree(degree);
+}
+
 PipelineClock& LaneShapes::clock(std::size_t micro_batches) {
   const auto known = clocks_.find(micro_batches);
   if (known != clocks_.end()) return known->second;

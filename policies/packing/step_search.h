@@ -114,6 +114,8 @@ class SharedPlace {
 // Recompute where memory decides it for each micro-batch, as for each of hbp's groups. The most tokens of one
 // that recomputes 0, 1, ... layers, up to those that L_max takes; empty where that takes none.
 std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const PlanPrices& prices);
+// The same of every degree that lanes may have, as EquipoiseOptions::recompute.
+void set_recompute(PackOptions& options, const PlanPrices& prices);
 // The fewest layers with which a micro-batch on so many ranks fits; kStudyRecompute where `most_tokens` is
 // empty.
 int least_recompute(const MicroBatch& micro_batch, int ranks, std::span<const std::int64_t> most_tokens);

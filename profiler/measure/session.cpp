@@ -116,12 +116,16 @@ std::vector<Family> families_of(const SessionOptions& options, const ListOptions
   return chosen;
 }
 
+bool lacks_first_points(const Family& family) {
+  return family.next < std::min(family.least, family.points.size());
+}
+
 // The first family that lacks one of its first points, else the one that has had the least of its share and
 // still has points; -1: none.
 int most_starved(const std::vector<Family>& families, std::size_t rounds) {
   int best = -1;
   for (std::size_t i = 0; i < families.size(); ++i)
-    if (families[i].next < std::min(families[i].least, families[i].points.size())) return static_cast<int>(i);
+    if (lacks_first_points(families[i])) return static_cast<int>(i);
   for (std::size_t i = 0; i < families.size(); ++i) {
     if (families[i].next >= visits_of(families[i], rounds)) continue;
     if (best < 0 ||
@@ -265,7 +269,9 @@ class Session {
     double last_note = kernels::wall_seconds();
     while (true) {
       const int chosen = most_starved(families, rounds_);
-      bool go_on = chosen >= 0 && !stop && kernels::wall_seconds() < end;
+      // What no profile can do without is measured however slow the machine is: a minute's work at most.
+      const bool needed = chosen >= 0 && options_.minutes > 0 && lacks_first_points(families[at(chosen)]);
+      bool go_on = chosen >= 0 && !stop && (needed || kernels::wall_seconds() < end);
       if (options_.most_points > 0 && report_.measured >= options_.most_points) go_on = false;
       if (!agreed(go_on)) break;
       Family& family = families[at(chosen)];

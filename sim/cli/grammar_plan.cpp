@@ -270,7 +270,9 @@ Command grammar_of_profile() {
   Command command{"profile", "Measure this machine's kernels: samples for `equipoise fit`",
                   "Example: equipoise profile --device cpu --minutes 3 --out samples.json"};
   command.add("--device", session.device, "cpu or cuda").shows_default();
-  command.add("--minutes", session.minutes, "Time budget; the most telling shapes come first")
+  command
+      .add("--minutes", session.minutes,
+           "Time budget; what no profile can do without comes first, whatever it takes")
       .shows_default();
   command.add("--out", session.out, "Samples file; <file>.journal keeps finished samples").shows_default();
   command.add("--resume", session.resume, "Keep the samples of the journal and go on");

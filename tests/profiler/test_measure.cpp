@@ -492,6 +492,21 @@ TEST_CASE("a short real run writes a samples file, and a resumed one goes on whe
   std::filesystem::remove(path + ".journal");
 }
 
+TEST_CASE("what no profile can do without is measured even where the time is over") {
+  SessionOptions options;
+  options.minutes = 1e-6;
+  options.out = temporary("equipoise_least") + ".json";
+  options.quiet = true;
+  options.families = {"copy", "launch"};
+  std::ostringstream log;
+  const std::atomic<bool> go{false};
+  CHECK(run_session(options, log, go).measured == 1 + kLeastOfTable);
+  options.minutes = 0;
+  CHECK(run_session(options, log, go).measured == 0);
+  std::filesystem::remove(options.out);
+  std::filesystem::remove(options.out + ".journal");
+}
+
 TEST_CASE("a device that is not there is the user's error") {
   SessionOptions options;
   options.device = "tpu";

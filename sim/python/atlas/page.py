@@ -30,8 +30,10 @@ Delay is not equal: `hbp` and the packers that see the whole set change the orde
 for 0 to 2.6 batches on the mean, `fixed-greedy` over 8 batches for 0.6 to 1.2. `equipoise` stands here twice: within its own bound, half
 a batch on the mean, and as `equipoise, max_delay 8`, which is to be compared with those and is
 never slower. Each time it runs with the job's schedule, where documents stay whole, and with `seq1f1b`, where it may cut them. No row of
-it starts from the steps of `hbp` or `sorted`, and all lanes have the CP degree of the layout. Where memory decides what is recomputed (`recompute: auto`, 8B), `hbp` does so for each of its groups and
-`equipoise` for each micro-batch; the others recompute what the longest micro-batch asks for.
+it starts from the steps of `hbp` or `sorted`. `hbp`, `equipoise`, `flexsp`, `hybrid-cp` and `dynamic-cp` have lanes of other CP degrees than the
+layout's. Where memory decides what is recomputed (`recompute: auto`, 8B), `hbp` does so for each of its groups and
+`equipoise` for each micro-batch; the others recompute what the longest micro-batch asks for. `hbp` does so in DeepSeek-V2, too, where all
+others recompute every layer (`recompute: full`).
 
 ![Speed of every policy in every cell](atlas/atlas.svg)
 
