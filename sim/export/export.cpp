@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "policies/base/text.h"
 #include "sim/study/read/study_keys.h"
@@ -141,7 +142,15 @@ constexpr Gap kGapsOfAll[] = {
        const std::string groups = all_joined(r.row.run.pack.groups, ", ", [](const Group& g) {
          return std::to_string(g.length) + ":" + std::to_string(g.context);
        });
-       return own ? "by micro-batch" + (groups.empty() ? "" : " (groups " + groups + ")") : std::string();
+       if (own) return "by micro-batch" + (groups.empty() ? "" : " (groups " + groups + ")");
+       std::set<int> degrees;
+       for (const Step& step : r.row.plan.steps)
+         for (const Lane& lane : step.lanes)
+           if (std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return !m.slices.empty(); }))
+             degrees.insert(lane.context);
+       degrees.erase(r.layout().context);
+       if (degrees.empty()) return std::string();
+       return "of some lanes " + all_joined(degrees, ", ", [](int degree) { return std::to_string(degree); });
      },
      "one CP degree holds for all micro-batches",
      "a policy without degrees of its own (Megatron-LM has --hybrid-context-parallel without a pipeline)"},

@@ -171,6 +171,18 @@ class Export(Case):
             self.assertEqual(int(flags(text)["--recompute-num-layers"]), (judged + 1) // 2)
             self.assertNotIn("no figure is known", text)
 
+    def test_degrees_of_single_lanes_no_flag_says(self):
+        study = dict(STUDY, parallel={"context": 4, "data": 2, "zero": 3}, policies=["equipoise"], baseline="equipoise",
+                     batch={"context_window": "64K", "sequences_per_step": 8, "steps": 2})
+        self.ok("study", self.write("degrees.json", study), "--out", self.folder / "out", "--quiet")
+        plan, = json.loads((self.folder / "out/plan.json").read_text())["plans"]
+        degrees = {lane["context"] for step in plan["steps"] for lane in step["lanes"] if any(m["slices"] for m in lane["micro_batches"])}
+        said = "cannot be expressed: parallel.context of some lanes "
+        text = self.export("megatron", study)
+        self.assertIn(said + ", ".join(map(str, sorted(degrees - {4}))) + ": one CP degree holds for all micro-batches", text)
+        study["policies"] = [{"name": "equipoise", "own_degrees": False}]
+        self.assertNotIn(said, self.export("megatron", study))
+
     def test_what_single_micro_batches_recompute_no_flag_says(self):
         study = dict(STUDY, model="llama2-7b", parallel={"tensor": 2, "context": 2, "pipeline": 2, "recompute": "auto"},
                      cluster={"memory_GB": 48}, batch={"context_window": "64K", "sequences_per_step": 4, "steps": 2},

@@ -303,6 +303,23 @@ void add_slices_packed_anew(Matrix& matrix) {
       }
 }
 
+// Steps in lanes of other CP degrees than the layout's, some one after the other, with whole documents on
+// ranks.
+void add_own_degrees(Matrix& matrix) {
+  for (const int pipeline : {1, 2})
+    for (const int context : {1, 2, 4})
+      for (const int data : {2, 4}) {
+        if (context * data * pipeline > 8) continue;
+        MatrixCase c;
+        c.group = "own degrees";
+        c.policy = "equipoise";
+        c.pipeline = pipeline;
+        c.context = context;
+        c.data = data;
+        matrix.add(c);
+      }
+}
+
 void add_layouts(Matrix& matrix) {
   for (const int tensor : {1, 2, 4})
     for (const int kv_heads : {1, 2, 4})
@@ -459,6 +476,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_group_cast(matrix);
   add_disaggregated(matrix);
   add_slices_packed_anew(matrix);
+  add_own_degrees(matrix);
   return matrix.take();
 }
 
