@@ -12,7 +12,7 @@
 //    is left out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where
 //    its steps hold over 2 % fewer tokens than the batches (kEqualBatch).
 // 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Slices stay
-//    as they are, last in their lanes; steps with chunks of chunkflow stay whole.
+//    as they are, last in their lanes.
 // 3. Numbers of micro-batches (unless given), places on single CP ranks or none, and starts are tried with
 //    few moves and compared by the price of whole plans: simulated steps where the caller has a simulator,
 //    else the policy's own clock. The best is packed with all moves.
@@ -32,6 +32,8 @@
 // as they are, some thirty plans with few moves, and their prices.
 #include <algorithm>
 #include <array>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -81,14 +83,6 @@ PackOptions of_degree(const PackOptions& options, int degree) {
 
 namespace {
 
-// Whether a document is cut into chunks that depend on each other.
-bool has_groups(const Step& step) {
-  for (const Lane& lane : step.lanes)
-    for (const MicroBatch& micro_batch : lane.micro_batches)
-      if (micro_batch.chunk.count > 1) return true;
-  return false;
-}
-
 // The documents of a start's step in lanes of two degrees, long ones first. Each has as many micro-batches as
 // its share of the tokens has of those of the layout. Nothing where they find no room.
 std::optional<Step> packed_in_degrees(const PackingProblem& problem, const Step& start, LaneShapes& shapes,
@@ -127,6 +121,20 @@ std::optional<Step> packed_in_degrees(const PackingProblem& problem, const Step&
   return step;
 }
 
+// chunkflow's steps, each in chunks of its own size.
+Plan plan_in_chunks(const PackingProblem& problem, std::span<const std::int64_t> sizes) {
+  Plan plan;
+  for (const std::int64_t size : std::set(sizes.begin(), sizes.end())) {
+    PackOptions options = problem.options;
+    options.of<ChunkflowOptions>().chunk_size = size;
+    Plan of_size = plan_chunkflow({problem.batches, options, problem.workload});
+    if (plan.steps.empty()) plan = of_size;
+    for (std::size_t s = 0; s < plan.steps.size(); ++s)
+      if (sizes[s] == size) plan.steps[s] = std::move(of_size.steps[s]);
+  }
+  return plan;
+}
+
 }  // namespace
 
 bool is_gathered(Start start) {
@@ -135,7 +143,9 @@ bool is_gathered(Start start) {
 
 Plan plan_start(const PackingProblem& problem) {
   const EquipoiseOptions& own = problem.options.of<EquipoiseOptions>();
-  Plan plan = is_gathered(own.start) ? plan_gathered(problem) : policy_of_start(problem).plan(problem);
+  Plan plan = is_gathered(own.start)    ? plan_gathered(problem)
+              : own.chunk_sizes.empty() ? policy_of_start(problem).plan(problem)
+                                        : plan_in_chunks(problem, own.chunk_sizes);
   recompute_least(plan, own);
   return plan;
 }
@@ -150,7 +160,6 @@ PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes) {
     const Step& start = packed.start.steps[s];
     const bool may_stay = within(start, options);
     if (s < own.keeps.size() && own.keeps[s] != 0 && may_stay) continue;
-    if (own.start == Start::chunkflow && has_groups(start)) continue;
     const StepDegrees degrees = s < own.degrees.size() ? own.degrees[s] : StepDegrees{};
     std::optional<Step> step =
         degrees.wide == 0 ? packer.repacked(start) : packed_in_degrees(problem, start, lanes, degrees);
@@ -160,6 +169,42 @@ PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes) {
     if (!stays) packed.plan.steps[s] = std::move(*step);
   }
   return packed;
+}
+
+std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options) {
+  const std::int64_t window = options.context_window;
+  std::vector<std::vector<std::int64_t>> all;
+  for (std::int64_t n = 1; n <= 4; ++n) {
+    std::vector<std::int64_t>& rising = all.emplace_back();
+    for (std::int64_t i = 0; i < n; ++i)
+      rising.push_back(std::max<std::int64_t>(i + 1, window * (n + i) / (2 * n)));
+  }
+  for (const std::int64_t eighths : {5, 6, 7})
+    all.push_back({std::max<std::int64_t>(1, window * eighths / 8)});
+  return all;
+}
+
+std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch) {
+  if (options.micro_batches > 0) return {options.micro_batches};
+  const std::int64_t lanes = std::max(1, options.lanes), round = std::max(1, options.lane_round);
+  std::int64_t of_lane = (micro_batches_of_step(options) + lanes - 1) / lanes;
+  if (options.documents_per_step > 0)
+    of_lane =
+        static_cast<std::int64_t>(tokens_of_batch / static_cast<double>(lanes * max_tokens(options))) + 1;
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t halves : {2, 3, 4, 6, 8}) {
+    const std::int64_t count = rounded_up((of_lane * halves + 1) / 2, round) * lanes;
+    if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
+  }
+  return counts;
+}
+
+std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches) {
+  const std::int64_t most = std::min(
+      {options.of<EquipoiseOptions>().look_ahead, static_cast<std::int64_t>(batches), std::int64_t{16}});
+  std::vector<std::int64_t> windows;
+  for (std::int64_t window = 2; window <= most; window *= 2) windows.push_back(window);
+  return windows;
 }
 
 bool equipoise_searches(const PackOptions& options) {

@@ -40,6 +40,13 @@ struct Alternative {
   double delay = 0;                // mean, of a token
 };
 
+std::string chunks_text(const PackOptions& options) {
+  const std::vector<std::int64_t>& sizes = options.of<EquipoiseOptions>().chunk_sizes;
+  if (sizes.empty()) return std::to_string(options.of<ChunkflowOptions>().chunk_size);
+  const auto [least, most] = std::ranges::minmax(sizes);
+  return (least < most ? std::to_string(least) + " to " : "") + std::to_string(most);
+}
+
 std::string text_of(const PackOptions& options) {
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
   std::string text(kStartNames[static_cast<std::size_t>(own.start)]);
@@ -48,8 +55,7 @@ std::string text_of(const PackOptions& options) {
     for (const std::int64_t t : options.of<WlbOptions>().thresholds)
       list.append(list.empty() ? "" : ", ").append(std::to_string(t));
   if (own.start == Start::chunkflow)
-    return text + " (chunks of " + std::to_string(options.of<ChunkflowOptions>().chunk_size) + ", K " +
-           std::to_string(options.keep) + ")";
+    return text + " (chunks of " + chunks_text(options) + ", K " + std::to_string(options.keep) + ")";
   if (own.start == Start::sequence_slices)
     text += " (" + std::to_string(options.of<SequenceSlicesOptions>().slices) + ")";
   const std::int64_t window =
@@ -203,45 +209,6 @@ PackOptions starting_from(PackOptions options, Start start, std::vector<std::int
   return options;
 }
 
-// wlb's queues of equal width, and one queue of the longest documents.
-std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options) {
-  const std::int64_t window = options.context_window;
-  std::vector<std::vector<std::int64_t>> all;
-  for (std::int64_t n = 1; n <= 4; ++n) {
-    std::vector<std::int64_t>& rising = all.emplace_back();
-    for (std::int64_t i = 0; i < n; ++i)
-      rising.push_back(std::max<std::int64_t>(i + 1, window * (n + i) / (2 * n)));
-  }
-  for (const std::int64_t eighths : {5, 6, 7})
-    all.push_back({std::max<std::int64_t>(1, window * eighths / 8)});
-  return all;
-}
-
-// Micro-batches of a step that are worth trying: as given, else as many as the windows, or as fit, and more.
-std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch) {
-  if (options.micro_batches > 0) return {options.micro_batches};
-  const std::int64_t lanes = std::max(1, options.lanes), round = std::max(1, options.lane_round);
-  std::int64_t of_lane = (micro_batches_of_step(options) + lanes - 1) / lanes;
-  if (options.documents_per_step > 0)
-    of_lane =
-        static_cast<std::int64_t>(tokens_of_batch / static_cast<double>(lanes * max_tokens(options))) + 1;
-  std::vector<std::int64_t> counts;
-  for (const std::int64_t halves : {2, 3, 4, 6, 8}) {
-    const std::int64_t count = rounded_up((of_lane * halves + 1) / 2, round) * lanes;
-    if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
-  }
-  return counts;
-}
-
-// Widths of pack windows and of look-ahead that are worth trying, rising.
-std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches) {
-  const std::int64_t most = std::min(
-      {options.of<EquipoiseOptions>().look_ahead, static_cast<std::int64_t>(batches), std::int64_t{16}});
-  std::vector<std::int64_t> windows;
-  for (std::int64_t window = 2; window <= most; window *= 2) windows.push_back(window);
-  return windows;
-}
-
 void sort_by_speed(std::vector<Alternative>& made) {
   std::ranges::stable_sort(made, {}, &Alternative::seconds);
 }
@@ -341,22 +308,53 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
   return best;
 }
 
-// ChunkFlow's chunks of several sizes, where the job's schedule runs them. K is an option of the schedule,
-// not of a plan: `keep` is where the prices look for it.
+// Every step of `to` that is faster in `made`, which has the same documents in each step. Whether there is
+// one.
+bool take_faster_steps(const Alternative& made, Alternative& to) {
+  const EquipoiseOptions& own = made.options.of<EquipoiseOptions>();
+  EquipoiseOptions& kept = to.options.of<EquipoiseOptions>();
+  if (made.steps.size() != to.steps.size() || own.keeps.size() != kept.keeps.size() ||
+      own.recompute != kept.recompute)
+    return false;
+  bool any = false;
+  to.seconds = 0;
+  for (std::size_t s = 0; s < to.steps.size(); ++s) {
+    if (made.steps[s] < to.steps[s]) {
+      to.steps[s] = made.steps[s];
+      if (!own.keeps.empty()) kept.keeps[s] = own.keeps[s];
+      if (!own.degrees.empty()) kept.degrees[s] = own.degrees[s];
+      if (!own.chunk_sizes.empty()) kept.chunk_sizes[s] = own.chunk_sizes[s];
+      any = true;
+    }
+    to.seconds += to.steps[s];
+  }
+  return any;
+}
+
+// ChunkFlow's chunks of several sizes, where the job's schedule runs them, and for each step the best of
+// them. K is an option of the schedule, not of a plan: `keep` is where the prices look for it.
 void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& keep, Alternative& start,
                   Alternative& best) {
   const int kept = keep;
-  for (const std::int64_t parts : {32, 16, 8, 4})
-    for (const int k : {1, 4, 16}) {
+  for (const int k : {1, 4, 16}) {
+    Alternative mixed;
+    for (const std::int64_t parts : {64, 32, 16, 8, 4}) {
       PackOptions options = starting_from(given, Start::chunkflow, {});
-      options.of<ChunkflowOptions>().chunk_size = given.context_window / parts;
+      const std::int64_t size = options.of<ChunkflowOptions>().chunk_size = given.context_window / parts;
+      options.of<EquipoiseOptions>().chunk_sizes.assign(alternatives.problem().batches.size(), size);
       options.keep = keep = k;
-      if (options.of<ChunkflowOptions>().chunk_size < 1024) continue;
+      if (size < 1024) continue;
       Alternative chunks = alternatives.as_it_is(options);
-      if (chunks.seconds == kCannotRun) continue;
-      offer(alternatives.improved(options), best);
+      if (chunks.steps.empty()) continue;
+      const Alternative packed = alternatives.improved(options);
+      if (mixed.steps.empty())
+        mixed = packed;
+      else
+        take_faster_steps(packed, mixed);
       offer(std::move(chunks), start);
     }
+    offer(std::move(mixed), best);
+  }
   keep = kept;
 }
 
@@ -384,28 +382,6 @@ void offer_slices(const PackOptions& given, std::span<const std::int64_t> number
               sliced(number * quarters / 4, fastest.options.of<EquipoiseOptions>().look_ahead)),
           best);
   offer(Alternative(fastest), start);
-}
-
-// Every step of `to` that is faster in `made`, which packs the same steps in other degrees. Whether there is
-// one.
-bool take_faster_steps(const Alternative& made, Alternative& to) {
-  const EquipoiseOptions& own = made.options.of<EquipoiseOptions>();
-  EquipoiseOptions& kept = to.options.of<EquipoiseOptions>();
-  if (made.steps.size() != to.steps.size() || own.keeps.size() != kept.keeps.size() ||
-      own.recompute != kept.recompute)
-    return false;
-  bool any = false;
-  to.seconds = 0;
-  for (std::size_t s = 0; s < to.steps.size(); ++s) {
-    if (made.steps[s] < to.steps[s]) {
-      to.steps[s] = made.steps[s];
-      if (!own.keeps.empty()) kept.keeps[s] = own.keeps[s];
-      kept.degrees[s] = own.degrees[s];
-      any = true;
-    }
-    to.seconds += to.steps[s];
-  }
-  return any;
 }
 
 // The steps of `base` in other degrees, each in what is fastest for it: with few moves, or with `moves`.

@@ -141,6 +141,7 @@ struct EquipoiseOptions {
   bool own_degrees = true;
   // By step of the start: where its own packing stays. Empty: where that is faster by the policy's own clock.
   std::vector<char> keeps;
+  std::vector<std::int64_t> chunk_sizes;  // of chunkflow, by step; empty: one for all
   std::vector<StepDegrees> degrees;  // by step of the start; empty: those of the layout
   // Of gather, by document: its step. Empty: searched anew.
   std::vector<std::uint32_t> step_of;

@@ -194,6 +194,13 @@ struct PackedStart {
 };
 PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes);
 
+// wlb's queues of equal width, and one queue of the longest documents.
+std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options);
+// Micro-batches of a step that are worth trying: as given, else as many as the windows, or as fit, and more.
+std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch);
+// Widths of pack windows and of look-ahead that are worth trying, rising.
+std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches);
+
 // Whether the start cuts long documents.
 bool cuts_documents(const PackOptions& options);
 

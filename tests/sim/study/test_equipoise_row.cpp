@@ -124,11 +124,9 @@ TEST_CASE(
 
 TEST_CASE("CP degrees of a step's own are never slower, and the layout's where the row says so") {
   int faster = 0, in_two = 0;
-  for (int trial = 0; trial < 4; ++trial) {
-    const bool pipelined = trial % 2 == 1;
+  for (const bool pipelined : {false, true}) {
     json file = small_study();
-    file["trace"] = {
-        {"distribution", trial < 2 ? "lmsys-chat-1m" : "wlb-128k"}, {"documents", 20000}, {"seed", 0}};
+    file["trace"] = {{"distribution", "lmsys-chat-1m"}, {"documents", 20000}, {"seed", 0}};
     file["model"] = "llama3.1-8b";
     file["cluster"] = {{"profile", "h100-sxm"}};
     file["parallel"] = {{"context", pipelined ? 2 : 8},
@@ -144,7 +142,7 @@ TEST_CASE("CP degrees of a step's own are never slower, and the layout's where t
                                   {"label", own ? "own" : "layout's"},
                                   {"own_degrees", own}});
     file.erase("baseline");
-    CAPTURE(trial);
+    CAPTURE(pipelined);
     RunStudyOptions options;
     options.keep_plans = true;
     options.find_fits = false;
@@ -158,7 +156,7 @@ TEST_CASE("CP degrees of a step's own are never slower, and the layout's where t
       for (const Lane& lane : step.lanes) CHECK(lane.context == (pipelined ? 2 : 8));
     for (const Step& step : rows[0].plan.steps) in_two += step.lanes.back().barrier_group;
   }
-  CHECK(faster >= 2);
+  CHECK(faster >= 1);
   CHECK(in_two > 0);
 }
 
@@ -173,6 +171,7 @@ TEST_CASE("A wider bound on delay is never slower, by simulated time") {
       file["policies"].push_back({{"name", "equipoise"},
                                   {"moves", 1000},
                                   {"max_delay", max_delay},
+                                  {"own_degrees", trial % 2 == 0},
                                   {"label", std::to_string(max_delay)}});
     file.erase("baseline");
     CAPTURE(file["parallel"].dump());
