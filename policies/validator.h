@@ -23,9 +23,9 @@ namespace equipoise {
 
 struct PlanLimits {
   std::int64_t micro_batch_tokens = 0;  // 0: no limit (a micro-batch's own pack_length always holds)
-  int context = 0;  // CP degree of the lanes that have this limit, others in proportion; 0: all have it
   std::int64_t rank_tokens = 0;         // tokens a CP rank where placements exist; 0: no limit
   std::int64_t gpus = 0;                // that the lanes of one barrier group may use; 0: no limit
+  int context = 0;  // CP degree of lanes with so many tokens a micro-batch, others in proportion; 0: all
 };
 
 // The first law that the plan breaks, in words; nullopt if it breaks none. `batches` are what the policy was
