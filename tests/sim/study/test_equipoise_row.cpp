@@ -126,7 +126,8 @@ TEST_CASE("CP degrees of a step's own are never slower, and the layout's where t
   int faster = 0, in_two = 0;
   for (const bool pipelined : {false, true}) {
     json file = small_study();
-    file["trace"] = {{"distribution", "lmsys-chat-1m"}, {"documents", 20000}, {"seed", 0}};
+    file["trace"] = {
+        {"distribution", pipelined ? "lmsys-chat-1m" : "wlb-128k"}, {"documents", 20000}, {"seed", 0}};
     file["model"] = "llama3.1-8b";
     file["cluster"] = {{"profile", "h100-sxm"}};
     file["parallel"] = {{"context", pipelined ? 2 : 8},
