@@ -20,8 +20,7 @@
 //    one. So the result is never slower than the best of its starts, by that price. All of it runs for
 //    max_delay, for half an iteration and for none: the plans of a narrower bound are among a wider one's.
 // 5. Steps may run in lanes of other CP degrees than the layout's, long documents over more ranks and the
-// others
-//    over fewer, where that is faster by the price of whole plans (equipoise_search.cpp).
+//    others over fewer, where that is faster by the price of whole plans (equipoise_search.cpp).
 // 6. Where memory decides what is recomputed, it does so for each micro-batch: no more layers than its tokens
 //    ask for, as hbp has it for each group of lengths.
 //
