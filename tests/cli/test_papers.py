@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
-from papers.__main__ import README, RESULTS, stale_files, with_counts  # noqa: E402
+from papers.__main__ import README, RESULTS, digests_of, other_tables, stale_files, with_counts, with_digests  # noqa: E402
 from papers.figure import Experiment, Figure, Table, markdown, mean_of  # noqa: E402
 from papers.hbp_setting import iterations_of_packs, whole_documents  # noqa: E402
 from papers.perfetto import peaks  # noqa: E402
@@ -124,6 +124,16 @@ class Seeds(unittest.TestCase):
         gone = merged([Table("P", "T", figures=[Figure("x", 2.0, ours)]) for ours in (1.5, None)])
         self.assertIsNone(gone.figures[0].ours)
         self.assertIsNone(median_or_none([1, None]))
+
+    def test_a_table_whose_first_draw_is_another_is_named(self):
+        first, second = self.table(1.5, None, 1)
+        kept = with_digests("results\n", digests_of([first, second]))
+        self.assertEqual(other_tables(kept, digests_of([first, second])), [])
+        changed, _ = self.table(1.6, None, 1)
+        [complaint] = other_tables(kept, digests_of([changed, second]))
+        self.assertTrue(complaint.startswith("P: T: the first draw"), complaint)
+        self.assertEqual(len(other_tables(kept, digests_of([first]))), 1)
+        self.assertEqual(len(other_tables("results\n", digests_of([first, second]))), 2)
 
     def test_a_name_that_hangs_on_the_draw_is_refused(self):
         with self.assertRaises(ValueError):

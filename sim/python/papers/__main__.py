@@ -3,12 +3,15 @@
   python3 -m papers [--program build/release/bin/equipoise] [--paper wlb_llm] [--out FILE.md]
   python3 -m papers --write                 # RESULTS.md, its plot, and the README's table and row from it
   python3 -m papers --check                 # exit 1 unless these are what comes out today
+  python3 -m papers --check-first           # only the first draw of each table against its digest in RESULTS.md
   python3 -m papers --check-readme          # only README against RESULTS.md: no simulation
 
 Exit 1 also where a headline has another sign than published. What is printed is Markdown.
 """
 
 import argparse
+import hashlib
+import re
 import sys
 from pathlib import Path
 
@@ -38,6 +41,25 @@ def with_counts(text, results, path):
     return "".join(lines) + BEGIN + block + END + after
 
 
+def digests_of(tables):
+    """A line a table: its digest and its title. The first draw's are kept at the end of RESULTS.md."""
+    return [f"{hashlib.sha256(markdown(t).encode()).hexdigest()[:16]} {t.paper}: {t.title}" for t in tables]
+
+
+def with_digests(text, lines):
+    return text + "\n<!-- digests of the first draw\n" + "\n".join(lines) + "\n-->\n"
+
+
+def other_tables(results, lines):
+    """Complaints about tables whose first draw is another than RESULTS.md was made with, a line each."""
+    kept = re.search(r"<!-- digests of the first draw\n(.*)\n-->", results, re.S)
+    known = kept.group(1).splitlines() if kept else []
+    only = [line for line in lines if line not in known] + [line for line in known if line not in lines]
+    names = dict.fromkeys(line.split(" ", 1)[1] for line in only)
+    remedy = "the first draw is not what RESULTS.md was made with; `./run.sh papers --write` writes it anew"
+    return [f"{name}: {remedy}" for name in names]
+
+
 def stale_files(wanted):
     """Complaints about files that hold something else, a line each."""
     return [
@@ -60,15 +82,21 @@ def main():
         "--write", action="store_true", help="write RESULTS.md, its plot and the README's table and row"
     )
     parser.add_argument("--check", action="store_true", help="compare them instead")
+    parser.add_argument("--check-first", action="store_true", help="compare only the first draw with RESULTS.md: short")
     parser.add_argument("--check-readme", action="store_true", help="compare only the README with RESULTS.md")
     args = parser.parse_args()
     if args.check_readme:
         stale = stale_files({README: with_counts(README.read_text(), RESULTS.read_text(), README)})
         print("\n".join(stale), file=sys.stderr)
         return 1 if stale else 0
-    if (args.paper or args.seeds != SEEDS) and (args.write or args.check):
-        parser.error("--write and --check take all papers and all draws")
+    if (args.paper or args.seeds != SEEDS) and (args.write or args.check or args.check_first):
+        parser.error("--write, --check and --check-first take all papers and their own number of draws")
     run = Runner(args.program, keep=args.keep)
+    makers = [make for paper in PAPERS.values() for make in paper.TABLES]
+    if args.check_first:
+        stale = other_tables(RESULTS.read_text(), digests_of(tables_of(makers, run, 1)))
+        print("\n".join(stale), file=sys.stderr)
+        return 1 if stale else 0
     tables, missing = [], []
     wanted = [paper for name, paper in PAPERS.items() if args.paper in (None, name)]
     progress = Progress(args.seeds * sum(len(paper.TABLES) for paper in wanted))
@@ -94,7 +122,7 @@ def main():
     stale = []
     if args.write or args.check:
         wanted = {
-            RESULTS: text,
+            RESULTS: with_digests(text, digests_of(tables_of(makers, run, 1))),
             PLOT: svg(figures),
             README: with_counts(README.read_text(), text, README),
         }
