@@ -170,7 +170,7 @@ TEST_CASE("a key that a policy's row does not name changes no plan, and each tha
     for (const Policy& policy : packing_policies()) {
       if (solves(policy) && (seed > 0 || !solver_available())) continue;  // seconds a seed
       if (policy.packs_for_time && seed > 1) continue;                    // some twenty plans each
-      for (const Case& base : bases()) {
+      for (const Case& base : solves(policy) ? std::vector{bases().front()} : bases()) {
         const std::string before = fingerprint(policy, batches, base);
         for (const Change& change : changes()) {
           CAPTURE(seed);

@@ -169,6 +169,7 @@ PackOptions random_options(SplitMix64& random) {
   options.bucket_size = options.context_window;
   options.of<KarmarkarKarpOptions>().equal_size = below(random, 2) == 0;
   options.of<SolverOptions>().time_limit_seconds = 0.05;
+  options.of<EquipoiseOptions>().moves = below(random, 1000);
   options.verify = true;
   return options;
 }

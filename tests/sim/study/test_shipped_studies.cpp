@@ -35,6 +35,8 @@ const Metrics& metrics(const StudyResult& result, const std::string& label) {
 
 }  // namespace
 
+TEST_SUITE_BEGIN("figures");
+
 TEST_CASE("HBP's components on Tulu3 + LongCite: abr 0.506 -> 0.288 -> 0.002, cr 1 -> 0.173") {
   const StudyResult result = run_shipped("hbp-8b", {"batch.steps=171"});
   const Metrics& isf = metrics(result, "isf 128K, CP 8");
@@ -179,3 +181,5 @@ TEST_CASE(
     CHECK(band.back() > published);
   }
 }
+
+TEST_SUITE_END();
