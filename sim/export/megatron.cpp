@@ -46,6 +46,10 @@ bool recomputes_modules(Row r) {
   return r.layout().recompute == Recompute::selective ||
          (r.layout().recompute == Recompute::modules && !recomputes_by_op(r));
 }
+// Megatron-LM accumulates and reduces in fp32 unless it is told.
+bool reduces_in_bf16(Row r) {
+  return r.framework().gradient_bytes < 4;
+}
 Value recompute_granularity(Row r) {
   return recomputes_layers(r) ? Value("full") : where(recomputes_modules(r), "selective");
 }
@@ -104,15 +108,20 @@ struct BothNames {
 };
 
 constexpr BothNames kSettings[] = {
-    {"--tensor-model-parallel-size", "model.tensor_model_parallel_size", [](Row r) -> Value { return r.layout().tensor; }},
-    {"--sequence-parallel", "model.sequence_parallel", [](Row r) { return where(r.layout().tensor > 1, true); }},
-    {"--context-parallel-size", "model.context_parallel_size", [](Row r) -> Value { return r.layout().context; }},
+    {"--tensor-model-parallel-size", "model.tensor_model_parallel_size",
+     [](Row r) -> Value { return r.layout().tensor; }},
+    {"--sequence-parallel", "model.sequence_parallel",
+     [](Row r) { return where(r.layout().tensor > 1, true); }},
+    {"--context-parallel-size", "model.context_parallel_size",
+     [](Row r) -> Value { return r.layout().context; }},
     {"--cp-comm-type", "model.cp_comm_type", context_comm},
     {"--hierarchical-context-parallel-sizes", "model.hierarchical_context_parallel_sizes", context_sizes},
-    {"--hybrid-context-parallel", "model.hybrid_context_parallel", [](Row r) { return where(is_hybrid(r), true); }},
+    {"--hybrid-context-parallel", "model.hybrid_context_parallel",
+     [](Row r) { return where(is_hybrid(r), true); }},
     {"--max-seqlen-per-dp-cp-rank", "model.max_seqlen_per_dp_cp_rank",
      [](Row r) { return where(is_hybrid(r), r.study.batch.context_window / r.layout().context); }},
-    {"--calculate-per-token-loss", "model.calculate_per_token_loss", [](Row r) { return where(is_hybrid(r), true); }},
+    {"--calculate-per-token-loss", "model.calculate_per_token_loss",
+     [](Row r) { return where(is_hybrid(r), true); }},
     {"--pipeline-model-parallel-size", "model.pipeline_model_parallel_size",
      [](Row r) -> Value { return r.layout().pipeline; }},
     {"--num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size", virtual_stages},
@@ -122,7 +131,8 @@ constexpr BothNames kSettings[] = {
     {"--account-for-loss-in-pipeline-split", "model.account_for_loss_in_pipeline_split",
      [](Row r) { return where(r.layout().count_embedding_and_head, true); }},
     {"--mtp-num-layers", "model.mtp_num_layers", [](Row r) { return above(0, r.model().mtp_layers); }},
-    {"--expert-model-parallel-size", "model.expert_model_parallel_size", [](Row r) { return above(1, r.layout().expert); }},
+    {"--expert-model-parallel-size", "model.expert_model_parallel_size",
+     [](Row r) { return above(1, r.layout().expert); }},
     {"--expert-tensor-parallel-size", "model.expert_tensor_parallel_size",
      [](Row r) { return where(r.model().moe.has_value(), r.layout().expert_tensor_size()); }},
     {"--moe-token-dispatcher-type", "model.moe_token_dispatcher_type", dispatcher},
@@ -134,11 +144,14 @@ constexpr BothNames kSettings[] = {
      [](Row r) { return overlaps_experts(r, ExpertOverlap::dualpipe); }},
     {"--use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping",
      [](Row r) { return where(r.layout().order == "tp-cp-ep-pp-dp", true); }},
-    {"--use-distributed-optimizer", "ddp.use_distributed_optimizer", [](Row r) -> Value { return r.layout().zero > 0; }},
+    {"--use-distributed-optimizer", "ddp.use_distributed_optimizer",
+     [](Row r) -> Value { return r.layout().zero > 0; }},
     {"", "optimizer.use_distributed_optimizer", [](Row r) -> Value { return r.layout().zero > 0; }},
-    {"--use-megatron-fsdp", "dist.use_megatron_fsdp", [](Row r) { return where(r.layout().zero >= 2, true); }},
+    {"--use-megatron-fsdp", "dist.use_megatron_fsdp",
+     [](Row r) { return where(r.layout().zero >= 2, true); }},
     {"--data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy", sharding},
-    {"--ckpt-format", "checkpoint.ckpt_format", [](Row r) { return where(r.layout().zero >= 2, "fsdp_dtensor"); }},
+    {"--ckpt-format", "checkpoint.ckpt_format",
+     [](Row r) { return where(r.layout().zero >= 2, "fsdp_dtensor"); }},
     {"--overlap-grad-reduce", "ddp.overlap_grad_reduce",
      [](Row r) { return where(r.framework().overlap_grad_reduce || r.layout().zero >= 2, true); }},
     {"--overlap-param-gather", "ddp.overlap_param_gather",
@@ -153,16 +166,19 @@ constexpr BothNames kSettings[] = {
     {"--recompute-num-layers", "model.recompute_num_layers", recompute_layers},
     {"--recompute-modules", "model.recompute_modules", recompute_modules},
     {"", "peft.dim", lora_rank},
-    {"", "peft.target_modules", [](Row r) { return where(r.model().training.adapted != 0, adapted_layers(r)); }},
-    {"--micro-batch-size", "train.micro_batch_size", [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
-    {"--global-batch-size", "train.global_batch_size",
-     [](Row r) { return above(0, r.batch().sequences); }},
+    {"", "peft.target_modules",
+     [](Row r) { return where(r.model().training.adapted != 0, adapted_layers(r)); }},
+    {"--micro-batch-size", "train.micro_batch_size",
+     [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
+    {"--global-batch-size", "train.global_batch_size", [](Row r) { return above(0, r.batch().sequences); }},
     {"--seq-length", "dataset.seq_length", [](Row r) -> Value { return r.study.batch.context_window; }},
     {"--max-position-embeddings", "",
      [](Row r) -> Value { return std::max(r.study.batch.context_window, r.row.run.pack.max_tokens); }},
     // No document of a plan sees another.
     {"--dataloader-inter-document-masking", "", [](Row) -> Value { return true; }},
     {"--bf16", "", [](Row) -> Value { return true; }},
+    {"--grad-reduce-in-bf16", "", [](Row r) { return where(reduces_in_bf16(r), true); }},
+    {"", "ddp.grad_reduce_in_fp32", [](Row r) { return where(reduces_in_bf16(r), false); }},
     {"--fp8-format", "", [](Row r) { return where(r.layout().precision == Precision::fp8, "hybrid"); }},
     {"", "mixed_precision",
      [](Row r) -> Value {
@@ -173,7 +189,8 @@ constexpr BothNames kSettings[] = {
     {"--ffn-hidden-size", "", [](Row r) -> Value { return r.model().ffn; }},
     {"--num-attention-heads", "", [](Row r) -> Value { return r.model().heads; }},
     {"--group-query-attention", "", [](Row r) { return where(r.model().kv_heads < r.model().heads, true); }},
-    {"--num-query-groups", "", [](Row r) { return where(r.model().kv_heads < r.model().heads, r.model().kv_heads); }},
+    {"--num-query-groups", "",
+     [](Row r) { return where(r.model().kv_heads < r.model().heads, r.model().kv_heads); }},
     {"--kv-channels", "", [](Row r) { return where(!r.model().mla, r.model().head_dim); }},
     {"--swiglu", "", [](Row r) -> Value { return r.model().gated_ffn; }},
     // What is priced: RMSNorm, RoPE, no dropout, no biases but those of Q, K and V.
@@ -185,8 +202,10 @@ constexpr BothNames kSettings[] = {
     {"--add-qkv-bias", "", [](Row r) -> Value { return r.model().qkv_bias; }},
     {"--untie-embeddings-and-output-weights", "", [](Row r) -> Value { return !r.model().tied_embeddings; }},
     {"--vocab-size", "", [](Row r) -> Value { return r.model().vocab; }},
-    {"--num-experts", "", [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->experts : 0); }},
-    {"--moe-router-topk", "", [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->active : 0); }},
+    {"--num-experts", "",
+     [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->experts : 0); }},
+    {"--moe-router-topk", "",
+     [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->active : 0); }},
     {"--moe-ffn-hidden-size", "",
      [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->expert_ffn : 0); }},
     {"--moe-shared-expert-intermediate-size", "",
@@ -327,6 +346,11 @@ Exporter nemo_exporter() {
         gap.nearest = "a recipe with peft (YOUR_MODELS_peft_config), which peft.dim is told";
       }
     }
+    gaps.push_back({"framework.gradient_bytes",
+                    [](Row r) { return std::string(reduces_in_bf16(r) ? "2" : ""); },
+                    "mixed_precision by name reduces in fp32, whatever ddp says",
+                    "cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = "
+                    "False, in the recipe"});
     return gaps;
   }();
   return {

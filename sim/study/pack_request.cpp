@@ -23,17 +23,22 @@ namespace {
 
 // What the command line says of the cost; a policy's own where it says nothing, as far as there is a model
 // and a profile for it.
-CostKind cost_for(const PackRequest& request, const Policy& policy) {
+std::optional<CostKind> cost_for(const PackRequest& request, const Policy& policy) {
   if (!request.cost.empty()) return static_cast<CostKind>(choice_of(request.cost, "--cost", kCostKindNames));
   if (policy.cost == CostKind::flops) return CostKind::flops;
+  if (!request.job.is_null()) return std::nullopt;  // the study's
   return !request.model.empty() && !request.profile.empty() ? CostKind::profiled : CostKind::quadratic;
 }
 
 // The row with what prices its documents; without models where no model and no profile are named.
 StudyRow priced_row(const PackRequest& request, const Study& study, const DocumentSet& documents,
                     const Profile* profile, PolicyRun run) {
-  if (profile != nullptr) check_layout(study.model, study.layout, "pack");
+  if (profile != nullptr && request.job.is_null()) check_layout(study.model, study.layout, "pack");
   StudyRow row(study, documents, profile, std::move(run));
+  if (!request.job.is_null()) {
+    row.workload = workload_of(row);
+    return row;
+  }
   const PolicyRun& own = row.run;
   if (own.cost == CostKind::flops && request.model.empty())
     throw UserError("--model: " + own.name + " with --cost flops needs a model, found none");
@@ -68,6 +73,47 @@ void derive_for_pack(StudyRow& row) {
   if (derives != Derives::groups && derives != Derives::bucket_size) return;
   derive_sizes(row, false);
   if (!row.no_room.empty()) throw UserError(row.run.label + ": " + row.no_room);
+}
+
+Study study_of_job(const PackRequest& request) {
+  json file = request.job;
+  json& batch = file["batch"];
+  batch.update(request.batch);
+  file["parallel"]["data"] = request.lanes;
+  file["parallel"]["context"] = request.context;
+  const bool all = !request.batch.contains("steps");
+  if (all) batch["steps"] = 1;
+  Study study = parse_study(file, "pack");
+  study.policies.clear();
+  if (all) study.steps = 0;
+  return study;
+}
+
+// As a study plans its rows.
+PlannedRow plan_for_job(StudyRow& row) {
+  const RunStudyOptions options;
+  resolve_recompute(row, options);
+  derive_sizes(row, false);
+  if (!row.no_room.empty()) throw UserError(row.run.label + ": " + row.no_room);
+  return pack_row(row, options);
+}
+
+// By what the request knows of the job.
+PlannedRow plan_alone(StudyRow& row) {
+  if (row.models != nullptr) derive_for_pack(row);
+  PlanPrices prices;
+  prices.seconds = [&](const Plan& plan) { return step_work(plan, *row.workload); };
+  if (row.models != nullptr) {
+    RunStudyOptions options;
+    options.ignore_memory = row.run.policy().derives == Derives::max_tokens;
+    prices.seconds_that_fit = [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, {}); };
+    prices.steps_that_fit = [&row, options](const Plan& plan) {
+      return trial_steps_that_fit(row, plan, options);
+    };
+    prices.layers = layers_of_groups(row);
+    prices.degrees = degrees_of_lanes(row);
+  }
+  return pack_row(row, prices);
 }
 
 std::string solver_note(const std::string& label, const SolverReport& r) {
@@ -147,6 +193,7 @@ nlohmann::json list_of_words(const std::string& text) {
 }
 
 Study study_of_request(const PackRequest& request) {
+  if (!request.job.is_null()) return study_of_job(request);
   Study study;
   study.file = "pack";
   study.layout.data = request.lanes;
@@ -167,11 +214,12 @@ Study study_of_request(const PackRequest& request) {
 }
 
 PolicyRun row_of_request(const PackRequest& request, const Study& study, const std::string& policy) {
-  json entry = request.policy;
+  json entry = request.job.is_null() ? json::object() : request.job["policies"].front();
+  entry.update(request.policy);
   entry["name"] = policy;
   PolicyRun run = read_policy_run(entry, "pack", study);
   run.pack.seed = request.policy.contains("seed") ? run.pack.seed : request.seed;
-  run.cost = cost_for(request, run.policy());
+  if (const std::optional<CostKind> cost = cost_for(request, run.policy())) run.cost = *cost;
   return run;
 }
 
@@ -191,22 +239,13 @@ std::vector<std::string> idle_request_notes(const PackRequest& request, const St
 
 Packed pack(const PackRequest& request, const Study& study, const DocumentSet& documents, PolicyRun run) {
   std::optional<Profile> profile;
-  if (!request.model.empty() && !request.profile.empty()) profile = Profile::load(request.profile);
+  const bool is_job = !request.job.is_null();
+  if (is_job)
+    profile = Profile::load(study.cluster.profile);
+  else if (!request.model.empty() && !request.profile.empty())
+    profile = Profile::load(request.profile);
   StudyRow row = priced_row(request, study, documents, profile ? &*profile : nullptr, std::move(run));
-  if (row.models != nullptr) derive_for_pack(row);
-  PlanPrices prices;
-  prices.seconds = [&](const Plan& plan) { return step_work(plan, *row.workload); };
-  if (row.models != nullptr) {
-    prices.seconds_that_fit = [&](const Plan& plan) {
-      return trial_seconds_that_fit(row, plan, RunStudyOptions());
-    };
-    prices.steps_that_fit = [&](const Plan& plan) {
-      return trial_steps_that_fit(row, plan, RunStudyOptions());
-    };
-    prices.layers = layers_of_groups(row);
-    prices.degrees = degrees_of_lanes(row);
-  }
-  PlannedRow planned = pack_row(row, prices);
+  PlannedRow planned = is_job ? plan_for_job(row) : plan_alone(row);
   Packed packed;
   packed.notes = std::move(row.notes);
   packed.notes.insert(packed.notes.end(), planned.notes.begin(), planned.notes.end());

@@ -52,6 +52,9 @@ struct PackRequest {
   std::string profile;  // empty: none
   std::string cost;     // empty: profiled with a model and a profile, else quadratic
   std::uint64_t seed = 0;
+  // A study with one row, for whose job the plan is: its model, cluster, parallel, framework. What stands
+  // above goes before its batch, lanes, CP degree and row. Null: nothing else is known.
+  nlohmann::json job;
 };
 
 // A study that holds what the request says, without trace and rows; the model may be absent. Throws

@@ -84,21 +84,39 @@ class Program(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "receipt: expected one"):
             equipoise.verify(summary)
 
-    def test_a_samplers_options_are_the_rows(self):
-        result = equipoise.study(self.study)
-        lengths = equipoise.draw_trace("wlb-128k", 2000)
-        row = next(row for row in result.policies if row["policy"] == "wlb")
-        ours = equipoise.BatchSampler.from_study(result, row["label"], lengths, slices=True)
-        entry = next(e for e in self.study["policies"] if isinstance(e, dict) and e["name"] == "wlb")
-        options = {key: value for key, value in entry.items() if key in ("queues", "thresholds")}
-        theirs = equipoise.BatchSampler(
-            lengths, "wlb", lanes=self.study["parallel"].get("data", 1), context=self.study["parallel"].get("context", 1),
-            model=self.study["model"], profile=self.study.get("cluster", {}).get("profile", "h100-sxm"),
-            max_tokens=row["provenance"]["derived"]["max_tokens"], slices=True, **options,
-            **{key: value for key, value in self.study["batch"].items() if key != "steps"})
-        self.assertEqual(list(ours), list(theirs))
+    def test_a_sampler_packs_what_the_row_packed(self):
+        lengths = equipoise.draw_trace("wlb-128k", 192, seed=3) // 4 + 1
+        trace = self.folder / "lengths.txt"
+        trace.write_text("\n".join(map(str, lengths)))
+        study = {
+            **self.study,
+            "trace": {"file": str(trace)},
+            "framework": "megatron",
+            "parallel": {**self.study["parallel"], "zero": 1, "recompute": "auto"},
+            "batch": {"context_window": 32768, "documents_per_step": 32, "steps": 6},
+            "policies": [
+                {"name": "lpt", "micro_batches": 12},
+                {"name": "wlb", "micro_batches": 12},
+                {"name": "equipoise", "moves": 500, "own_degrees": False, "shard": "adaptive"},
+            ],
+        }
+        study.pop("baseline", None)
+        result = equipoise.study(study)
+        for label, plan in zip(("lpt", "wlb", "equipoise"), result.plans()["plans"]):
+            with self.subTest(label):
+                self.assertEqual(result[label]["status"], "ok")
+                for lane in (0, 1):
+                    sampler = equipoise.BatchSampler.from_study(result, label, lengths, lane=lane)
+                    ours = [[m for m in step] for step in sampler.steps()]
+                    theirs = [
+                        [[piece[0] for piece in m["slices"]] for m in step["lanes"][lane]["micro_batches"] if m["slices"]]
+                        for step in plan["steps"]
+                    ]
+                    self.assertEqual(ours, theirs)
         with self.assertRaisesRegex(ValueError, 'row: unknown row "no such row" .known: "'):
             equipoise.BatchSampler.from_study(result, "no such row", lengths)
+        with self.assertRaisesRegex(ValueError, "result: expected what equipoise.study returns, found PosixPath; "):
+            equipoise.BatchSampler.from_study(trace, "wlb", lengths)
 
     def test_figures(self):
         try:

@@ -30,8 +30,8 @@ using nlohmann::json;
 using SliceTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // document, begin, end
 
 // What the command line has beside the keys of a study.
-constexpr std::string_view kOwnNames[] = {"lanes", "context", "seed",         "cost",
-                                          "model", "profile", "max_memory_GB"};
+constexpr std::string_view kOwnNames[] = {"lanes", "context", "seed",          "cost",
+                                          "model", "profile", "max_memory_GB", "job"};
 
 bool is_own(std::string_view name) {
   return std::find(std::begin(kOwnNames), std::end(kOwnNames), name) != std::end(kOwnNames);
@@ -66,6 +66,7 @@ Options read_options(const std::string& text) {
   request.cost = own.text("cost", "");
   request.model = own.text("model", "");
   request.profile = own.text("profile", "");
+  if (const json* job = own.find("job")) request.job = *job;
   options.max_memory_GB = own.number("max_memory_GB", 0, 0.1, 1e6);
   for (const auto& [name, value] : typed.items()) {
     if (is_own(name)) continue;

@@ -32,6 +32,15 @@ def _in_thread(work, *arguments) -> Future:
     return future
 
 
+def _job(values: Dict[str, Any], entry: Dict[str, Any], batch: Dict[str, Any], derived: Dict[str, Any]) -> Dict[str, Any]:
+    """A row's study for other documents, by which its plan is priced and bounded: that row alone, no number of steps."""
+    row = {key: value for key, value in entry.items() if key not in ("label", "published")}
+    if "recompute_layers" in derived and entry["name"] != "equipoise":  # whose micro-batches have their own
+        row["recompute"] = {"layers": derived["recompute_layers"]}
+    step = {key: value for key, value in batch.items() if key != "steps"}
+    return {**{key: value for key, value in values.items() if key != "baseline"}, "batch": step, "policies": [row]}
+
+
 class BatchSampler:
     """Micro-batches of one data-parallel replica, as a policy packs them. `lane` is its rank among the `lanes`
     replicas: all TP, CP and PP ranks of a replica have the same.
@@ -84,6 +93,8 @@ class BatchSampler:
             tokens = integer("tokens_per_step", tokens_per_step, 1)
             given["documents_per_step"] = max(1, round(tokens / float(self.lengths.mean())))
         self.context = given.get("context", 1)
+        if policy == "equipoise" and given.get("start", "best") == "best":
+            given.setdefault("own_degrees", False)  # these lanes have one degree
         self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
         _core.check_request(policy if isinstance(policy, str) else "", self._options)
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
@@ -93,10 +104,14 @@ class BatchSampler:
     @classmethod
     def from_study(cls, result: Result, row: str, lengths: Any, *, lane: int = 0, **options: Any) -> "BatchSampler":
         """The policy of a row as the study ran it, on the documents that are trained: its options, what was derived
-        for it from memory, and the study's step, lanes, CP degree, model and profile. `options` go before. A row of a
-        function is packed by that function."""
+        for it from memory, and the study's step, lanes, CP degree, prices and memory. `options` of the policy go before. A
+        row of a function is packed by that function. Lanes of a sampler have one CP degree: `equipoise` packs with
+        own_degrees false, which is slower than a row that chose degrees of its own."""
         if not isinstance(result, Result):
-            refuse("result", "what equipoise.study returns", result)
+            raise ValueError(
+                f"result: expected what equipoise.study returns, found {type(result).__name__}; what the command line wrote "
+                "runs again as equipoise.study(PATH OF THE STUDY)"
+            )
         labels = [other["label"] for other in result.policies]
         if row not in labels:
             raise ValueError(f"row: {unknown('row', row, labels)}")
@@ -117,8 +132,8 @@ class BatchSampler:
         if options.get("tokens_per_step") is not None:
             batch.pop("documents_per_step", None)
         given: Dict[str, Any] = {"context": layout.get("context", 1)}
-        if isinstance(values.get("model"), str) and isinstance(policy, str):  # W(d) of the study's model on its GPU
-            given.update(model=values["model"], profile=values.get("cluster", {}).get("profile", "h100-sxm"))
+        if isinstance(policy, str):
+            given["job"] = _job(values, {**entry, "name": policy}, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
         given.update(options)
