@@ -280,7 +280,10 @@ void make_absolute(json& file, const Study& study) {
   resolve(file["model"], "hf_config", directory);
   resolve_path(file, "framework", directory);
   if (file.contains("framework")) resolve_path(file["framework"], "preset", directory);
-  if (file.contains("cluster")) resolve_path(file["cluster"], "profile", "");  // from where the program runs
+  if (is_path(study.cluster.profile)) {
+    file["cluster"]["profile"] = study.cluster.profile;
+    resolve(file["cluster"], "profile", "");
+  }
   for (json& row : file["policies"])
     if (row.is_object() && row.contains("file")) resolve(row, "file", directory);
   file["name"] = study.name;

@@ -240,6 +240,7 @@ KnownTrials tried_with_another_budget(const std::string& path, const json& asked
     return of;
   };
   KnownTrials known;
+  bool is_aside = false;
   for (const bool aside : {true, false}) {
     const std::string name = aside ? path + suffix : path;
     if (!has_whole_line(name)) continue;
@@ -247,10 +248,16 @@ KnownTrials tried_with_another_budget(const std::string& path, const json& asked
     const json of = read_line_journal(name, kTuneJournalKind, into(tried)).asked;
     if (but_budget(of) != but_budget(asked) || (!aside && of == asked)) continue;
     known.add(std::move(tried));
-    std::error_code error;  // the shorter of two tells less; one that stays is refused as another search
-    const auto before = std::filesystem::file_size(path + suffix, error);
-    if (!aside && (error || before < std::filesystem::file_size(name)))
+    if (aside) {
+      is_aside = true;
+      continue;
+    }
+    std::error_code error;  // the shorter of two tells nothing that the other does not
+    if (!is_aside ||
+        std::filesystem::file_size(path + suffix, error) < std::filesystem::file_size(name, error))
       std::filesystem::rename(name, path + suffix, error);
+    else
+      std::filesystem::remove(name, error);
   }
   return known;
 }
@@ -366,9 +373,13 @@ Journal::Journal(const std::string& path, const json& asked, bool resume)
     : earlier_(resume ? tried_with_another_budget(path, asked, kBefore) : KnownTrials()),
       lines_(path, kTuneJournalKind, asked, resume, into(tried_)) {}
 
+// What a search with a larger budget found stays for the next one that resumes it.
 void Journal::close() const {
-  std::error_code ignored;
-  std::filesystem::remove(lines_.path() + kBefore, ignored);
+  std::error_code error;
+  const std::string before = lines_.path() + kBefore;
+  const auto known = std::filesystem::file_size(before, error);
+  if (!error && known <= std::filesystem::file_size(lines_.path(), error))
+    std::filesystem::remove(before, error);
 }
 
 std::optional<Trial> Journal::find(std::size_t n, Point point, double limit) const {

@@ -42,6 +42,14 @@ class OneRule(StudyCase):
         result = run("study", self.study, "--sweep", f"cluster.profile=h100-sxm,{mine}")
         self.assertIn("one rule for all profiles of a table", result.stderr)
 
+    def test_a_profile_is_found_beside_its_study(self):
+        self.measured()
+        self.assertEqual(self.kernels("--set", "cluster.profile=mine.json")[0][0], "alone")
+        best = self.folder / "found/best.json"
+        self.ok("tune", self.study, "--set", "cluster.profile=mine.json", "--space", self.write("space.json", {"policies": ["plain"]}),
+                "--out", best.parent, "--quiet")
+        self.assertEqual(json.loads(best.read_text())["cluster"]["profile"], str(self.folder / "mine.json"))
+
     def test_mfu_names_its_peak(self):
         self.assertIn("MFU is of 989 TFLOP/s in bf16", self.ok("study", self.study))
         self.assertIn("MFU is of 1979 TFLOP/s in FP8", self.ok("study", self.study, "--set", "precision=fp8"))

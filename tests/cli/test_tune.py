@@ -152,6 +152,17 @@ class Tune(Case):
         for name in ("tune.json", "best.json", "tune.journal"):
             self.assertEqual((grown / name).read_bytes(), (whole / name).read_bytes(), name)
 
+    def test_resumed_with_a_smaller_budget_forgets_nothing(self):
+        whole, again = self.folder / "whole-known", self.folder / "again"
+        self.search("--out", whole)
+        self.search("--out", again)
+        self.search("--out", again, "--resume", "--budget", 1)
+        self.assertEqual((again / "tune.journal.before").read_bytes(), (whole / "tune.journal").read_bytes())
+        self.search("--out", again, "--resume")
+        for name in ("tune.json", "best.json", "tune.journal"):
+            self.assertEqual((again / name).read_bytes(), (whole / name).read_bytes(), name)
+        self.assertFalse((again / "tune.journal.before").exists())
+
     def test_layouts_that_a_framework_has_flags_for(self):
         space = {"parallel.context": [1, 2], "parallel.context_comm": ["all-gather", "group-cast"], "policies": ["plain", "flexsp", {"name": "lpt", "context_comm": "group-cast"}]}
         every = json.loads(self.search("--format", "json", space=space))

@@ -36,6 +36,13 @@ Target read_plain(const json& node, const std::string& where, std::span<const Ke
   return target;
 }
 
+// A profile's name, or a path: relative to the study, where a file is there, else to where the program runs.
+std::string profile_beside(const std::string& name, const std::string& directory) {
+  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  const std::string beside = (std::filesystem::path(directory) / name).string();
+  return is_path && std::filesystem::is_regular_file(beside) ? beside : name;
+}
+
 // A preset's name, or a path relative to the study.
 FrameworkPreset load_preset(const std::string& name, const std::string& where, const std::string& directory) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
@@ -393,6 +400,7 @@ Study parse_case(const json& file, const std::string& path) {
   read_training(object, path, study.model.training);
   note_training(study.model, study.notes);
   study.cluster = read_cluster(part("cluster"), inside("cluster"));
+  study.cluster.profile = profile_beside(study.cluster.profile, study.directory);
   study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
   read_layout(part("parallel"), inside("parallel"), study.framework, study.layout);
   read_batch(part("batch"), inside("batch"), study);

@@ -21,6 +21,7 @@ ARGUMENTS=(
   --max-position-embeddings 32768
   --dataloader-inter-document-masking
   --bf16
+  --grad-reduce-in-bf16
   --num-layers 16
   --hidden-size 1536
   --ffn-hidden-size 4096
