@@ -29,6 +29,7 @@ class Program(unittest.TestCase):
         theirs = program("tune", file, "--space", self.folder / "space.json", "--format", "json", "--quiet")
         self.assertEqual([without_measured(row) for row in found.ranking], [without_measured(row) for row in theirs["ranking"]])
         self.assertEqual(found.frame().index[0], 1)
+        self.assertTrue(str(found).startswith(f"{len(found.ranking)} rows, the fastest first; simulated\n"))
         again = equipoise.study(found.best)
         self.assertEqual(again.policies[-1]["metrics"]["total_seconds"], found.ranking[0]["metrics"]["total_seconds"])
         self.assertTrue((self.folder / "out/tune.json").exists())

@@ -98,6 +98,11 @@ class Tuned:
         rows = [{"rank": row["rank"], "label": row["label"], **row["layout"], **_flat(row["metrics"])} for row in self.ranking]
         return pd.DataFrame(rows).set_index("rank") if rows else pd.DataFrame()
 
+    def __str__(self) -> str:
+        return f"{len(self.ranking)} rows, the fastest first; simulated\n{self.frame()}"
+
+    __repr__ = __str__
+
 
 def tune(
     source: Source,
@@ -151,6 +156,11 @@ class Checked:
 
     def frame(self) -> pd.DataFrame:
         return pd.DataFrame(self.rows)
+
+    def __str__(self) -> str:
+        return f"{'as expected' if self else 'not as expected'}\n{self.frame()}"
+
+    __repr__ = __str__
 
 
 def check(
