@@ -280,12 +280,9 @@ void make_absolute(json& file, const Study& study) {
   resolve(file["model"], "hf_config", directory);
   resolve_path(file, "framework", directory);
   if (file.contains("framework")) resolve_path(file["framework"], "preset", directory);
-  if (is_path(study.cluster.profile)) {
-    file["cluster"]["profile"] = study.cluster.profile;
-    resolve(file["cluster"], "profile", "");
-  }
-  for (json& row : file["policies"])
-    if (row.is_object() && row.contains("file")) resolve(row, "file", directory);
+  if (file.contains("cluster")) file["cluster"]["profile"] = study.cluster.profile;
+  if (file.contains("cluster")) resolve_path(file["cluster"], "profile", "");
+  for (json& row : file["policies"]) resolve(row, "file", directory);
   file["name"] = study.name;
   if (study.batch.documents_per_step == 0)
     file["batch"]["sequences_per_step"] = study.batch.sequences_per_step;
