@@ -104,12 +104,8 @@ PlannedRow plan_alone(StudyRow& row) {
   PlanPrices prices;
   prices.seconds = [&](const Plan& plan) { return step_work(plan, *row.workload); };
   if (row.models != nullptr) {
-    RunStudyOptions options;
-    options.ignore_memory = row.run.policy().derives == Derives::max_tokens;
     prices.seconds_that_fit = [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, {}); };
-    prices.steps_that_fit = [&row, options](const Plan& plan) {
-      return trial_steps_that_fit(row, plan, options);
-    };
+    prices.steps_that_fit = [&](const Plan& plan) { return trial_steps_that_fit(row, plan, {}); };
     prices.layers = layers_of_groups(row);
     prices.degrees = degrees_of_lanes(row);
   }

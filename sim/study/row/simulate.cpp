@@ -153,7 +153,7 @@ std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
                                          const RunStudyOptions& options) {
   std::vector<double> seconds;
   for (const StepResult& step : simulate_steps(row, plan, row.trial_rule(), options, Until::all_steps))
-    seconds.push_back(options.ignore_memory || fits(step.work, row.models->memory.capacity_bytes())
+    seconds.push_back(fits(step.work, row.models->memory.capacity_bytes())
                           ? to_seconds(step.times.makespan)
                           : std::numeric_limits<double>::infinity());
   return seconds;
