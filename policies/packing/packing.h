@@ -162,13 +162,6 @@ constexpr PackParameter max_delay_parameter() {
       "max_delay", 0, 1e9, "bound on the mean token delay, in iterations");
   return acting_where_contents_are_chosen(bound);
 }
-constexpr PackParameter own_degrees_parameter() {
-  PackParameter degrees = parameter::flag<&EquipoiseOptions::own_degrees>(
-      "own_degrees", "false leaves all lanes the layout's CP degree; else steps may have others");
-  degrees.acts_when = "where the start is best";
-  degrees.acts = [](const PackOptions& o) { return o.of<EquipoiseOptions>().start == Start::best; };
-  return degrees;
-}
 constexpr PackParameter look_ahead_parameter() {
   return acting_where_contents_are_chosen(parameter::integer<&EquipoiseOptions::look_ahead>(
       "look_ahead", 1, 64, "global batches that long documents may move over; start best tries 2 to 16"));
@@ -187,7 +180,8 @@ inline constexpr PackParameter kEquipoise[] = {
     look_ahead_parameter(),
     parameter::flag<&EquipoiseOptions::place>("place", "false spreads every document over all CP ranks"),
     parameter::flag<&EquipoiseOptions::taper>("taper", "false makes the micro-batches of a lane equal"),
-    own_degrees_parameter(),
+    parameter::flag<&EquipoiseOptions::own_degrees>(
+        "own_degrees", "false leaves all lanes the layout's CP degree; else steps may have others"),
     kMaxTokens};
 
 Plan plan_equipoise(const PackingProblem& problem);

@@ -89,41 +89,12 @@ double PipelineClock::makespan(std::span<const PassTimes> times) {
   return *std::max_element(free_.begin(), free_.end()) / parts;
 }
 
-PipelineClock::AtOnce PipelineClock::makespans(std::span<const PassTimesAtOnce> times) {
-  AtOnce ends{};
-  if (stages_ == 1) {
-    for (const PassTimesAtOnce& t : times)
-      for (std::size_t k = 0; k < kAtOnce; ++k) ends[k] += PassTimes{t.forward[k], t.backward[k]}.total();
-    return ends;
-  }
-  all_free_.assign(free_.size(), AtOnce{});
-  all_arrived_.resize(arrived_.size());
-  for (const Op& op : ops_) {
-    const PassTimesAtOnce& time = times[op.micro_batch];
-    const AtOnce& added = op.backward ? time.backward : time.forward;
-    AtOnce clock = all_free_[op.stage];
-    const AtOnce& input = all_arrived_[op.input];
-    for (std::size_t k = 0; k < kAtOnce; ++k) clock[k] = std::max(clock[k], input[k]) + added[k];
-    all_free_[op.stage] = all_arrived_[op.output] = clock;
-  }
-  const double parts = static_cast<double>(stages_) * chunks_;
-  for (const AtOnce& clock : all_free_)
-    for (std::size_t k = 0; k < kAtOnce; ++k) ends[k] = std::max(ends[k], clock[k]);
-  for (double& end : ends) end /= parts;
-  return ends;
-}
-
 namespace {
 
 class ShareSearch {
  public:
   ShareSearch(PipelineClock& clock, double fixed, double forward, double most)
-      : clock_(clock),
-        fixed_(fixed),
-        forward_(forward),
-        most_(most),
-        times_(clock.micro_batches()),
-        all_times_(clock.micro_batches()) {}
+      : clock_(clock), fixed_(fixed), forward_(forward), most_(most), times_(clock.micro_batches()) {}
 
   double price(const std::vector<double>& shares) {
     for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -152,16 +123,6 @@ class ShareSearch {
     const std::size_t n = best.size();
     const std::size_t round = clock_.round();
     std::vector<double> shares(n);
-    std::vector<std::vector<double>> tried;
-    const auto take_best = [&] {
-      const PipelineClock::AtOnce prices = clock_.makespans(all_times_);
-      for (std::size_t k = 0; k < tried.size(); ++k) {
-        if (prices[k] >= least) continue;
-        least = prices[k];
-        best = tried[k];
-      }
-      tried.clear();
-    };
     for (const double first : kFirst)
       for (const double growth : kGrowth)
         for (const double last : kFirst)
@@ -176,11 +137,11 @@ class ShareSearch {
               if ((n - i) % round == 0) falling = std::min(1.0, falling * fall);
             }
             level(shares);
-            put(tried.size(), shares);
-            tried.push_back(shares);
-            if (tried.size() == PipelineClock::kAtOnce) take_best();
+            if (const double price_of = price(shares); price_of < least) {
+              least = price_of;
+              best = shares;
+            }
           }
-    take_best();
   }
 
   // Down the slope, each in steps that shrink.
@@ -190,9 +151,15 @@ class ShareSearch {
     std::vector<double> shares = best, slope(n);
     for (int step = 1; step <= kSlopes; ++step) {
       const double here = price(shares);
-      find_slope(here, 0.01 * even, slope);
       double mean = 0;
-      for (const double s : slope) mean += s / static_cast<double>(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        const PassTimes kept = times_[i];
+        const double more = 0.01 * even;
+        times_[i] = {kept.forward + forward_ * more, kept.backward + (1 - forward_) * more};
+        slope[i] = (clock_.makespan(times_) - here) / more;
+        times_[i] = kept;
+        mean += slope[i] / static_cast<double>(n);
+      }
       double size = 0;
       for (double& s : slope) size = std::max(size, std::abs(s -= mean));
       if (size <= 0) return;
@@ -211,86 +178,26 @@ class ShareSearch {
     SplitMix64 random(best.size());
     for (double part = 0.3; part > 0.01; part /= 2) {
       const double moved = part / static_cast<double>(best.size());
-      for (int attempt = 0; attempt < kAttempts;) attempt = try_moves(moved, attempt, random, best, least);
+      for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        const std::size_t from = random.next() % best.size(), to = random.next() % best.size();
+        if (from == to || best[from] < 1.5 * moved || best[to] + moved > most_) continue;
+        best[from] -= moved;
+        best[to] += moved;
+        if (const double price_of = price(best); price_of < least * (1 - 1e-12)) {
+          least = price_of;
+        } else {
+          best[from] += moved;
+          best[to] -= moved;
+        }
+      }
     }
   }
 
  private:
   static constexpr int kAttempts = 1000, kSlopes = 300;
-  struct Move {
-    std::size_t from, to;
-    SplitMix64 random;  // behind it
-    int attempt;
-  };
-
-  // The shares as one of those that are priced together.
-  void put(std::size_t k, const std::vector<double>& shares) {
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      const double time = fixed_ + shares[i];
-      all_times_[i].forward[k] = forward_ * time;
-      all_times_[i].backward[k] = (1 - forward_) * time;
-    }
-  }
-
-  // What the makespan gains by a little more of each share. times_ are those of `here`.
-  void find_slope(double here, double more, std::vector<double>& slope) {
-    for (std::size_t i = 0; i < times_.size(); ++i) {
-      all_times_[i].forward.fill(times_[i].forward);
-      all_times_[i].backward.fill(times_[i].backward);
-    }
-    for (std::size_t first = 0; first < slope.size(); first += PipelineClock::kAtOnce) {
-      const std::size_t count = std::min(PipelineClock::kAtOnce, slope.size() - first);
-      for (std::size_t k = 0; k < count; ++k) {
-        all_times_[first + k].forward[k] += forward_ * more;
-        all_times_[first + k].backward[k] += (1 - forward_) * more;
-      }
-      const PipelineClock::AtOnce prices = clock_.makespans(all_times_);
-      for (std::size_t k = 0; k < count; ++k) {
-        slope[first + k] = (prices[k] - here) / more;
-        all_times_[first + k].forward[k] = times_[first + k].forward;
-        all_times_[first + k].backward[k] = times_[first + k].backward;
-      }
-    }
-  }
-
-  static void shift(std::vector<double>& shares, const Move& move, double moved) {
-    shares[move.from] -= moved;
-    shares[move.to] += moved;
-  }
-
-  // Prices the next attempts together, each as if none before it gained, and takes the first that does: those
-  // behind it are drawn anew. Returns the number of attempts that are done.
-  int try_moves(double moved, int attempt, SplitMix64& random, std::vector<double>& best, double& least) {
-    std::vector<double> kept = best;
-    std::vector<Move> moves;
-    while (attempt < kAttempts && moves.size() < PipelineClock::kAtOnce) {
-      const std::size_t from = random.next() % best.size(), to = random.next() % best.size();
-      ++attempt;
-      if (from == to || best[from] < 1.5 * moved || best[to] + moved > most_) continue;
-      const Move move{from, to, random, attempt};
-      shift(best, move, moved);
-      put(moves.size(), best);
-      shift(best, move, -moved);
-      moves.push_back(move);
-    }
-    const PipelineClock::AtOnce prices = clock_.makespans(all_times_);
-    for (std::size_t k = 0; k < moves.size(); ++k) {
-      shift(kept, moves[k], moved);
-      if (prices[k] < least * (1 - 1e-12)) {
-        least = prices[k];
-        best = std::move(kept);
-        random = moves[k].random;
-        return moves[k].attempt;
-      }
-      shift(kept, moves[k], -moved);
-    }
-    return attempt;
-  }
-
   PipelineClock& clock_;
   double fixed_, forward_, most_;
   std::vector<PassTimes> times_;
-  std::vector<PipelineClock::PassTimesAtOnce> all_times_;
 };
 
 // Above, ramps will do: a slope costs as many makespans as there are micro-batches.

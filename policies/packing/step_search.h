@@ -62,13 +62,6 @@ class PipelineClock {
   [[nodiscard]] std::size_t round() const { return chunks_ > 1 ? static_cast<std::size_t>(stages_) : 1; }
   // From the first op to the last.
   double makespan(std::span<const PassTimes> times);
-  // Of lanes side by side: the same to the bit, and most of the waiting for one addition is another's.
-  static constexpr std::size_t kAtOnce = 8;
-  using AtOnce = std::array<double, kAtOnce>;
-  struct PassTimesAtOnce {
-    AtOnce forward{}, backward{};
-  };
-  AtOnce makespans(std::span<const PassTimesAtOnce> times);
   // No makespan is below it: the last stage's work, the first forward's way there and the last backward's way
   // back. O(1), given the sum of all times.
   [[nodiscard]] double least(double sum, const PassTimes& first, const PassTimes& last) const {
@@ -86,7 +79,6 @@ class PipelineClock {
   std::size_t count_;
   std::vector<Op> ops_;  // each behind what it waits for
   std::vector<double> free_, arrived_;
-  std::vector<AtOnce> all_free_, all_arrived_;
 };
 
 // Shares of a lane's work, summing to 1, with which its pipeline ends first: smaller at both ends. `fixed`:
