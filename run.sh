@@ -138,7 +138,7 @@ case "${1:-}" in
     build "$preset"
     # Other presets test the module only if it is there, and then as it is now.
     if [ "$preset" = release ] || [ -d build/venv ]; then install_module; fi
-    # Three frames of each allocation are kept where a sanitizer keeps them: a fifth less time.
+    # Three frames of each allocation are kept where a sanitizer keeps them: an eighth less time.
     ASAN_OPTIONS=${ASAN_OPTIONS:-malloc_context_size=3} ctest --preset "$preset" --parallel 2
     ;;
   *) usage ;;

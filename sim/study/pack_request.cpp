@@ -77,6 +77,11 @@ void derive_for_pack(StudyRow& row) {
 
 Study study_of_job(const PackRequest& request) {
   json file = request.job;
+  if (!file.is_object()) throw UserError("pack: job: expected a study, found " + printable(file.dump()));
+  for (const char* part : {"batch", "parallel"})
+    if (file.contains(part) && !file[part].is_object())
+      throw UserError("pack: job: " + std::string(part) + ": expected an object, found " +
+                      printable(file[part].dump()));
   json& batch = file["batch"];
   batch.update(request.batch);
   file["parallel"]["data"] = request.lanes;
@@ -210,7 +215,9 @@ Study study_of_request(const PackRequest& request) {
 }
 
 PolicyRun row_of_request(const PackRequest& request, const Study& study, const std::string& policy) {
-  json entry = request.job.is_null() ? json::object() : request.job["policies"].front();
+  json entry = json::object();
+  if (!request.job.is_null() && request.job["policies"].front().is_object())
+    entry = request.job["policies"].front();
   entry.update(request.policy);
   entry["name"] = policy;
   PolicyRun run = read_policy_run(entry, "pack", study);

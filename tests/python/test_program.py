@@ -118,6 +118,15 @@ class Program(unittest.TestCase):
             equipoise.BatchSampler.from_study(result, "no such row", lengths)
         with self.assertRaisesRegex(ValueError, "result: expected what equipoise.study returns, found PosixPath; "):
             equipoise.BatchSampler.from_study(trace, "wlb", lengths)
+        for job, text in (
+            (3, "pack: job: expected a study, found 3"),
+            ({"batch": 3}, "pack: job: batch: expected an object, found 3"),
+            ({**study, "policies": []}, "policies"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                equipoise.pack(lengths, "wlb", job=job)
+        with self.assertRaisesRegex(ValueError, "job: .*a study has its own"):
+            equipoise.BatchSampler.from_study(result, "wlb", lengths, model="llama2-7b")
 
     def test_figures(self):
         try:

@@ -67,6 +67,8 @@ Options read_options(const std::string& text) {
   request.model = own.text("model", "");
   request.profile = own.text("profile", "");
   if (const json* job = own.find("job")) request.job = *job;
+  if (!request.job.is_null() && !(request.model + request.profile).empty())
+    own.fail("job", "it or model and profile: a study has its own");
   options.max_memory_GB = own.number("max_memory_GB", 0, 0.1, 1e6);
   for (const auto& [name, value] : typed.items()) {
     if (is_own(name)) continue;

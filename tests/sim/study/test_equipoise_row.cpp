@@ -91,7 +91,7 @@ TEST_CASE(
     file["batch"]["sequences_per_step"] = 4;  // few: the pipeline fills by slices alone
     file["schedule"] = "seq1f1b";
     file["policies"] =
-        json::array({{{"name", "equipoise"}, {"moves", 500}, {"own_degrees", trial % 2 == 0}}});
+        json::array({{{"name", "equipoise"}, {"moves", 2000}, {"own_degrees", trial % 2 == 0}}});
     for (const int slices : {4, 8})
       file["policies"].push_back({{"name", "sequence-slices"},
                                   {"slices", slices},
@@ -138,8 +138,10 @@ TEST_CASE("CP degrees of a step's own are never slower, and the layout's where t
     file["batch"] = {{"context_window", "128K"}, {"sequences_per_step", pipelined ? 16 : 4}, {"steps", 2}};
     file["policies"] = json::array();
     for (const bool own : {true, false})
-      file["policies"].push_back(
-          {{"name", "equipoise"}, {"moves", 300}, {"label", own ? "own" : "layout's"}, {"own_degrees", own}});
+      file["policies"].push_back({{"name", "equipoise"},
+                                  {"moves", 1000},
+                                  {"label", own ? "own" : "layout's"},
+                                  {"own_degrees", own}});
     file.erase("baseline");
     CAPTURE(pipelined);
     RunStudyOptions options;
@@ -168,7 +170,7 @@ TEST_CASE("A wider bound on delay is never slower, by simulated time") {
     file["policies"] = json::array();
     for (const double max_delay : {0.0, 0.5, 8.0})
       file["policies"].push_back({{"name", "equipoise"},
-                                  {"moves", 300},
+                                  {"moves", 1000},
                                   {"max_delay", max_delay},
                                   {"own_degrees", trial % 2 == 0},
                                   {"label", std::to_string(max_delay)}});
