@@ -3,7 +3,7 @@
 #   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
 #   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
-#   ./run.sh measured RUNS.json | --distca FOLDER | --others       measured steps with known lengths beside simulated ones
+#   ./run.sh measured RUNS.json | --distca FOLDER | --others | --layers   measured steps with known lengths beside simulated ones
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
 #   ./run.sh pictures                                           the pictures of pages that the docs show
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/

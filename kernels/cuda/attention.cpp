@@ -108,6 +108,7 @@ DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full
   return {shape,
           pass,
           full,
+          false,
           rounded_up(pieces, 1),
           rounded_up(most_queries, kTile),
           rounded_up(most_keys, kTile),
@@ -241,7 +242,10 @@ float scale_of(const AttentionShape& shape) {
 template <class Attributes>
 void mask(Attributes& attributes, const DeclaredAttention& declared) {
   if (declared.full) return;  // the lengths alone bound what is seen
-  attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT).set_diagonal_band_right_bound(0);
+  attributes
+      .set_diagonal_alignment(declared.square ? fe::DiagonalAlignment_t::TOP_LEFT
+                                              : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
+      .set_diagonal_band_right_bound(0);
 }
 
 void describe_forward(fe::graph::Graph& graph, const DeclaredAttention& declared) {

@@ -67,6 +67,10 @@ struct DeclaredAttention {
   AttentionShape shape;
   Pass pass = Pass::forward;
   bool full = false;  // all pieces are full, else all are causal: a graph has one mask
+  // All pieces have as many keys as queries, so that the diagonal may be said to start at the first of both.
+  // cuDNN 9.19 skips the masked blocks of its backward pass for such a mask only (measured on an H200: half
+  // the time).
+  bool square = false;
   std::int64_t pieces = 1;
   std::int64_t most_queries = 1;  // of a piece
   std::int64_t most_keys = 1;
@@ -74,15 +78,16 @@ struct DeclaredAttention {
   std::int64_t total_keys = 1;
 
   [[nodiscard]] auto order() const {
-    return std::tuple(shape.head_dim, shape.query_heads, shape.kv_heads, pass, full, pieces, most_queries,
-                      most_keys, total_queries, total_keys);
+    return std::tuple(shape.head_dim, shape.query_heads, shape.kv_heads, pass, full, square, pieces,
+                      most_queries, most_keys, total_queries, total_keys);
   }
   friend bool operator<(const DeclaredAttention& a, const DeclaredAttention& b) {
     return a.order() < b.order();
   }
 };
 
-// Rounded up to an eighth of the next lower power of two (at most 12.5 % more), lengths to tiles of 128.
+// Rounded up to an eighth of the next lower power of two (at most 12.5 % more), lengths to tiles of 128. Not
+// square.
 DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
                                std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
                                std::int64_t total_keys);

@@ -108,9 +108,10 @@ __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight,
       store<pack>(dx + row * columns + j, result);
     }
   }
-  for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
-    for (int i = 0; i < pack; ++i) atomicAdd(dweight + j + i, of_thread<pack>(weight_part, j, i));
-  }
+  // Neighbouring threads add neighbouring columns: a memory sector then sees one request of a block and not `pack`.
+  // Every block has a row, and all have met in its sum since the last weight gradient was written.
+  for (std::int64_t column = threadIdx.x; column < columns; column += kThreads)
+    atomicAdd(dweight + column, of_column<pack>(weight_part, column));
 }
 
 template <int pack>

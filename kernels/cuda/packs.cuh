@@ -27,16 +27,24 @@ __device__ void store(bf16* target, const Pack<pack>& values) {
   *reinterpret_cast<Pack<pack>*>(target) = values;
 }
 
-// Numbers that one thread alone reads and writes, for the packs of a row, in shared memory. The same value of each lane's
-// pack lies beside its neighbours', so that a warp's access meets each of the 32 banks once; pack by pack, in the order
-// of columns, eight lanes would wait for one bank.
+// Numbers that one thread alone writes, for the packs of a row, in shared memory. The same value of each lane's pack lies
+// beside its neighbours', so that a warp's access meets each of the 32 banks once; pack by pack, in the order of columns,
+// eight lanes would wait for one bank. The values of a pack lie four banks apart, so that neighbouring columns do too.
+constexpr std::int64_t kValueStride = kThreads + 4;
 template <int pack>
 __device__ float& of_thread(float* shared, std::int64_t first_column, int i) {
-  return shared[first_column - threadIdx.x * (pack - 1) + i * kThreads];
+  return shared[first_column / (kThreads * pack) * (kValueStride * pack) + threadIdx.x + i * kValueStride];
+}
+// The same number by its column, for any thread once the block has met at a barrier.
+template <int pack>
+__device__ float of_column(const float* shared, std::int64_t column) {
+  const std::int64_t round = column / (kThreads * pack);
+  const std::int64_t in_round = column % (kThreads * pack);
+  return shared[round * (kValueStride * pack) + in_round / pack + in_round % pack * kValueStride];
 }
 inline std::size_t bytes_of_threads(std::int64_t columns, int pack) {
   const std::int64_t of_block = kThreads * pack;
-  return static_cast<std::size_t>((columns + of_block - 1) / of_block * of_block) * sizeof(float);
+  return static_cast<std::size_t>((columns + of_block - 1) / of_block * kValueStride * pack) * sizeof(float);
 }
 
 inline unsigned int blocks_for(std::int64_t threads) {

@@ -380,10 +380,7 @@ class ProfileAdapter {
 
   void adapt_gemm() {
     std::map<std::string, std::vector<const GemmSample*>> tables;
-    for (const GemmSample& sample : samples_.gemm) {
-      const auto it = sample.labels.find("dtype");
-      tables[it != sample.labels.end() && it->second == "fp8" ? "fp8" : "bf16"].push_back(&sample);
-    }
+    for (const GemmSample& sample : samples_.gemm) tables[gemm_table_of(sample.labels)].push_back(&sample);
     each_table("gemm/", tables, [this](const std::string& path, const std::vector<const GemmSample*>& list) {
       TableSamples samples;
       CoveredProducts covered;

@@ -22,6 +22,7 @@ constexpr double kPassRows = 3.5;  // counted, so held
 
 // Proportions of a fused kernel on a current GPU; the first calibration moves all times to the samples'
 // device.
+constexpr double kTypicalSecondCall = 40;
 constexpr double kTypicalEmptyTile = 0.1;  // a tile that reads its piece's length and leaves
 constexpr AttentionParameters kTypicalAttention{.launch_us = 6,
                                                 .tile_us = 0.5,
@@ -34,7 +35,7 @@ constexpr AttentionParameters kTypicalAttention{.launch_us = 6,
                                                 .memory_GBps = 2500};
 
 AttentionParameters attention_of(std::span<const double> p) {
-  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]};
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13]};
 }
 
 double middle(std::vector<double> values) {
@@ -100,6 +101,7 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
   }
   if (covered.dims.high <= 128) start.block_us_per_128_above = 0;
   if (grid.padded) start.empty_tile_us = kTypicalEmptyTile;
+  if (apart == DocumentMask::square_causal) start.second_call_us = kTypicalSecondCall;
   // Our own profiler times the device, not the host that feeds it.
   start.host_us = kind == Provenance::measured ? 0 : 0.8 * fewest_us;
   start.launch_us = std::min(start.launch_us, 0.3 * fewest_us);
@@ -117,7 +119,8 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
                         {"imbalance_power", start.imbalance_power, 0.4},
                         {"memory_GBps", start.memory_GBps, 0.6},
                         {"key_share", start.key_share, 0.3},
-                        {"host_us", start.host_us, 0.5}};
+                        {"host_us", start.host_us, 0.5},
+                        {"second_call_us", start.second_call_us, 0.5}};
   SampleTimes times;
   for (const AttentionSample* sample : samples) {
     problem.shapes.push_back(sample->shape);
@@ -160,7 +163,7 @@ std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, 
                                     double input_bytes) {
   std::vector<double> start(std::begin(kTypicalGemm), std::end(kTypicalGemm));
   const GemmSample& first = *samples.front();
-  start.push_back(first.next_n > 0 ? kTypicalGroupUs : 0);
+  start.push_back(first.groups > 1 || first.next_n > 0 ? kTypicalGroupUs : 0);
   start.push_back(first.moved_bytes > 0 ? kTypicalAroundUs : 0);
   start.push_back(first.moved_bytes > 0 ? kTypicalAroundUsPerMB : 0);
   constexpr std::size_t kFirstRate = 3, kLastRate = 7;
@@ -194,7 +197,7 @@ double gemm_call_seconds(const GemmForm& form, const GemmSample& sample) {
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind) {
   FitProblem problem;
   problem.options.prior_weight = 0.1;
-  const bool of_experts = samples.front()->next_n > 0;
+  const bool of_experts = samples.front()->groups > 1 || samples.front()->next_n > 0;
   const std::int64_t parted = of_experts ? kManyRowsOfExpert : kManyRows;
   const std::string rows = of_experts ? "rows of an expert" : "m";
   const auto dtype = samples.front()->labels.find("dtype");

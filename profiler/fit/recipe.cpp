@@ -268,7 +268,7 @@ bool selects(const json& selector, const Labels& labels) {
     const bool part = label.size() > 4 && label.compare(label.size() - 4, 4, "_has") == 0;
     if (part) label.resize(label.size() - 4);
     const auto it = labels.find(label);
-    if (it == labels.end() || !text_matches(item.value(), it->second, part)) return false;
+    if (!text_matches(item.value(), it == labels.end() ? std::string() : it->second, part)) return false;
   }
   return true;
 }
@@ -360,12 +360,17 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
   for (const AttentionSample& sample : samples.attention) {
     const std::string& kernel = label_of(sample.labels, "kernel");
     if (!recipe.contains("attention")) recipe["attention"]["default"] = kernel;
-    recipe["attention"]["kernels"][kernel][sample.pass] = {{"fit", {{"kernel", kernel}}}};
+    json& table = recipe["attention"]["kernels"][kernel][sample.pass];
+    table = {{"fit", {{"kernel", kernel}}}};
+    if (kernel == "cudnn" && sample.pass == "backward") table["document_mask"] = "square-causal";
   }
   // The simulator asks for bf16; a device that computes in another type answers for it with that.
   for (const GemmSample& sample : samples.gemm) {
     const std::string& dtype = label_of(sample.labels, "dtype");
-    recipe["gemm"][dtype == "fp8" ? "fp8" : "bf16"] = {{"fit", {{"dtype", dtype}}}};
+    const auto named = sample.labels.find("kernel");
+    recipe["gemm"][gemm_table_of(sample.labels)] = {
+        {"fit",
+         {{"dtype", dtype}, {"kernel", named == sample.labels.end() ? std::string() : named->second}}}};
   }
   // A short run may have too few samples of an op; the profile then has no table of it.
   std::map<std::pair<std::string, std::string>, std::size_t> ops;

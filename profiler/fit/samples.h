@@ -61,6 +61,10 @@ struct GemmSample {
   double seconds = 0;         // 0: not measured
 };
 
+// The profile's table that answers for such products: "bf16" or "fp8" of the library, "bf16-torch-grouped" of
+// a kernel that the samples name.
+std::string gemm_table_of(const Labels& labels);
+
 struct ElementwiseSample {
   Labels labels;
   double rows = 0;

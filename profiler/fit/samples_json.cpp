@@ -59,11 +59,17 @@ AttentionSample read_attention(const nlohmann::json& node, const std::string& wh
 
 GemmSample read_gemm(const nlohmann::json& node, const std::string& where) {
   GemmSample sample;
-  sample.labels = {{"dtype", text_field(node, "dtype", where)}};
+  sample.labels = {{"dtype", text_field(node, "dtype", where)}, {"kernel", optional_text(node, "kernel")}};
   if (const std::string form = optional_text(node, "form"); !form.empty()) sample.labels["form"] = form;
   sample.m = count_field(node, "m", where, 1);
   sample.n = count_field(node, "n", where, 1);
   sample.k = count_field(node, "k", where, 1);
+  if (node.contains("groups")) {
+    sample.groups = count_field(node, "groups", where, 1);
+    // Left out by model, as the rows of public tables are.
+    for (const char* key : {"hidden", "inter", "experts"})
+      sample.shape.push_back(static_cast<double>(count_field(node, key, where, 1)));
+  }
   sample.seconds = positive_field(node, "seconds", where);
   return sample;
 }
@@ -103,6 +109,15 @@ void add_list(const nlohmann::json& lists, const std::string& name, const std::s
 }
 
 }  // namespace
+
+std::string gemm_table_of(const Labels& labels) {
+  const auto text = [&labels](const char* key) {
+    const auto it = labels.find(key);
+    return it == labels.end() ? std::string() : it->second;
+  };
+  const std::string kernel = text("kernel");
+  return (text("dtype") == "fp8" ? "fp8" : "bf16") + (kernel.empty() ? kernel : "-" + kernel);
+}
 
 void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set) {
   const nlohmann::json& lists = object_field(file, "samples", path + ": file");

@@ -103,6 +103,7 @@ constexpr FormParameter<AttentionParameters> kAttentionParameters[] = {
     {"host_us", &AttentionParameters::host_us},
 };
 constexpr const char* kPassRows = "pass_rows";       // of backward
+constexpr const char* kSecondCall = "second_call_us";
 constexpr const char* kEmptyTile = "empty_tile_us";  // only of a kernel whose grid has such tiles
 
 struct Direction {
@@ -208,15 +209,17 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
   BlockMap map;
   QueryKeys all;
   const bool plain = mask.causal && mask.window == 0;
+  const bool whole = plain && apart == DocumentMask::square_causal &&
+                     std::ranges::any_of(documents, [](const QueryKeys& d) { return d.queries != d.keys; });
   for (const QueryKeys& document : documents) {
     const auto [queries, keys] = document;
     if (queries <= 0) continue;
-    if (!mask.causal) {
+    if (!mask.causal || whole) {
       work.add_full(queries, keys, pass);
     } else if (!plain) {
       forward ? work.add_window(queries, keys, mask.window)
               : work.add_window_backward(queries, keys, mask.window);
-    } else if (apart == DocumentMask::varlen) {
+    } else if (apart == DocumentMask::varlen || apart == DocumentMask::square_causal) {
       forward ? work.add_causal(queries, keys) : work.add_causal_backward(queries, keys);
     } else if (apart == DocumentMask::block_mask) {
       map.add(document);
@@ -260,8 +263,9 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   const bool sums = fit.pass_rows > 0 && heads.kv_heads < heads.query_heads;
   const double passes_us = us_of_pair * (fit.pass_rows * queries * query_heads +
                                          (sums ? keys * (query_heads + heads.kv_heads) : 0));
-  return 1e-6 * (fit.launch_us + passes_us +
-                 std::sqrt(compute_us * compute_us + memory_us * memory_us));
+  const double again_us = work.masked_tiles == 0 && work.pieces > 1 ? fit.second_call_us : 0;
+  return 1e-6 *
+         (fit.launch_us + again_us + passes_us + std::sqrt(compute_us * compute_us + memory_us * memory_us));
 }
 
 double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
@@ -277,6 +281,8 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
   AttentionParameters made = parameters_of(kAttentionParameters, table, where);
   const nlohmann::json& all = table["parameters"];
+  if (all.contains(kSecondCall))
+    made.second_call_us = non_negative_field(all, kSecondCall, where + ".parameters");
   if (all.contains(kEmptyTile)) made.empty_tile_us = non_negative_field(all, kEmptyTile, where + ".parameters");
   if (all.contains(kPassRows)) made.pass_rows = non_negative_field(all, kPassRows, where + ".parameters");
   return made;
@@ -291,6 +297,7 @@ DocumentMask document_mask(const nlohmann::json& table, const std::string& where
 nlohmann::json to_json(const AttentionParameters& fit) {
   nlohmann::json node = parameters_json(kAttentionParameters, fit);
   if (fit.pass_rows > 0) node[kPassRows] = fit.pass_rows;
+  if (fit.second_call_us > 0) node[kSecondCall] = fit.second_call_us;
   if (fit.empty_tile_us > 0) node[kEmptyTile] = fit.empty_tile_us;
   return node;
 }

@@ -9,10 +9,12 @@
 //               those that the causal line or a document's border cuts are masked element by element
 //               (FlexAttention)
 //   dense mask  one sequence under a mask tensor: the whole square is computed (PyTorch's SDPA given a mask)
+//   square causal  as varlen where each document has as many keys as queries; else every document's whole
+//               rectangle is computed (cuDNN 9.19 backward under a bottom-right mask, measured)
 // Backward turns it round: a tile is 128 keys, whose gradients it holds, and takes them over the queries that
-// see some of them (FlashAttention 2 and 3: csrc/flash_attn/src/flash_bwd_kernel.h, hopper/mainloop_bwd). So a
-// few queries at the end of long keys are one tile forward and many backward.
-// Cost: O(1) a document; O(tiles) under a block mask or a window.
+// see some of them (FlashAttention 2 and 3: csrc/flash_attn/src/flash_bwd_kernel.h, hopper/mainloop_bwd). So
+// a few queries at the end of long keys are one tile forward and many backward. Cost: O(1) a document;
+// O(tiles) under a block mask or a window.
 #pragma once
 
 #include <algorithm>
@@ -97,8 +99,9 @@ struct AttentionMask {
   std::int64_t window = 0;
 };
 
-enum class DocumentMask { varlen, block_mask, dense_mask };
-inline constexpr std::array<std::string_view, 3> kDocumentMaskNames{"varlen", "block-mask", "dense-mask"};
+enum class DocumentMask { varlen, block_mask, dense_mask, square_causal };
+inline constexpr std::array<std::string_view, 4> kDocumentMaskNames{"varlen", "block-mask", "dense-mask",
+                                                                    "square-causal"};
 
 // Work of a call over `documents`, which lie one behind the other in queries and in keys. Documents without
 // queries are left out. Under a window, or without the causal line, documents always count as varlen.
@@ -200,6 +203,9 @@ struct AttentionParameters {
   // The least that the published benchmark could show of a call, because its host took so long to issue one.
   // No part of the kernel: attention_seconds leaves it out, observed_attention_seconds has it.
   double host_us = 0;
+  // Square causal: chunks of a document share keys, so that such a call is two, whose gradients of keys are
+  // added. 0: unknown.
+  double second_call_us = 0;
 };
 
 double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,

@@ -125,6 +125,9 @@ TEST_CASE("cuDNN accepts our packed attention, causal and full, on Hopper, forwa
           AttentionGraph graph(declared_for(shape, pass, full, 7, 100, keys, 700, 7 * keys), kHopper);
           CHECK(graph.validate() == "");
         }
+        DeclaredAttention square = declared_for(shape, pass, false, 7, keys, keys, 7 * keys, 7 * keys);
+        square.square = true;
+        CHECK(AttentionGraph(square, kHopper).validate() == "");
       }
     }
   }

@@ -20,6 +20,7 @@ PROFILES = ("h100-sxm", "h200-sxm", "h800-sxm", "a100-sxm", "h20", "b200-sxm", "
             "gb300-nvl72", "mi300x")  # in this order: the others derive tables from the first
 TABLES = ("attention_kernels", "gemm_kernels", "elementwise_norm_kernels", "nccl_single_node", "nccl_intra_node",
           "nccl_multi_node")
+MEASURED = {"h200-sxm": ("h200-2026-11-27.json.zst", "h200-2026-11-27-torch.json")}  # by this program (profiler/measured)
 SKIPPED = 77
 
 
@@ -63,6 +64,7 @@ def main():
             environment = dict(os.environ, EQUIPOISE_PROFILES=str(out))
             subprocess.run(
                 [program, "fit", "--samples", *map(str, tables),
+                 *(str(ROOT / "profiler/measured" / file) for file in MEASURED.get(name, ())),
                  "--recipe", str(ROOT / "profiler/recipes" / f"{name}.json"),
                  "--document-histogram", str(data / "lengths/magi_doc_length_histogram.csv"),
                  "--out", str(out / f"{name}.json")],

@@ -193,6 +193,26 @@ TEST_CASE("a dense mask computes the whole square of a packed call") {
   CHECK(work.key_tokens == 160);
 }
 
+TEST_CASE("a square-causal kernel computes whole rectangles where one document has fewer queries than keys") {
+  const auto backward = [](DocumentMask apart, const std::vector<QueryKeys>& documents) {
+    return attention_work({}, apart, documents, AttentionPass::backward);
+  };
+  const std::vector<QueryKeys> squares{{300, 300}, {128, 128}};
+  CHECK(backward(DocumentMask::square_causal, squares).blocks ==
+        backward(DocumentMask::varlen, squares).blocks);
+  const AttentionWork whole = backward(DocumentMask::square_causal, {{128, 128}, {128, 384}});
+  CHECK(whole.tiles == 4);   // of 128 keys
+  CHECK(whole.blocks == 8);  // of 64 queries, two a tile
+  CHECK(whole.masked_tiles == 0);
+  AttentionParameters fit;
+  fit.block_us_per_128 = 1;
+  fit.memory_GBps = 1e9;
+  const double once = attention_seconds(fit, {128, 1, 1}, 132, whole);
+  fit.second_call_us = 50;  // two pieces may share keys: two calls
+  CHECK(attention_seconds(fit, {128, 1, 1}, 132, whole) == doctest::Approx(once + 50e-6));
+  CHECK(attention_seconds(fit, {128, 1, 1}, 132, backward(DocumentMask::square_causal, squares)) < 40e-6);
+}
+
 TEST_CASE("an attention call is its tiles over the SMs joined with its longest tile") {
   AttentionParameters fit;
   fit.launch_us = 10;

@@ -3,6 +3,7 @@
   python3 -m measured RUNS.json                 a table of runs (equipoise.runs/1)
   python3 -m measured --distca FOLDER           the steps that DistCA's authors timed (steps.csv, documents.csv.gz)
   python3 -m measured --others                  figures that other sources print, and what is predicted for each
+  python3 -m measured --layers                  layers that this project timed on an H200
 
 Prints errors by window, sharding and CP degree, how often the best layout is right and what a wrong choice costs.
 Predicted seconds go to a file (--predictions), with the program's version, before a measured time is read.
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .distca import read_distca
+from .layers import layer_table
 from .others import PUBLISHED, all_figures, predict_figures, table
 from .plot import svg
 from .report import Predicted, text
@@ -64,6 +66,11 @@ def report_others(args, version):
     return f"Predicted by {version}.\n\n{table(figures, values, published)}\n"
 
 
+def report_layers(args, version):
+    with tempfile.TemporaryDirectory() as scratch:
+        return f"Predicted by {version}.\n\n{layer_table(args.program, scratch)}\n"
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="measured", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -71,6 +78,7 @@ def main():
     parser.add_argument("runs", nargs="?", help="table of runs")
     parser.add_argument("--distca", metavar="FOLDER")
     parser.add_argument("--others", action="store_true", help="with EQUIPOISE_PUBLIC_DATA, FlexSP's too")
+    parser.add_argument("--layers", action="store_true")
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument(
         "--predictions",
@@ -82,13 +90,14 @@ def main():
     parser.add_argument("--out", metavar="FILE", help="the report as Markdown; printed without it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every study")
     args = parser.parse_args()
-    if [args.runs is not None, args.distca is not None, args.others].count(True) != 1:
-        parser.error("expected a table of runs, --distca FOLDER or --others")
-    if args.others and (args.set or args.plot):
-        parser.error(f"--others: expected no {'--set' if args.set else '--plot'}")
+    if [args.runs is not None, args.distca is not None, args.others, args.layers].count(True) != 1:
+        parser.error("expected a table of runs, --distca FOLDER, --others or --layers")
+    if (args.others or args.layers) and (args.set or args.plot):
+        parser.error(f"--{'others' if args.others else 'layers'}: expected no {'--set' if args.set else '--plot'}")
     try:
         version = version_of(args.program)
-        report = report_others(args, version) if args.others else report_runs(args, version)
+        made = report_others if args.others else report_layers if args.layers else report_runs
+        report = made(args, version)
     except RunsError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)  # as the program does
