@@ -49,6 +49,9 @@ using Predictor = std::function<double(std::size_t sample)>;
 struct TableSamples {
   std::vector<std::vector<double>> shapes;
   SampleTimes times;
+  std::vector<double> work;  // TFLOP or GB; empty: a rate says nothing
+  double peak = 0;           // that the base's device states of it, a second; 0: none
+  const char* unit = " TFLOP/s of ";
   std::vector<ErrorGroup> groups{{"all", {}}};
   json ranges;
 };
@@ -246,6 +249,7 @@ class ProfileAdapter {
     if (!base.contains("parameters") || !base["parameters"].contains(key))
       return leave_out(samples.shapes.size(), path,
                        base_.name() + "'s table is of a CPU, whose forms are not mended");
+    refuse_above_peak(path, samples);
     json table = adapted_table(base, form, samples, by_table);
     const json was = base.value("provenance", json::object());
     std::set<std::string> files;
@@ -267,12 +271,30 @@ class ProfileAdapter {
     adapted_.push_back(path);
   }
 
+  // Faster than the base's device by more than a clock explains: times of another unit, or another machine.
+  void refuse_above_peak(const std::string& path, const TableSamples& samples) const {
+    for (std::size_t i = 0; i < samples.work.size() && samples.peak > 0; ++i) {
+      const double rate = samples.work[i] / samples.times.seconds[i];
+      if (rate <= 1.3 * samples.peak) continue;
+      const auto source = samples.times.labels[i]->find("source");
+      throw UserError((source == samples.times.labels[i]->end() ? "" : source->second + ": ") + path +
+                      ", shape " + all_joined(samples.shapes[i], " ", short_number) + ": found " +
+                      short_number(1e6 * samples.times.seconds[i]) + " us, " + fixed(rate / samples.peak, 1) +
+                      " times the " + short_number(samples.peak) + samples.unit + base_.device().name +
+                      "; expected at most 1.3 times that: are they in us (time_ms of a table: ms)?");
+    }
+  }
+
   void note(const std::string& path, const json& table) {
     char text[160];
     std::snprintf(text, sizeof text, ": %zu samples, the base is %.1f%% off them at the median",
                   table["provenance"]["samples"].get<std::size_t>(),
                   100 * table["base_error"]["median"].get<double>());
     notes_.push_back(path + text);
+    const double share = 1 + table["base_error"]["bias"].get<double>();
+    if (share < 0.02 || share > 50)  // no machine differs so much
+      notes_.push_back("note: " + path + ": " + base_.name() + " takes " + short_number(100 * share) +
+                       " % of their time at the median: are they in us (time_ms of a table: ms)?");
   }
 
   // `adapt(path, samples)` for each of the tables in `folder` that the base has; the others' samples are left
@@ -302,12 +324,25 @@ class ProfileAdapter {
           {static_cast<double>(sample.kind), sample.bytes, static_cast<double>(sample.group.ranks), groups});
       samples.times.add(sample.labels, sample.seconds);
       covered.add(sample.bytes, groups);
+      samples.work.push_back(1e-9 * (groups > 1
+                                         ? nic_bytes(sample.kind, sample.bytes, sample.group)
+                                         : sample.bytes * bus_factor(sample.kind, sample.group.ranks)));
     }
-    // The samples as a table takes them, once all are there.
-    [[nodiscard]] TableSamples of_table(double least_nodes) const {
+    // The samples as a table takes them, once all are there; errors of several kinds stand kind by kind, too.
+    [[nodiscard]] TableSamples of_table(double least_nodes, double peak, const char* unit) const {
       TableSamples all = samples;
+      all.peak = peak;
+      all.unit = unit;
       all.ranges = covered.ranges(least_nodes);
       all.groups = {covered.large, covered.small};
+      if (std::ranges::all_of(list, [&](const auto* one) { return one->kind == list[0]->kind; })) return all;
+      for (std::size_t kind = 0; kind < kCollectiveNames.size(); ++kind)
+        for (const ErrorGroup& size : {covered.large, covered.small}) {
+          ErrorGroup group{std::string(kCollectiveNames[kind]) + " " + size.name, size.holds};
+          for (std::size_t i = 0; i < list.size(); ++i)
+            if (at(list[i]->kind) != kind) group.holds[i] = false;
+          all.groups.push_back(std::move(group));
+        }
       return all;
     }
   };
@@ -317,7 +352,7 @@ class ProfileAdapter {
     for (const CollectiveSample& sample : samples_.collective)
       if (!between_nodes(sample)) kinds[std::string(name_of(sample.kind))].add(sample);
     each_table("collective/node/", kinds, [this](const std::string& path, const Collectives& all) {
-      put(path, path, "bus_GBps", node_form(), all.of_table(0),
+      put(path, path, "bus_GBps", node_form(), all.of_table(0, base_.device().nvlink_GBps, " GB/s of "),
           [&list = all.list, path](const json& table) -> Predictor {
             return [&list, fit = node_parameters(table, path)](std::size_t i) {
               return node_seconds(fit, list[i]->kind, list[i]->bytes, list[i]->group.ranks);
@@ -360,7 +395,7 @@ class ProfileAdapter {
       return "collective/networks" + (json::json_pointer() / of).to_string();
     };
     const std::string path = network(name);
-    put(path, network(from), "efficiency", network_form(), all.of_table(2),
+    put(path, network(from), "efficiency", network_form(), all.of_table(2, nic, " GB/s (--nic-GBps) of "),
         [&, path](const json& table) -> Predictor {
           return [&, fit = network_parameters(table, path)](std::size_t i) {
             const CollectiveSample& sample = *all.list[i];
@@ -375,6 +410,9 @@ class ProfileAdapter {
     if (options_.nic_GBps > 0) {
       made_["device"]["nic_GBps"] = nic;
       made_["device"]["sources"]["nic_GBps"] = "as given to fit";
+    } else {
+      notes_.push_back("note: " + path + " is fitted at " + short_number(nic) + " GB/s, the nic_GBps of " +
+                       base_.name() + ": --nic-GBps states that of the samples");
     }
   }
 
@@ -384,10 +422,14 @@ class ProfileAdapter {
     each_table("gemm/", tables, [this](const std::string& path, const std::vector<const GemmSample*>& list) {
       TableSamples samples;
       CoveredProducts covered;
+      samples.peak =
+          path.starts_with("gemm/fp8") ? base_.device().peak_fp8_tflops : base_.device().peak_bf16_tflops;
       for (const GemmSample* sample : list) {
         samples.shapes.push_back(
             {static_cast<double>(sample->n), static_cast<double>(sample->k), static_cast<double>(sample->m)});
         samples.times.add(sample->labels, sample->seconds);
+        const std::vector<double>& nkm = samples.shapes.back();
+        samples.work.push_back(2e-12 * nkm[0] * nkm[1] * nkm[2] * static_cast<double>(sample->groups));
         covered.add(*sample);
       }
       samples.ranges = covered.ranges();
@@ -413,10 +455,12 @@ class ProfileAdapter {
                  TableSamples samples;
                  CoveredAttention covered;
                  std::vector<std::vector<AttentionWork>> works;
+                 samples.peak = base_.device().peak_bf16_tflops;
                  const DocumentMask apart = document_mask(*table_of(path), path);
                  for (const AttentionSample* sample : list) {
                    samples.shapes.push_back(sample->shape);
                    samples.times.add(sample->labels, sample->seconds[0]);
+                   samples.work.push_back(1e-12 * attention_flops(*sample, sample->packings[0]));
                    works.push_back({attention_work(sample->mask, apart, sample->packings[0], sample->counted())});
                    covered.add(*sample);
                  }

@@ -249,6 +249,12 @@ AttentionHeads heads_of(const CsvTable& table, std::size_t row, std::string_view
 
 }  // namespace
 
+double attention_flops(const AttentionSample& sample, const std::vector<QueryKeys>& packing) {
+  double pairs = 0;
+  for (const QueryKeys& one : packing) pairs += mask_pairs(sample.mask, one.queries, one.keys);
+  return pairs * sample.heads.query_heads * flops_per_pair(sample.pass, sample.heads.head_dim);
+}
+
 DocumentHistogram read_document_histogram(const std::string& path) {
   std::istringstream in(read_text_file(path));
   DocumentHistogram histogram;
@@ -342,10 +348,7 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
     } else {
       packed.assign(static_cast<std::size_t>(documents), {queries, keys});
     }
-    double pairs = 0;
-    for (const QueryKeys& one : packed) pairs += mask_pairs(sample.mask, one.queries, one.keys);
-    const double flops =
-        pairs * sample.heads.query_heads * flops_per_pair(sample.pass, sample.heads.head_dim);
+    const double flops = attention_flops(sample, packed);
     sample.packings.push_back(std::move(packed));
     sample.seconds.push_back(ms > 0 ? ms * 1e-3 : tflops > 0 ? flops * 1e-12 / tflops : 0);
   }

@@ -47,6 +47,9 @@ struct AttentionSample {
   }
 };
 
+// Operations of a call's matrix products over the pairs that its mask leaves: 2 products forward, 5 backward.
+double attention_flops(const AttentionSample& sample, const std::vector<QueryKeys>& packing);
+
 struct GemmSample {
   Labels labels;
   std::int64_t m = 0;

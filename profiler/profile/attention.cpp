@@ -101,10 +101,10 @@ constexpr FormParameter<AttentionParameters> kAttentionParameters[] = {
     {"memory_GBps", &AttentionParameters::memory_GBps, kPositive},
     {"key_share", &AttentionParameters::key_share},
     {"host_us", &AttentionParameters::host_us},
+    {"pass_rows", &AttentionParameters::pass_rows, kOptional},
+    {"empty_tile_us", &AttentionParameters::empty_tile_us, kOptional},
+    {"second_call_us", &AttentionParameters::second_call_us, kOptional},
 };
-constexpr const char* kPassRows = "pass_rows";       // of backward
-constexpr const char* kSecondCall = "second_call_us";
-constexpr const char* kEmptyTile = "empty_tile_us";  // only of a kernel whose grid has such tiles
 
 struct Direction {
   AttentionPass pass = AttentionPass::forward;
@@ -279,13 +279,7 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
 }
 
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
-  AttentionParameters made = parameters_of(kAttentionParameters, table, where);
-  const nlohmann::json& all = table["parameters"];
-  if (all.contains(kSecondCall))
-    made.second_call_us = non_negative_field(all, kSecondCall, where + ".parameters");
-  if (all.contains(kEmptyTile)) made.empty_tile_us = non_negative_field(all, kEmptyTile, where + ".parameters");
-  if (all.contains(kPassRows)) made.pass_rows = non_negative_field(all, kPassRows, where + ".parameters");
-  return made;
+  return parameters_of(kAttentionParameters, table, where);
 }
 
 DocumentMask document_mask(const nlohmann::json& table, const std::string& where) {
@@ -295,11 +289,7 @@ DocumentMask document_mask(const nlohmann::json& table, const std::string& where
 }
 
 nlohmann::json to_json(const AttentionParameters& fit) {
-  nlohmann::json node = parameters_json(kAttentionParameters, fit);
-  if (fit.pass_rows > 0) node[kPassRows] = fit.pass_rows;
-  if (fit.second_call_us > 0) node[kSecondCall] = fit.second_call_us;
-  if (fit.empty_tile_us > 0) node[kEmptyTile] = fit.empty_tile_us;
-  return node;
+  return parameters_json(kAttentionParameters, fit);
 }
 
 const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name) {

@@ -80,25 +80,6 @@ double seconds_at(double bytes, double GBps) {
   return bytes > 0 ? bytes * 1e-9 / GBps : 0;
 }
 
-// Bytes that one NIC carries.
-double nic_bytes(Collective kind, double bytes, GroupShape group) {
-  const double ranks = group.ranks;
-  const double in_node = group.ranks_per_node;
-  const double nodes = std::ceil(ranks / in_node);
-  switch (kind) {
-    case Collective::all_reduce:
-      return bytes * 2 * (nodes - 1) / nodes / in_node;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-      return bytes * (ranks - 1) / ranks / in_node;
-    case Collective::all_to_all:
-      return bytes * (ranks - in_node) / ranks;
-    case Collective::send_recv:
-      break;
-  }
-  return bytes;
-}
-
 double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
                              double nic_GBps) {
   const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
@@ -117,6 +98,24 @@ double pipelined_seconds(double one, double other) {
 }
 
 }  // namespace
+
+double nic_bytes(Collective kind, double bytes, GroupShape group) {
+  const double ranks = group.ranks;
+  const double in_node = group.ranks_per_node;
+  const double nodes = std::ceil(ranks / in_node);
+  switch (kind) {
+    case Collective::all_reduce:
+      return bytes * 2 * (nodes - 1) / nodes / in_node;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      return bytes * (ranks - 1) / ranks / in_node;
+    case Collective::all_to_all:
+      return bytes * (ranks - in_node) / ranks;
+    case Collective::send_recv:
+      break;
+  }
+  return bytes;
+}
 
 double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
   const bool by_switch =

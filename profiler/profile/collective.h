@@ -52,6 +52,9 @@ struct NetworkParameters {  // of all kinds, between nodes
 // size times this = bytes on the busiest link of a node: nccl-tests' bus factor.
 double bus_factor(Collective kind, double ranks);
 
+// Bytes that one NIC carries.
+double nic_bytes(Collective kind, double bytes, GroupShape group);
+
 // Bus bandwidth of the links inside a node, over so many ranks.
 double bus_GBps(const NodeParameters& fit, Collective kind, double ranks);
 

@@ -35,11 +35,9 @@ constexpr FormParameter<GemmParameters> kGemmParameters[] = {
     {"power_half_gflop", &GemmParameters::power_half_gflop, kPositive},
     {"split_us", &GemmParameters::split_us},
     {"input_bytes", &GemmParameters::input_bytes, kPositive},
-};
-constexpr FormParameter<GemmParameters> kOptionalGemmParameters[] = {
-    {"group_us", &GemmParameters::group_us},
-    {"around_us", &GemmParameters::around_us},
-    {"around_us_per_MB", &GemmParameters::around_us_per_MB},
+    {"group_us", &GemmParameters::group_us, kOptional},
+    {"around_us", &GemmParameters::around_us, kOptional},
+    {"around_us_per_MB", &GemmParameters::around_us_per_MB, kOptional},
 };
 
 std::string name_of(const GemmTile& tile) {
@@ -93,9 +91,6 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
 
 GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where) {
   GemmParameters fit = parameters_of(kGemmParameters, table, where);
-  for (const auto& one : kOptionalGemmParameters)
-    if (table["parameters"].contains(one.key))
-      fit.*one.value = non_negative_field(table["parameters"], one.key, where + ".parameters");
   const nlohmann::json& rates = object_field(table["parameters"], "tile_tflops", where + ".parameters");
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
     fit.tile_tflops[t] = positive_field(rates, name_of(kGemmTiles[t]), where + ".parameters.tile_tflops");
@@ -104,8 +99,6 @@ GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& w
 
 nlohmann::json to_json(const GemmParameters& fit) {
   nlohmann::json node = parameters_json(kGemmParameters, fit);
-  for (const auto& one : kOptionalGemmParameters)
-    if (fit.*one.value > 0) node[one.key] = fit.*one.value;
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
     node["tile_tflops"][name_of(kGemmTiles[t])] = fit.tile_tflops[t];
   return node;

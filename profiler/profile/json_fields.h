@@ -36,21 +36,23 @@ void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::stri
                          const std::string& where);
 
 // One parameter of a cost model's form: its key in a profile, and where the form keeps it.
+// An optional one is 0 where it is missing, and left out where it is 0; of the others 0 is a value, too.
+enum ParameterNeeds { kNotNegative, kPositive, kOptional };
 template <class Parameters>
 struct FormParameter {
   const char* key;
   double Parameters::*value;
-  bool positive = false;  // else 0 is a value too
+  ParameterNeeds needs = kNotNegative;
 };
-inline constexpr bool kPositive = true;
 
 // The parameters of a form, from the object that holds them and back. Throws UserError.
 template <class Parameters, std::size_t count>
 void read_parameters(const FormParameter<Parameters> (&list)[count], const nlohmann::json& node,
                      const std::string& where, Parameters& into) {
   for (const FormParameter<Parameters>& one : list)
-    into.*one.value =
-        one.positive ? positive_field(node, one.key, where) : non_negative_field(node, one.key, where);
+    if (one.needs != kOptional || node.contains(one.key))
+      into.*one.value = one.needs == kPositive ? positive_field(node, one.key, where)
+                                               : non_negative_field(node, one.key, where);
 }
 // The same of a profile's table, which holds them under "parameters".
 template <class Parameters, std::size_t count>
@@ -63,7 +65,8 @@ Parameters parameters_of(const FormParameter<Parameters> (&list)[count], const n
 template <class Parameters, std::size_t count>
 nlohmann::json parameters_json(const FormParameter<Parameters> (&list)[count], const Parameters& from) {
   nlohmann::json node;
-  for (const FormParameter<Parameters>& one : list) node[one.key] = from.*one.value;
+  for (const FormParameter<Parameters>& one : list)
+    if (one.needs != kOptional || from.*one.value > 0) node[one.key] = from.*one.value;
   return node;
 }
 

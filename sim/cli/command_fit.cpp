@@ -26,6 +26,7 @@
 #include "sim/cli/plan_commands.h"
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
+#include "sim/study/models.h"
 #include "sim/study/read/json_object.h"
 #include "sim/validation/measured_log.h"
 #include "traces/formats/formats.h"
@@ -148,13 +149,13 @@ std::string date_of(const std::vector<std::string>& paths) {
   return text;
 }
 
-// The word of a GPU's name that says which it is, such as H100; empty where there is none.
+// The word of a GPU's name that says which it is, such as H100 or MI300X; empty where there is none.
 std::string gpu_model(const std::string& name) {
   std::istringstream words(name);
   for (std::string word; words >> word;) {
     const std::string model = word.substr(0, word.find('-'));
     if (!model.empty() && std::isupper(static_cast<unsigned char>(model[0])) != 0 &&
-        std::isdigit(static_cast<unsigned char>(model[model.size() - 1])) != 0)
+        model.find_first_of("0123456789") != std::string::npos)
       return model;
   }
   return "";
@@ -260,6 +261,8 @@ auto naming_samples(const FitCommandOptions& options, const Make& make) {
 void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
   check_fit_options(options);
   std::ostringstream said;  // of the files; an error says all that it needs in its own line
+  if (const std::string note = unlikely_nic("--nic-GBps", options.nic_GBps); !note.empty())
+    said << "note: " << note << '\n';
   const std::string name = std::filesystem::path(options.out).stem().string();
   const nlohmann::json file = naming_samples(options, [&] {
     ReadFiles files = read_files(options, said);

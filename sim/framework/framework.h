@@ -301,7 +301,8 @@ Measured attention_measured(const Profile& profile, const std::string& kernel);
 Measured elementwise_measured(const Profile& profile);
 // "GEMM 3.1 %, attention 4.0 %": of those that were measured the largest median error that the profile states
 // of a kind, on samples which the fits did not see; empty where it states none.
-std::string measured_errors(const Profile& profile, const std::string& kernel);
+// `network`: between nodes, by its name; empty: the profile's default.
+std::string measured_errors(const Profile& profile, const std::string& kernel, const std::string& network);
 
 // "GEMM x1.21, attention x1.00, elementwise x1.44".
 std::string slowdowns_text(const FrameworkOptions& options);

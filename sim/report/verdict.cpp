@@ -40,8 +40,8 @@ std::string expected(const Study& study, const StudyResult& result) {
   if (!result.expected_error)
     return "; how far off such steps are is unknown (" + framework + result.family.text() + ")" +
            (result.kernel_errors.empty() ? ""
-                                         : ", the profile's measured kernels are off by " +
-                                               result.kernel_errors + " (median of samples left out)");
+                                         : ", the profile's measurements are off by " + result.kernel_errors +
+                                               " (median of samples left out)");
   const FamilyError& error = *result.expected_error;
   const StepFamily& family = error.family;
   const bool same = family.size == result.family.size && family.fp8 == result.family.fp8 &&

@@ -64,9 +64,15 @@ std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Pr
   return note;
 }
 
+std::string unlikely_nic(const std::string& key, double nic_GBps) {
+  constexpr double kFastestNic = 200;  // GB/s of one GPU, four times today's
+  if (!(nic_GBps > kFastestNic)) return {};
+  return key + " " + short_number(nic_GBps) + " is " + short_number(8 * nic_GBps) +
+         " Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is " + short_number(nic_GBps / 8);
+}
+
 std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& layout,
                                           const Profile& profile) {
-  constexpr double kFastestNic = 200;  // GB/s of one GPU, four times today's
   std::vector<std::string> notes;
   const std::int64_t gpus = layout.gpus();
   const int in_node = gpus_per_node(cluster, profile);
@@ -77,11 +83,8 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
                     std::to_string(of_profile) +
                     "; NVLink is taken to reach all GPUs of a larger one as fast: measure there with `equipoise profile`");
   if (gpus <= in_node) return notes;
-  const double nic = nic_GBps(cluster, profile);
-  if (nic > kFastestNic)
-    notes.push_back("cluster.network.nic_GBps " + short_number(nic) + " is " + short_number(8 * nic) +
-                    " Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is " +
-                    short_number(nic / 8));
+  if (std::string note = unlikely_nic("cluster.network.nic_GBps", nic_GBps(cluster, profile)); !note.empty())
+    notes.push_back(std::move(note));
   const int tensor = layout.tensor;
   if (tensor > 1 && (tensor <= in_node ? in_node % tensor : tensor % in_node) != 0)
     notes.push_back("parallel.tensor " + std::to_string(tensor) + " on " + node +

@@ -27,6 +27,9 @@ void check_communication(const Cluster& cluster, const FrameworkOptions& framewo
 // layout stays in a node, and where the network was measured or mended.
 std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile);
 
+// That a NIC's rate, of one GPU, looks like Gbit/s; empty where it does not. `key`: who states it.
+std::string unlikely_nic(const std::string& key, double nic_GBps);
+
 // What no cluster is likely to have: a NIC's rate that looks like Gbit/s, TP groups that lie over nodes
 // unevenly, a last node that is not full, nodes larger than those of the profile. A note each.
 std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& layout,

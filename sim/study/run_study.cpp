@@ -62,7 +62,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   if (const FamilyError* error = study.framework.expected_error(result.family, inputs.profile))
     result.expected_error = *error;
   else
-    result.kernel_errors = study.framework.kernel_errors_on(inputs.profile);
+    result.kernel_errors = study.framework.kernel_errors_on(inputs.profile, study.cluster.network.name);
   const FrameworkOptions framework = study.framework.on(inputs.profile);
   if (study.model.moe && framework.expert_gemm_slowdown != 1)
     result.kernels += "; experts' GEMM x" + fixed(framework.expert_gemm_slowdown, 2) + " more";

@@ -91,6 +91,8 @@ class AnotherGpu(StudyCase):
         result = run("fit", self.write("gemm.csv", head + rows), "--base", "h100-sxm", "--out", self.folder / "mine.json")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("samples of A100 mend --base h100-sxm, of NVIDIA H100 SXM5 80GB", result.stderr)
+        other = run("fit", self.write("amd.csv", head + rows), "--base", "mi300x", "--out", self.folder / "amd.json")
+        self.assertIn("samples of A100 mend --base mi300x, of AMD Instinct MI300X", other.stderr)
         own = run("fit", self.write("own.csv", head + rows.replace("A100", "H100")), "--base", "h100-sxm", "--out", self.folder / "own.json")
         self.assertNotIn("mend --base", own.stderr)
 

@@ -112,8 +112,13 @@ TEST_CASE("a mended profile says what was measured, when, and what is borrowed")
         base().table("collective").at("networks").at("efa-400").at("parameters"));
   CHECK(profile.json().at("summary").get<std::string>().find("mended by samples of 2026-11-23") !=
         std::string::npos);
-  REQUIRE(notes.size() == 1);
+  REQUIRE(notes.size() == 2);
   CHECK(notes[0].find("collective/networks/ours: 3 samples, the base is ") == 0);
+  CHECK(notes[1] ==
+        "note: collective/networks/ours is fitted at 50 GB/s, the nic_GBps of h100-sxm: --nic-GBps states "
+        "that of the samples");
+  REQUIRE(network.at("cross_validated").size() == 2);  // of one kind
+  CHECK(network.at("cross_validated")[0].at("group") == "above 1 MiB");
 }
 
 TEST_CASE("points that say what the base says leave it where it is") {
@@ -196,6 +201,68 @@ TEST_CASE(
   CHECK(default_of({forward, backward, sample("flash-attention-3", "forward")}, notes) ==
         "flash-attention-3");
   CHECK(notes.size() == 3);
+}
+
+TEST_CASE("errors of several kinds between nodes stand kind by kind, too") {
+  SampleSet set = Fabric().samples({8192, 1 << 22, 1 << 28});
+  for (CollectiveSample sample : Fabric().samples({1 << 23, 1 << 27}).collective) {
+    sample.kind = Collective::all_gather;
+    set.collective.push_back(sample);
+  }
+  std::vector<std::string> notes;
+  std::vector<std::string> groups;
+  const Profile profile = mended(set, notes);
+  for (const json& group : profile.table("collective").at("networks").at("ours").at("cross_validated"))
+    groups.push_back(group.at("group").get<std::string>() + ": " + group.at("samples").dump());
+  CHECK(groups == std::vector<std::string>{"above 1 MiB: 4", "up to 1 MiB: 1", "all_gather above 1 MiB: 2",
+                                           "all_reduce above 1 MiB: 2", "all_reduce up to 1 MiB: 1"});
+}
+
+TEST_CASE("samples faster than the base's device are refused, and a thousandth of its speed is noted") {
+  std::vector<std::string> notes;
+  SampleSet set;
+  // 2 * 8192^3 = 1.0995 TFLOP: in 1.1 us that is 1010.7 times the peak.
+  GemmSample gemm;
+  gemm.labels = {{"dtype", "bf16"}, {"source", "trace.json"}};
+  gemm.m = gemm.n = gemm.k = 8192;
+  gemm.seconds = 1.1e-6;
+  set.gemm = {gemm};
+  CHECK_THROWS_WITH_AS(mended(set, notes),
+                       "trace.json: gemm/bf16, shape 8192 8192 8192: found 1.1 us, 1010.7 times the 989 "
+                       "TFLOP/s of NVIDIA H100 SXM5 80GB; expected at most 1.3 times that: are they in us "
+                       "(time_ms of a table: ms)?",
+                       UserError);
+  set.gemm[0].seconds = 1.2e-3;  // 916 TFLOP/s
+  (void)mended(set, notes);
+  REQUIRE(notes.size() == 1);
+  set.gemm[0].seconds = 1.5;
+  (void)mended(set, notes);
+  REQUIRE(notes.size() == 3);
+  CHECK(notes[2].starts_with("note: gemm/bf16: h100-sxm takes 0.1"));
+  CHECK(notes[2].ends_with(" % of their time at the median: are they in us (time_ms of a table: ms)?"));
+  // All pairs of 8,192 tokens: 2 products * 2 operations * 128 dims * 16 heads * 2^26 pairs = 0.55 TFLOP.
+  AttentionSample attention;
+  attention.labels = {{"kernel", "flash-attention-2"}};
+  attention.pass = "forward";
+  attention.heads = {128, 16, 16};
+  attention.mask.causal = false;
+  attention.packings = {{{8192, 8192}}};
+  attention.most_keys = attention.least_queries = 8192;
+  attention.seconds = {1e-6};
+  SampleSet fused;
+  fused.attention = {attention};
+  CHECK_THROWS_WITH_AS(mended(fused, notes), doctest::Contains("found 1 us, 555.9 times the 989 TFLOP/s of"),
+                       UserError);
+  // Each GPU's links carry 7e9 bytes; 1e9 bytes of an all_reduce over 2 nodes are 125e6 of each of 8 NICs.
+  SampleSet transfers;
+  const Labels labels{{"source", "r.txt"}};
+  transfers.collective = {{labels, Collective::all_gather, 8e9, {8, 8}, 1e-2}};
+  CHECK_THROWS_WITH_AS(mended(transfers, notes),
+                       doctest::Contains("found 10000 us, 1.6 times the 450 GB/s of NVIDIA H100"), UserError);
+  transfers.collective = {{labels, Collective::all_reduce, 1e9, {16, 8}, 1.25e-3}};
+  CHECK_THROWS_WITH_AS(mended(transfers, notes),
+                       doctest::Contains("found 1250 us, 2.0 times the 50 GB/s (--nic-GBps) of NVIDIA H100"),
+                       UserError);
 }
 
 TEST_CASE("what no table of the base is for is said; nothing at all, or an unknown network, is refused") {

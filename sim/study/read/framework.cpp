@@ -93,17 +93,21 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
     return {name + ": kernels are taken at their benchmark speed; training runs them slower"};
   if (preset.kernels == KernelTimes::benchmark) return {};
   std::vector<std::string> found;
-  std::string fitted = name + ": its slowdowns were fitted on published times of " + all_joined(preset.gpu_families) +
-                       "; on profile " + profile.name() + " (" + profile.device().name + ") they are ";
+  const std::string here = " on profile " + profile.name() + " (" + profile.device().name + ")";
+  const std::string own = name + ": its slowdowns are 1";
+  const std::string fitted = name + ": its slowdowns were fitted on published times of " +
+                             all_joined(preset.gpu_families) + ";" + here + " they are ";
   switch (rule_on(profile)) {
     case SlowdownRule::alone:
-      found.push_back(fitted + "1" + (says_slowdowns ? " where the study states none" : "") +
-                      (kept_on(*this, profile).any()
-                           ? " for GEMM, which was measured; " + kept_text(*this, kept_on(*this, profile)) +
-                                 " stay, as these were not"
-                           : "") +
+      if (const Kept kept = kept_on(*this, profile); kept.any())
+        found.push_back(own + " for GEMM" + here + ", where it was measured; " + kept_text(*this, kept) +
+                        " stay, as these were not");
+      else
+        found.push_back(kernels_are_measured(profile) ? own + here + ", whose kernels were measured"
+                                                      : fitted + "1");
+      found.back() += std::string(says_slowdowns ? " (where the study states none)" : "") +
                       "; its host and what it overlaps and shards stay" +
-                      (carry_slowdowns ? "" : " (framework.carry_slowdowns)"));
+                      (carry_slowdowns ? "" : " (framework.carry_slowdowns)");
       break;
     case SlowdownRule::carried:
       found.push_back(fitted + "carried over, " + error_text(preset, profile));
@@ -144,8 +148,9 @@ const FamilyError* Framework::expected_error(const StepFamily& steps, const Prof
   return own ? preset.expected_error(steps) : nullptr;
 }
 
-std::string Framework::kernel_errors_on(const Profile& profile) const {
-  return rule_on(profile) == SlowdownRule::alone ? measured_errors(profile, kernel_on(*this, profile)) : "";
+std::string Framework::kernel_errors_on(const Profile& profile, const std::string& network) const {
+  if (rule_on(profile) != SlowdownRule::alone) return "";
+  return measured_errors(profile, kernel_on(*this, profile), network);
 }
 
 std::string Framework::routing_text_on(const Profile& profile) const {
@@ -351,7 +356,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     text<&FrameworkOptions::expert_kernel>(
         "expert_kernel",
         "The profile's grouped kernel that takes the products of all experts of a rank in one launch "
-        "(cutlass-grouped, triton-fused); empty: the library's GEMM for each expert; the preset's by default")
+        "(cutlass-grouped, torch-grouped, triton-fused); empty: the library's GEMM for each expert; the preset's by default")
         .acting("with a model that has experts", acts::has_experts),
     flag<&FrameworkOptions::permute_fusion>(
         "permute_fusion",

@@ -230,8 +230,8 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
   CHECK(options.gradient_bytes == 3);
   const std::vector<std::string> notes = study.framework.notes_on(shipped("cpu"));
   REQUIRE(notes.size() == 2);
-  CHECK(notes[0].find("fitted on published times of H100; on ") != std::string::npos);
-  CHECK(notes[0].find("1 where the study states none") != std::string::npos);
+  CHECK(notes[0].find("its slowdowns are 1 on profile cpu (") != std::string::npos);
+  CHECK(notes[0].find(", whose kernels were measured (where the study states none); its host") != std::string::npos);
   CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
   // A kernel that the framework calls is its choice on any GPU that has it.
   const Framework fsdp = framework_of("fsdp");
@@ -310,13 +310,17 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(megatron.on(measured).gemm_slowdown == 1);
   CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
   REQUIRE(megatron.notes_on(measured).size() == 1);
-  CHECK(megatron.notes_on(measured)[0].find("they are 1; its host") != std::string::npos);
+  CHECK(megatron.notes_on(measured)[0].find(
+            "its slowdowns are 1 on profile h100-sxm (NVIDIA H100 SXM5 80GB), whose kernels were measured; "
+            "its host") != std::string::npos);
   // FSDP has slowdowns of attention and elementwise kernels, too: they stay while those are published.
   const Framework fsdp = framework_of("fsdp");
   CHECK(fsdp.on(measured).gemm_slowdown == 1);
   CHECK(fsdp.on(measured).attention_slowdown == fsdp.in_training.attention_slowdown);
   CHECK(fsdp.on(measured).attention_slowdown > 1.5);
-  CHECK(fsdp.notes_on(measured)[0].find("1 for GEMM, which was measured; attention x") != std::string::npos);
+  CHECK(fsdp.notes_on(measured)[0].find(
+            "1 for GEMM on profile h100-sxm (NVIDIA H100 SXM5 80GB), where it was measured; attention x") !=
+        std::string::npos);
   CHECK(fsdp.kernels_text_on(measured).find(
             "of which GEMM was measured, attention and elementwise were not; attention x") !=
         std::string::npos);
@@ -329,6 +333,18 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
       {{"group", "all"}, {"samples", 9}, {"median", 0.031}},
       {{"group", "few rows"}, {"samples", 2}, {"median", 0.012}}};
   CHECK(megatron.kernel_errors_on(Profile(file, "own.json")) == "GEMM 3.1 %");
+  // Of collectives too: those in a node, and the network that the study names, else the default.
+  json collective = file;
+  for (const auto& [path, error] :
+       {std::pair("node/all_gather", 0.05), std::pair("node/all_to_all", 0.06),
+        std::pair("networks/rail-400", 0.02), std::pair("networks/efa-400", 0.09)}) {
+    json& table = collective["tables"]["collective"][json::json_pointer(std::string("/") + path)];
+    table["provenance"]["kind"] = "mended";
+    table["cross_validated"] = {{{"group", "all"}, {"samples", 9}, {"median", error}}};
+  }
+  const Profile whole(collective, "own.json");
+  CHECK(megatron.kernel_errors_on(whole) == "GEMM 3.1 %, collectives in a node 6.0 %, between nodes 2.0 %");
+  CHECK(megatron.kernel_errors_on(whole, "efa-400").ends_with("between nodes 9.0 %"));
   CHECK(megatron.kernel_errors_on(shipped("cpu")).starts_with("GEMM "));
   CHECK(megatron.kernel_errors_on(shipped("cpu")).find(", attention 2.6 %, elementwise ") !=
         std::string::npos);
