@@ -21,6 +21,20 @@ class Program(unittest.TestCase):
         self.folder = Path(folder.name)
         self.study = {**STUDY, "batch": {**STUDY["batch"], "steps": 3}}
 
+    def test_what_is_wrong_with_a_dict_names_no_file(self):
+        wrong = {**self.study, "batch": {**self.study["batch"], "steps": -3}}
+        for call in (
+            lambda: equipoise.study(wrong),
+            lambda: equipoise.study(wrong, directory=self.folder),
+            lambda: equipoise.tune(wrong, SPACE),
+            lambda: equipoise.check(wrong, self.folder / "expect.json", update=True),
+            lambda: equipoise.validate(wrong, directory=self.folder),
+        ):
+            with self.assertRaisesRegex(ValueError, r"^study: batch\.steps: "):
+                call()
+        with self.assertRaisesRegex(ValueError, "^space: parallel.recompute: "):
+            equipoise.tune(self.study, {"parallel.recompute": 7})
+
     def test_tune_is_the_programs(self):
         found = equipoise.tune(self.study, SPACE, out=self.folder / "out")
         file = self.folder / "study.json"

@@ -125,7 +125,7 @@ class Sweep(unittest.TestCase):
             def submit(self, *_, **__):
                 raise AssertionError("no case may run")
 
-        with self.assertRaisesRegex(ValueError, r"batch.steps=-3: .*batch.steps"):
+        with self.assertRaisesRegex(ValueError, r"^batch.steps=-3: study: .*batch.steps"):
             equipoise.sweep(self.study, {"batch.steps": [2, -3]}, executor=Never())
         with self.assertRaisesRegex(ValueError, "grid: batch.steps: expected a list"):
             equipoise.sweep(self.study, {"batch.steps": "2"})

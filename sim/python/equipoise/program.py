@@ -59,7 +59,10 @@ def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str 
     with tempfile.NamedTemporaryFile("w", dir=directory or os.getcwd(), prefix=".study-", suffix=".json") as file:
         file.write(json_text(source, argument))
         file.flush()
-        yield file.name
+        try:
+            yield file.name
+        except ValueError as error:  # about a dict, which the caller knows by no path
+            raise ValueError(str(error).replace(file.name, "study" if argument == "source" else argument)) from None
 
 
 def _options(**given: Any) -> List[str]:

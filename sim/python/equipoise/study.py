@@ -176,7 +176,10 @@ def open_study(
     values, own = _with_own(values, _mapping("policies", policies, "functions by label, {label: function}"))
     argument = {key: f"{'grid' if key in (case or {}) else 'set'}: {key}" for key in overrides}
     assignments = [f"{key}={json_text(value, argument[key])}" for key, value in overrides.items()]
-    return _core.OpenStudy(json_text(values, "source"), path, assignments, case_name(case or {})), own
+    try:
+        return _core.OpenStudy(json_text(values, "source"), path, assignments, case_name(case or {})), own
+    except ValueError as error:
+        raise ValueError(str(error).replace(path, "study") if isinstance(source, Mapping) else str(error)) from None
 
 
 def warn_of_numbered(opened: "_core.OpenStudy") -> None:

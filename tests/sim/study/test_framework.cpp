@@ -231,7 +231,8 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
   const std::vector<std::string> notes = study.framework.notes_on(shipped("cpu"));
   REQUIRE(notes.size() == 2);
   CHECK(notes[0].find("its slowdowns are 1 on profile cpu (") != std::string::npos);
-  CHECK(notes[0].find(", whose kernels were measured (where the study states none); its host") != std::string::npos);
+  CHECK(notes[0].find(", whose kernels were measured (where the study states none); its host") !=
+        std::string::npos);
   CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
   // A kernel that the framework calls is its choice on any GPU that has it.
   const Framework fsdp = framework_of("fsdp");
