@@ -299,16 +299,14 @@ class CudaBackend : public Backend {
   static DeclaredAttention declare(const AttentionShape& shape, std::span<const Piece> pieces, Pass pass) {
     std::int64_t most_queries = 1;
     std::int64_t most_keys = 1;
-    bool square = true;
     for (const Piece& piece : pieces) {
       most_queries = std::max(most_queries, piece.queries);
       most_keys = std::max(most_keys, piece.keys);
-      square = square && piece.queries == piece.keys;
     }
     DeclaredAttention declared =
         declared_for(shape, pass, pieces.front().full, static_cast<std::int64_t>(pieces.size()), most_queries,
                      most_keys, query_rows_of(pieces), key_rows_of(pieces));
-    declared.square = square;
+    declared.square = std::ranges::all_of(pieces, [](const Piece& p) { return p.queries == p.keys; });
     return declared;
   }
 

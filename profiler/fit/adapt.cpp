@@ -455,7 +455,8 @@ class ProfileAdapter {
                  TableSamples samples;
                  CoveredAttention covered;
                  std::vector<std::vector<AttentionWork>> works;
-                 samples.peak = base_.device().peak_bf16_tflops;
+                 const bool fp8 = path.find("fp8") != std::string::npos;
+                 samples.peak = fp8 ? base_.device().peak_fp8_tflops : base_.device().peak_bf16_tflops;
                  const DocumentMask apart = document_mask(*table_of(path), path);
                  for (const AttentionSample* sample : list) {
                    samples.shapes.push_back(sample->shape);

@@ -214,8 +214,10 @@ nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, 
                                                                  static_cast<double>(sample->k)}
                                                    : sample->shape);
     times.add(sample->labels, sample->seconds);
-    many.holds.push_back(sample->m >= parted);
-    few.holds.push_back(sample->m < parted);
+    const auto form = sample->labels.find("form");  // of a weight gradient an expert's rows are summed over
+    const bool summed = of_experts && form != sample->labels.end() && form->second == "TN";
+    many.holds.push_back((summed ? sample->k : sample->m) >= parted);
+    few.holds.push_back(!many.holds.back());
     covered.add(*sample);
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {

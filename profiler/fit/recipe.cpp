@@ -289,7 +289,7 @@ void take_measurement(json& recipe, const std::string& where, const json& measur
     recipe["device"]["sources"][name] =
         "measured by this program on " + device.value("name", std::string("this device"));
   }
-  if (!measured.is_object()) return;
+  if (!measured.is_object() || facts.empty()) return;  // without a measured fact, a profile of public tables
   if (measured.contains("software")) recipe["software"] = measured["software"];
   // The samples file lists every check; a profile keeps the worst of each op.
   if (measured.contains("checks") && measured["checks"].contains("summary"))

@@ -65,6 +65,7 @@ GemmSample read_gemm(const nlohmann::json& node, const std::string& where) {
   sample.n = count_field(node, "n", where, 1);
   sample.k = count_field(node, "k", where, 1);
   if (node.contains("groups")) {
+    text_field(node, "kernel", where);  // a table of its own: a fit is of one kind of product
     sample.groups = count_field(node, "groups", where, 1);
     // Left out by model, as the rows of public tables are.
     for (const char* key : {"hidden", "inter", "experts"})
@@ -111,12 +112,9 @@ void add_list(const nlohmann::json& lists, const std::string& name, const std::s
 }  // namespace
 
 std::string gemm_table_of(const Labels& labels) {
-  const auto text = [&labels](const char* key) {
-    const auto it = labels.find(key);
-    return it == labels.end() ? std::string() : it->second;
-  };
-  const std::string kernel = text("kernel");
-  return (text("dtype") == "fp8" ? "fp8" : "bf16") + (kernel.empty() ? kernel : "-" + kernel);
+  const auto named = labels.find("kernel"), dtype = labels.find("dtype");
+  const std::string table = dtype != labels.end() && dtype->second == "fp8" ? "fp8" : "bf16";
+  return named == labels.end() || named->second.empty() ? table : table + "-" + named->second;
 }
 
 void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set) {

@@ -209,8 +209,9 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
   BlockMap map;
   QueryKeys all;
   const bool plain = mask.causal && mask.window == 0;
-  const bool whole = plain && apart == DocumentMask::square_causal &&
-                     std::ranges::any_of(documents, [](const QueryKeys& d) { return d.queries != d.keys; });
+  const bool whole =
+      plain && apart == DocumentMask::square_causal &&
+      std::ranges::any_of(documents, [](const QueryKeys& d) { return d.queries > 0 && d.queries != d.keys; });
   for (const QueryKeys& document : documents) {
     const auto [queries, keys] = document;
     if (queries <= 0) continue;
@@ -230,6 +231,7 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
   }
   if (plain && apart == DocumentMask::block_mask) work = map.work();
   if (all.queries > 0) work.add_full(all.queries, all.keys);
+  work.second_call = whole && work.pieces > 1;
   return work;
 }
 
@@ -263,7 +265,7 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   const bool sums = fit.pass_rows > 0 && heads.kv_heads < heads.query_heads;
   const double passes_us = us_of_pair * (fit.pass_rows * queries * query_heads +
                                          (sums ? keys * (query_heads + heads.kv_heads) : 0));
-  const double again_us = work.masked_tiles == 0 && work.pieces > 1 ? fit.second_call_us : 0;
+  const double again_us = work.second_call ? fit.second_call_us : 0;
   return 1e-6 *
          (fit.launch_us + again_us + passes_us + std::sqrt(compute_us * compute_us + memory_us * memory_us));
 }

@@ -13,8 +13,8 @@
 //               rectangle is computed (cuDNN 9.19 backward under a bottom-right mask, measured)
 // Backward turns it round: a tile is 128 keys, whose gradients it holds, and takes them over the queries that
 // see some of them (FlashAttention 2 and 3: csrc/flash_attn/src/flash_bwd_kernel.h, hopper/mainloop_bwd). So
-// a few queries at the end of long keys are one tile forward and many backward. Cost: O(1) a document;
-// O(tiles) under a block mask or a window.
+// a few queries at the end of long keys are one tile forward and many backward.
+// Cost: O(1) a document; O(tiles) under a block mask or a window.
 #pragma once
 
 #include <algorithm>
@@ -44,6 +44,7 @@ struct AttentionWork {
   std::int64_t longest = 0;       // blocks of the longest tile
   std::int64_t query_tokens = 0;
   std::int64_t key_tokens = 0;
+  bool second_call = false;  // square causal: whole rectangles of several documents
 
   // Bottom-right causal: the last query sees all keys. Tile i (from 0) ends at key
   // keys - queries + min((i + 1) * 128, queries), so a whole one has ceil(prefix / 64) + 2 (i + 1) blocks.

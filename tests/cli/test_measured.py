@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
 from measured.distca import padded, read_distca  # noqa: E402
-from measured.layers import layer_table  # noqa: E402
+from measured.layers import layer_table, packings, predict_layers  # noqa: E402
 from measured.others import (  # noqa: E402
     PUBLISHED, Figure, all_figures, best_fit, consecutive, flexsp_batches, in_groups, predict_figures, rollouts, shared_out, table, windows_of,
 )
@@ -39,7 +39,7 @@ def a_run(seconds=(2.0, 1.0), context=2, policy="per-sequence", group="g", shard
 class Layers(Case):
     def test_the_page_has_what_the_program_predicts_for_the_layers_of_an_h200(self):
         page = (ROOT / "sim/python/measured/README.md").read_text(encoding="utf-8")
-        self.assertIn(layer_table(PROGRAM, self.folder), page)
+        self.assertIn(layer_table(predict_layers(PROGRAM, self.folder, packings())), page)
 
 
 class Plans(Case):

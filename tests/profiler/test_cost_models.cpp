@@ -200,6 +200,8 @@ TEST_CASE("a square-causal kernel computes whole rectangles where one document h
   const std::vector<QueryKeys> squares{{300, 300}, {128, 128}};
   CHECK(backward(DocumentMask::square_causal, squares).blocks ==
         backward(DocumentMask::varlen, squares).blocks);
+  CHECK(backward(DocumentMask::square_causal, {{300, 300}, {0, 7}}).masked_tiles ==
+        3);  // no query, no rectangle
   const AttentionWork whole = backward(DocumentMask::square_causal, {{128, 128}, {128, 384}});
   CHECK(whole.tiles == 4);   // of 128 keys
   CHECK(whole.blocks == 8);  // of 64 queries, two a tile
@@ -211,6 +213,9 @@ TEST_CASE("a square-causal kernel computes whole rectangles where one document h
   fit.second_call_us = 50;  // two pieces may share keys: two calls
   CHECK(attention_seconds(fit, {128, 1, 1}, 132, whole) == doctest::Approx(once + 50e-6));
   CHECK(attention_seconds(fit, {128, 1, 1}, 132, backward(DocumentMask::square_causal, squares)) < 40e-6);
+  const AttentionWork full =
+      attention_work({false, 0}, DocumentMask::square_causal, squares, AttentionPass::backward);
+  CHECK(attention_seconds(fit, {128, 1, 1}, 132, full) < 40e-6);  // one mask, one call
 }
 
 TEST_CASE("an attention call is its tiles over the SMs joined with its longest tile") {

@@ -1,4 +1,4 @@
-// From a GPU's samples to the shipped profiles, as profiler/README.md says it is done, on samples that were
+// From a GPU's samples to a profile of one's own, as profiler/README.md says it is done, on samples that were
 // made up from a profile's own forms: what comes out must be that profile again.
 #include <doctest/doctest.h>
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .distca import read_distca
-from .layers import layer_table
+from .layers import layer_table, packings, predict_layers
 from .others import PUBLISHED, all_figures, predict_figures, table
 from .plot import svg
 from .report import Predicted, text
@@ -68,7 +68,9 @@ def report_others(args, version):
 
 def report_layers(args, version):
     with tempfile.TemporaryDirectory() as scratch:
-        return f"Predicted by {version}.\n\n{layer_table(args.program, scratch)}\n"
+        predicted = predict_layers(args.program, Path(scratch), packings())
+    write_predictions(args, version, {"layers": predicted})
+    return f"Predicted by {version}.\n\n{layer_table(predicted)}\n"
 
 
 def main():

@@ -40,10 +40,15 @@ def predict_layers(program, folder, measured, profile="h200-sxm"):
     return [b - a for a, b in zip(fewer, more)]
 
 
-def layer_table(program, folder):
-    """Markdown: a line for each way of running and number of tokens."""
+def packings():
+    """The measured layers without their times."""
     rows = json.loads(MEASURED.read_text(encoding="utf-8"))["layers"]
-    predicted = predict_layers(program, Path(folder), rows)
+    return [{key: row[key] for key in ("compiled", "layers", "documents")} for row in rows]
+
+
+def layer_table(predicted):
+    """Markdown: a line for each way of running and number of tokens. `predicted`: seconds of each of `packings`."""
+    rows = json.loads(MEASURED.read_text(encoding="utf-8"))["layers"]
     groups = {}
     for row, seconds in zip(rows, predicted):
         groups.setdefault((row["compiled"], sum(row["documents"])), []).append((row["seconds"], seconds))

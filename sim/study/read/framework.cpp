@@ -356,8 +356,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     text<&FrameworkOptions::expert_kernel>(
         "expert_kernel",
         "The profile's grouped kernel that takes the products of all experts of a rank in one launch "
-        "(cutlass-grouped, torch-grouped, triton-fused); empty: the library's GEMM for each expert; the "
-        "preset's by default")
+        "(cutlass-grouped, triton-fused; torch-grouped of h200-sxm); empty: the library's GEMM for each "
+        "expert; the preset's by default")
         .acting("with a model that has experts", acts::has_experts),
     flag<&FrameworkOptions::permute_fusion>(
         "permute_fusion",

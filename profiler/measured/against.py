@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""How far off a profile's tables are on what was measured here, as the table in README.md.
+
+    against.py PROGRAM BASE      BASE: a profile's name or file
+
+The page's is of h200-sxm before these samples: git show 70a073a4:profiler/profiles/h200-sxm.json > before.json
+"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LARGE = 64e6  # bytes: beyond every cache
+
+
+def flop(sample):
+    return 2 * sample["m"] * sample["n"] * sample["k"]
+
+
+def of_llama(sample):
+    """llama3.1-8b's heads on whole documents, one of them longer than 512 tokens."""
+    squares = all(queries == keys for queries, keys in sample["pieces"])
+    return squares and sample["query_heads"] == 32 and max(sample["pieces"])[0] > 512
+
+
+def groups(ours, torch):
+    """(title, kind of table, samples as the base's tables know them)"""
+    yield "products, bf16", "gemm", ours["gemm"]
+    yield "... of 10^10 FLOP and more", "gemm", [s for s in ours["gemm"] if flop(s) >= 1e10]
+    for name in ("forward", "backward"):
+        calls = [s for s in torch["attention"] if s["pass"] == name]
+        yield f"FlashAttention-2 of PyTorch, {name}", "attention", calls
+        yield "... 32 heads over 8, longest document above 512 tokens", "attention", [s for s in calls if of_llama(s)]
+    for name in ("forward", "backward"):
+        calls = [s for s in ours["attention"] if s["pass"] == name]
+        yield f"cuDNN's attention, packed, {name}", "attention", calls
+        yield "... of several documents", "attention", [s for s in calls if s["what"] == "packed documents"]
+    for size, holds in (("from 64 MB on", lambda s: s["bytes"] >= LARGE), ("below", lambda s: s["bytes"] < LARGE)):
+        for op in ("rope", "residual_add", "swiglu", "rms_norm", "cross_entropy", "optimizer", "copy"):
+            rows = [s for s in ours["elementwise"] if s["op"] == op and s.get("pass") != "backward" and holds(s)]
+            yield f"{op}, {size}", "elementwise", rows
+    for scale in ("tensor", "row"):
+        rows = [{**s, "kernel": ""} for s in torch["gemm"] if s.get("kernel") == f"torch-{scale}-scale"]
+        yield f"FP8 products by cuBLASLt, a scale a {scale}", "gemm", rows
+    for form, what in (("NT", "output"), ("NN", "input gradients"), ("TN", "weight gradients")):
+        rows = [{**s, "kernel": "cutlass-grouped"} for s in torch["gemm"] if s.get("groups") and s["form"] == form]
+        yield f"experts in one call, {what}, by cutlass-grouped", "gemm", rows
+
+
+def base_error(program, base, kind, samples, folder):
+    file, out = folder / "samples.json", folder / "mended.json"
+    file.write_text(json.dumps({"device": {"name": "NVIDIA H200"}, "samples": {kind: samples}}))
+    subprocess.run([program, "fit", str(file), "--base", base, "--out", str(out)], check=True, capture_output=True)
+    found = []
+
+    def walk(node):
+        if isinstance(node, dict):
+            if "base_error" in node:
+                found.append(node["base_error"])
+            for below in node.values():
+                walk(below)
+
+    walk(json.loads(out.read_text())["tables"])
+    assert len(found) == 1, found
+    return found[0]
+
+
+def main():
+    program, base = sys.argv[1:3]
+    packed = (HERE / "h200-2026-11-27.json.zst").read_bytes()
+    ours = json.loads(subprocess.run(["zstd", "-dcq"], input=packed, capture_output=True, check=True).stdout)["samples"]
+    torch = json.loads((HERE / "h200-2026-11-27-torch.json").read_text())["samples"]
+    print("| kernels | calls | median error | 90th percentile | median with its sign |\n| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as scratch:
+        for title, kind, samples in groups(ours, torch):
+            e = base_error(program, base, kind, samples, Path(scratch))
+            print(f"| {title} | {e['samples']} | {100 * e['median']:.1f} % | {100 * e['p90']:.1f} % | {100 * e['bias']:+.1f} % |")
+
+
+if __name__ == "__main__":
+    main()
