@@ -52,7 +52,9 @@ def groups(ours, torch):
 def base_error(program, base, kind, samples, folder):
     file, out = folder / "samples.json", folder / "mended.json"
     file.write_text(json.dumps({"device": {"name": "NVIDIA H200"}, "samples": {kind: samples}}))
-    subprocess.run([program, "fit", str(file), "--base", base, "--out", str(out)], check=True, capture_output=True)
+    done = subprocess.run([program, "fit", str(file), "--base", base, "--out", str(out)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip().splitlines()[-1])
     found = []
 
     def walk(node):
@@ -68,7 +70,9 @@ def base_error(program, base, kind, samples, folder):
 
 
 def main():
-    program, base = sys.argv[1:3]
+    if len(sys.argv) != 3:
+        sys.exit(__doc__.strip())
+    program, base = sys.argv[1:]
     packed = (HERE / "h200-2026-11-27.json.zst").read_bytes()
     ours = json.loads(subprocess.run(["zstd", "-dcq"], input=packed, capture_output=True, check=True).stdout)["samples"]
     torch = json.loads((HERE / "h200-2026-11-27-torch.json").read_text())["samples"]
