@@ -199,10 +199,9 @@ void initialise(Part& part, const std::vector<Tensor>& tensors, std::uint64_t se
   const auto owned = std::span(values).subspan(static_cast<std::size_t>(part.first_owned),
                                                static_cast<std::size_t>(part.owned));
   backend.to_device(part.master.data(), owned.data(), owned.size_bytes());
-  const std::vector<float> zeros(static_cast<std::size_t>(part.elements), 0.0F);
-  write_elements(backend, part.gradients.data(), zeros);
-  backend.to_device(part.mean.data(), zeros.data(), owned.size_bytes());
-  backend.to_device(part.square.data(), zeros.data(), owned.size_bytes());
+  backend.clear(part.gradients.data(), values.size() * kernels::bytes_of(backend.element_type()));
+  backend.clear(part.mean.data(), owned.size_bytes());
+  backend.clear(part.square.data(), owned.size_bytes());
 }
 
 }  // namespace

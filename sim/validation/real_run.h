@@ -64,7 +64,7 @@ struct RealRank {
 
 struct RealRunOptions {
   bool check = true;     // equivalence of every row's first step
-  bool warm_up = false;  // every row's first step is run once before anything is timed
+  bool warm_up = false;  // every row's first step (on a GPU: all) is run once before anything is timed
   int repetitions = 0;   // rounds over all steps that are timed
   std::uint64_t seed = 7;
   int threads = 1;   // of the reference, on rank 0

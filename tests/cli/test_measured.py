@@ -37,7 +37,7 @@ def a_run(seconds=(2.0, 1.0), context=2, policy="per-sequence", group="g", shard
 
 
 class Layers(Case):
-    def test_the_page_has_what_the_program_predicts_for_the_layers_of_an_h200(self):
+    def test_the_page_has_what_the_program_predicts_for_measured_layers(self):
         page = (ROOT / "sim/python/measured/README.md").read_text(encoding="utf-8")
         self.assertIn(layer_table(predict_layers(PROGRAM, self.folder, packings())), page)
 

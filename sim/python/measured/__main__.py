@@ -3,7 +3,7 @@
   python3 -m measured RUNS.json                 a table of runs (equipoise.runs/1)
   python3 -m measured --distca FOLDER           the steps that DistCA's authors timed (steps.csv, documents.csv.gz)
   python3 -m measured --others                  figures that other sources print, and what is predicted for each
-  python3 -m measured --layers                  layers that this project timed on an H200
+  python3 -m measured --layers                  layers that this project timed on an H100 and an H200
 
 Prints errors by window, sharding and CP degree, how often the best layout is right and what a wrong choice costs.
 Predicted seconds go to a file (--predictions), with the program's version, before a measured time is read.
