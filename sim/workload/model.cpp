@@ -173,20 +173,12 @@ ModelShape dense(std::string name, int layers, std::int64_t hidden, int heads, i
   return m;
 }
 
-ModelShape deepseek_v2() {
-  ModelShape m = dense("deepseek-v2", 60, 5120, 128, 128, 192, 12288, 102400);
-  m.moe = MoeShape{160, 6, 2, 1536, 1};
-  m.moe->groups = 8;
-  m.moe->groups_of_token = 3;
-  m.mla = MlaShape{1536, 512, 128, 64, 128};
-  return m;
-}
-
-ModelShape deepseek_v3() {
-  ModelShape m = dense("deepseek-v3", 61, 7168, 128, 128, 192, 18432, 129280);
-  m.moe = MoeShape{256, 8, 1, 2048, 3};
-  m.moe->groups = 8;
-  m.moe->groups_of_token = 4;
+// DeepSeek's latent attention. A token's experts come from that many of the router's eight groups; 0: it
+// knows none.
+ModelShape latent(ModelShape m, const MoeShape& moe, int groups_of_token) {
+  m.moe = moe;
+  m.moe->groups = groups_of_token > 0 ? 8 : 0;
+  m.moe->groups_of_token = groups_of_token;
   m.mla = MlaShape{1536, 512, 128, 64, 128};
   return m;
 }
@@ -216,13 +208,6 @@ ModelShape llama4(std::string name, int experts, int every) {
     m.moe->sparse.push_back((layer + 1) % every == 0);
     m.sliding_layers.push_back((layer + 1) % 4 != 0);
   }
-  return m;
-}
-
-ModelShape kimi_k2() {
-  ModelShape m = dense("kimi-k2", 61, 7168, 64, 64, 192, 18432, 163840);
-  m.moe = MoeShape{384, 8, 1, 2048, 1};
-  m.mla = MlaShape{1536, 512, 128, 64, 128};
   return m;
 }
 
@@ -259,9 +244,9 @@ const std::vector<ModelShape>& shapes() {
       glm(dense("glm-4.5-air", 46, 4096, 96, 8, 128, 10944, 151552, false, true), {128, 8, 1, 1408, 1}),
       llama4("llama4-scout", 16, 1),
       llama4("llama4-maverick", 128, 2),
-      deepseek_v2(),
-      deepseek_v3(),
-      kimi_k2(),
+      latent(dense("deepseek-v2", 60, 5120, 128, 128, 192, 12288, 102400), {160, 6, 2, 1536, 1}, 3),
+      latent(dense("deepseek-v3", 61, 7168, 128, 128, 192, 18432, 129280), {256, 8, 1, 2048, 3}, 4),
+      latent(dense("kimi-k2", 61, 7168, 64, 64, 192, 18432, 163840), {384, 8, 1, 2048, 1}, 0),
       dense("wlb-550m", 16, 1536, 12, 12, 128, 4096, 32000),
       dense("wlb-30b", 48, 7168, 56, 56, 128, 19200, 32000),
       dense("wlb-70b", 80, 8192, 64, 64, 128, 24576, 32000),
