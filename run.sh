@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # For a fresh Debian or Ubuntu machine; each does all its own set-up:
 #   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
-#   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
+#   ./run.sh test [release|dev|tsan|clang] [options of ctest]    builds everything and runs the tests
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
 #   ./run.sh measured RUNS.json | --distca FOLDER | --others | --layers   measured steps with known lengths beside simulated ones
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
@@ -139,7 +139,7 @@ case "${1:-}" in
     # Other presets test the module only if it is there, and then as it is now.
     if [ "$preset" = release ] || [ -d build/venv ]; then install_module; fi
     # Three frames of each allocation are kept where a sanitizer keeps them: an eighth less time.
-    ASAN_OPTIONS=${ASAN_OPTIONS:-malloc_context_size=3} ctest --preset "$preset" --parallel 2
+    ASAN_OPTIONS=${ASAN_OPTIONS:-malloc_context_size=3} ctest --preset "$preset" --parallel 2 "${@:3}"
     ;;
   *) usage ;;
 esac

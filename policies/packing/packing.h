@@ -142,7 +142,7 @@ struct EquipoiseOptions {
   // By step of the start: where its own packing stays. Empty: where that is faster by the policy's own clock.
   std::vector<char> keeps;
   std::vector<std::int64_t> chunk_sizes;  // of chunkflow, by step; empty: one for all
-  std::vector<StepDegrees> degrees;  // by step of the start; empty: those of the layout
+  std::vector<StepDegrees> degrees;       // by step of the start; empty: those of the layout
   // Of gather, by document: its step. Empty: searched anew.
   std::vector<std::uint32_t> step_of;
   // By CP degree, most tokens of a micro-batch that recomputes 0, 1, ... layers; none: all recompute what the
@@ -169,9 +169,8 @@ constexpr PackParameter look_ahead_parameter() {
 inline constexpr PackParameter kEquipoise[] = {
     parameter::choice<&EquipoiseOptions::start>(
         "start", kStartNames,
-        "whose steps are packed anew, best by default; best: those of the one "
-        "that ends fastest; plain: windows as they came; fixed-greedy: "
-        "those of fixed-greedy; lpt: of lpt; karmarkar-karp: of "
+        "whose steps are packed anew, best by default; best: those of the one that ends fastest; plain: "
+        "windows as they came; fixed-greedy: those of fixed-greedy; lpt: of lpt; karmarkar-karp: of "
         "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow; gather: long documents beside their like; "
         "sequence-slices: those, cut as sequence-slices does"),
     parameter::integer<&EquipoiseOptions::moves>("moves", 0, 1'000'000'000,

@@ -32,8 +32,7 @@ inline constexpr PackParameter node_limit_parameter() {
 inline constexpr PackParameter kSolver[] = {
     parameter::choice<&SolverOptions::solver>(
         "solver", kMilpSolverNames,
-        "which one, auto by default; auto: CBC if it is there, else HiGHS; "
-        "cbc: CBC; highs: HiGHS"),
+        "which one, auto by default; auto: CBC if it is there, else HiGHS; cbc: CBC; highs: HiGHS"),
     parameter::number<&SolverOptions::time_limit_seconds>("time_limit", 0.001, 1e6, "seconds a step"),
     node_limit_parameter()};
 

@@ -398,9 +398,7 @@ class TextReader {
     run_.ranks.push_back(std::move(rank));
   }
 
-  static std::string trimmed(std::string_view text) {
-    return all_joined(words_of(text), " ");
-  }
+  static std::string trimmed(std::string_view text) { return all_joined(words_of(text), " "); }
 
   [[nodiscard]] double count(std::string_view word, const std::string& of) const {
     const std::optional<double> value = number_in(word);

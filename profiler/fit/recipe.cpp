@@ -153,8 +153,7 @@ class Maker {
           for (const AttentionSample* sample : selected(samples_.attention, entry, here))
             if (sample->pass == pass.key()) found.push_back(sample);
           if (found.empty()) throw UserError(here + ": no sample of this direction");
-          return cpu_core() ? fit_blocked_attention(found)
-                            : fit_attention(found, sms_, grid, kind_of(entry));
+          return cpu_core() ? fit_blocked_attention(found) : fit_attention(found, sms_, grid, kind_of(entry));
         });
       }
   }

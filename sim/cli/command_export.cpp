@@ -43,6 +43,7 @@ void write_slurm(const ExportOptions& options, std::ostream& out) {
     one_case.push_back(axis.substr(0, axis.find(',')));
   }
   (void)possible_study(options.file, one_case);
+  if (!options.row.empty()) throw UserError("--row: allowed with a framework; a Slurm job runs all rows");
   if (!options.set.empty()) throw UserError("--set: allowed with a framework; with --for slurm put it into the study");
   out << slurm_script({std::filesystem::absolute(options.file).lexically_normal().string(), options.sweep, options.tasks});
 }

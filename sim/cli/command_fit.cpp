@@ -83,11 +83,10 @@ void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std:
 }
 
 [[noreturn]] void refuse_kind(const std::string& path) {
-  throw UserError(
-      path +
-      ": expected samples of `profile` (.json with \"samples\"), a table (.csv), what nccl-tests "
-      "printed (a table under # size ... time algbw busbw), its -J file, or a torch.profiler trace "
-      "(.json, .json.gz); found none of them");
+  throw UserError(path +
+                  ": expected samples of `profile` (.json with \"samples\"), a table (.csv), what nccl-tests "
+                  "printed (a table under # size ... time algbw busbw), its -J file, or a torch.profiler "
+                  "trace (.json, .json.gz); found none of them");
 }
 
 void add_json_file(std::string_view text, const std::string& path, const std::string& network, ReadFiles& all,
@@ -130,8 +129,12 @@ ReadFiles read_files(const FitCommandOptions& options, std::ostream& notes) {
                                           ? DocumentHistogram{}
                                           : read_document_histogram(options.document_histogram);
   ReadFiles all;
-  for (const std::string& path : options.samples)
+  std::set<std::string> seen;
+  for (const std::string& path : options.samples) {
+    if (!seen.insert(std::filesystem::weakly_canonical(path).string()).second)
+      throw UserError(path + ": named twice; its samples would count twice");
     add_samples_file(path, histogram, options.network, all, notes);
+  }
   return all;
 }
 
@@ -212,10 +215,9 @@ nlohmann::json made_by_recipe(const FitCommandOptions& options, const std::strin
     recipe = refusing_other_types(
         where, [&] { return recipe_of_samples(files.measured, name, files.samples, options.network); });
   } else if (!files.tables) {
-    throw UserError(
-        "--base: needed, since " + files.foreign +
-        " has samples for a part of a profile only; give the profile that the rest is borrowed from, e.g. "
-        "--base h100-sxm");
+    throw UserError("--base: needed, since " + files.foreign +
+                    " has samples for a part of a profile only; give the profile that the rest is borrowed "
+                    "from, e.g. --base h100-sxm");
   } else {
     throw UserError(
         "--recipe: needed with .csv samples, to say which rows make which table; or --base, a profile that "

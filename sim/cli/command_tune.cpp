@@ -143,6 +143,9 @@ TuneJob job_of(const TuneOptions& options, std::ostream& log) {
   if (!options.max_delay.empty()) {
     search.most_delay = options.max_delay.front();
     search.longest_delay = options.max_delay.back();
+    if (search.most_delay > search.longest_delay)
+      throw UserError("--max-delay: expected a mean of at most the largest, found " +
+                      fixed(search.most_delay, 3) + "," + fixed(search.longest_delay, 3));
   }
   search.run.jobs = threads_of(options.jobs);
   const json names = {

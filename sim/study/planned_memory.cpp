@@ -348,12 +348,10 @@ void check_planned_run(const Study& study, const StudyInputs& inputs, RunStudyOp
     if (options.keep_plans) output += plan_json_bytes(size);
   }
   options.rows_in_turn = documents + largest + second > limit.bytes;
-  require_output(
-      "--out", output, max_output_GB,
-      options.details.steps > 0
-          ? "--timeline-steps 0, or less by --timeline-lanes, --timeline-stages, --timeline-ranks, "
-            "--timeline-counters none"
-          : "fewer steps");
+  require_output("--out", output, max_output_GB,
+                 options.details.steps > 0 ? "--timeline-steps 0, or less by --timeline-lanes, "
+                                             "--timeline-stages, --timeline-ranks, --timeline-counters none"
+                                           : "fewer steps");
 }
 
 }  // namespace equipoise

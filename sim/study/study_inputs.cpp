@@ -51,8 +51,7 @@ void use_one_rule(const std::vector<Study*>& cases) {
   for (Study* const study : alone) {
     study->framework.carry_slowdowns = true;
     study->notes.push_back("framework " + study->framework.preset.name +
-                           ": one rule for all profiles of a table: its "
-                           "slowdowns are carried over to " +
+                           ": one rule for all profiles of a table: its slowdowns are carried over to " +
                            study->cluster.profile + ", whose kernels were measured (alone they would be 1)");
   }
 }

@@ -268,23 +268,6 @@ std::string example_of(const SearchResult& found, Outcome outcome) {
   return "";
 }
 
-std::string counts_text(const SearchResult& found) {
-  const auto counts = counts_of(found);
-  const auto tried = static_cast<std::int64_t>(found.tried.size());
-  const auto of = [&](Outcome outcome) { return grouped(counts[at(outcome)]); };
-  std::string text = grouped(found.candidates) + " candidates: " + grouped(tried) + " tried (" +
-                     of(Outcome::ok) + " to the end, " + of(Outcome::slower) + " until proven slower, " +
-                     of(Outcome::oom) + " out of memory, " + of(Outcome::refused) + " refused";
-  if (counts[at(Outcome::unplaceable)] > 0)
-    text += ", " + of(Outcome::unplaceable) + " cannot place a document";
-  if (counts[at(Outcome::late)] > 0)
-    text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
-  text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
-          " whose states alone do not fit";
-  const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
-  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + in : "") + ".\n";
-}
-
 std::string reasons_text(const SearchResult& found) {
   if (found.tried.empty() && found.left > 0) return "No candidate was tried.\n";
   std::string text = "No candidate runs.\n";
@@ -413,6 +396,23 @@ json tried_json(const Tried& tried) {
 }
 
 }  // namespace
+
+std::string counts_text(const SearchResult& found) {
+  const auto counts = counts_of(found);
+  const auto tried = static_cast<std::int64_t>(found.tried.size());
+  const auto of = [&](Outcome outcome) { return grouped(counts[at(outcome)]); };
+  std::string text = grouped(found.candidates) + " candidates: " + grouped(tried) + " tried (" +
+                     of(Outcome::ok) + " to the end, " + of(Outcome::slower) + " until proven slower, " +
+                     of(Outcome::oom) + " out of memory, " + of(Outcome::refused) + " refused";
+  if (counts[at(Outcome::unplaceable)] > 0)
+    text += ", " + of(Outcome::unplaceable) + " cannot place a document";
+  if (counts[at(Outcome::late)] > 0)
+    text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
+  text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
+          " whose states alone do not fit";
+  const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
+  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + in : "") + ".\n";
+}
 
 std::string reach_text(const SearchResult& found) {
   const std::string tried = grouped(static_cast<std::int64_t>(found.tried.size())) + " tried, of ";

@@ -84,6 +84,8 @@ struct TuneReport {
   bool what_if_over = false;     // what_if lacks those for which there was no time
 };
 
+// What became of the candidates, in a line.
+std::string counts_text(const SearchResult& found);
 // "the fastest of 1,234 candidates", or of those that were tried, where not all were decided.
 std::string reach_text(const SearchResult& found);
 // "wlb on TP 8, CP 2, PP 4, DP 1: 870 tokens/s/GPU", as the search has it.

@@ -385,10 +385,9 @@ void Journal::close() const {
 std::optional<Trial> Journal::find(std::size_t n, Point point, double limit) const {
   if (n >= tried_.size()) return earlier_.find(point, limit);
   if (!(tried_[n].point == point))
-    throw UserError(
-        "--resume: " + lines_.path() + ": candidate " + std::to_string(n) +
-        " is another than this search tries (another version of the program?); expected the same, "
-        "or no --resume");
+    throw UserError("--resume: " + lines_.path() + ": candidate " + std::to_string(n) +
+                    " is another than this search tries (another version of the program?); expected the "
+                    "same, or no --resume");
   return tried_[n].trial;
 }
 

@@ -43,8 +43,8 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   lines.push_back("It is limited by " + blame_text(m, winner.study.layout.pipeline) + "; " +
                   fixed(100 * beyond_samples_share(winner.row()), 0) +
                   " % of its kernel times are beyond the profile's samples.");
-  if (report.found.left > 0) lines.push_back(grouped(report.found.left) + " candidates were not reached.");
-  lines.push_back(end_text(report));
+  lines.push_back(counts_text(report.found) + end_text(report));
+  if (!report.flags_alone.empty()) lines.push_back(report.flags_alone);
   return lines;
 }
 
@@ -135,8 +135,13 @@ std::string tune_html(const TuneReport& report) {
     return html_page({study.name, html_head(study.name, best, {end_text(report)}, {about})}, data);
   }
   const RankedRow& winner = report.ranking.front();
-  const std::string verdict = name_of_row(winner.row()) + " is " + reach_text(report.found) + ": " +
-                              fixed(*winner.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
+  const auto rate = [](const RankedRow& row) {
+    return fixed(*row.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
+  };
+  const bool level = report.ranking.size() > 1 && rate(report.ranking[1]) == rate(winner);
+  const std::string verdict = name_of_row(winner.row()) + " is " + reach_text(report.found) +
+                              (level ? ", level with " + name_of_row(report.ranking[1].row()) : "") + ": " +
+                              rate(winner);
   return html_page({study.name, html_head(study.name, verdict, tune_lines(report),
                                           {about, source_line(winner.study, winner.result)})},
                    data);

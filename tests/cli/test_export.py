@@ -309,6 +309,7 @@ class Export(Case):
 
     def test_what_is_wrong_is_said(self):
         path = self.write("study.json", STUDY)
+        self.refused("export", path, "--for", "slurm", "--row", "wlb", says=["--row", "a Slurm job runs all rows"])
         self.refused("export", path, "--for", "megatorn", says=["--for", 'did you mean "megatron"?'])
         self.refused("export", path, "--for", "verl", "--row", "wbl", says=["--row", 'did you mean "wlb"?', "plain-4d"])
         gone = self.write("gone.json", dict(STUDY, trace={"file": "nowhere.csv"}))  # the name is looked at before documents are read

@@ -131,6 +131,11 @@ class PredictCommand(Case):
         for option, found in (("--only", "conv"), ("--models", "gpt-9")):
             self.refused("profile", "--minutes", 0.01, option, found, says=[option, found])
 
+    def test_a_file_is_taken_once(self):
+        measured = ROOT / "profiler/measured/h200-2026-11-27-torch.json"
+        again = measured.parent / ".." / "measured" / measured.name
+        self.refused("fit", measured, again, "--base", "h200-sxm", "--out", self.folder / "mine.json", says=[str(again), "named twice"])
+
     def test_a_profile_of_one_node_says_so_and_a_rate_is_positive(self):
         rows = self.write("nccl.csv", "op,n_gpus,n_nodes,size_bytes,time_us\nall_gather,2,1,4096,30\nall_gather,16,2,4096,60\n")
         self.refused("predict", "--profile", "cpu", "--rows", rows, says=["nccl.csv:3:", "cpu has no network"])

@@ -199,7 +199,10 @@ class Tune(Case):
         self.assertIn(f"is the fastest of 12 tried, of {found['counts']['candidates']} candidates: ", page)
         for said in (text, page):
             self.assertIn("What was not reached is what promised least; a larger --budget, with --resume, reaches more.", said)
-        self.assertIn(f"{found['counts']['not_reached']} candidates were not reached.", page)
+        counts = f"{found['counts']['candidates']:,} candidates: 12 tried"
+        self.assertIn(f"{found['counts']['not_reached']:,} not reached within the budget.", page)
+        for said in (text, page):
+            self.assertIn(counts, said)
 
     def test_ctrl_c_after_the_search_keeps_what_was_run(self):
         """tune.json and best.json are there before the best are run in full; Ctrl-C there ends soon, with them."""
@@ -401,6 +404,7 @@ class Tune(Case):
         self.refused("tune", study, "--gpus", 7, "--space", self.write("space.json", {"parallel.tensor": [2, 4]}), "--quiet", says=["7 GPUs"])
         self.refused("tune", study, "--budget", 0, says=["--budget", "found 0"])
         self.refused("tune", study, "--max-delay", -1, says=["--max-delay"])
+        self.refused("tune", study, "--max-delay", "20,1", says=["--max-delay", "a mean of at most the largest", "20.000,1.000"])
         self.refused("tune", study, "--resume", says=["--resume needs --out"])
         self.refused("tune", study, "--out", study, says=["--out", "found a file"])
         self.refused("tune", self.folder / "none.json", says=["none.json"])

@@ -142,6 +142,8 @@ TEST_CASE("JSONL errors name the line, the field and the fields there are") {
                  "r.jsonl:2: not JSON, near \"{\"length\":\""));
   CHECK(contains(refusal("{\"a\": 1, \"b\": 2}\n", "r.jsonl"),
                  "or its name by --column (trace.column of a study); found a, b"));
+  CHECK(contains(refusal("{\"id\": 1, \"meta\": {\"tokens\": 5, \"of\": {}}}\n", "r.jsonl"),
+                 "found id, meta.of, meta.tokens"));
   // The only number of an object may mean anything.
   CHECK(contains(refusal("{\"id\": 6, \"name\": \"x\"}\n", "r.jsonl"), "r.jsonl:1: cannot tell which field"));
   CHECK(contains(refusal("{\"text\": \"some words\"}\n", "r.jsonl"),

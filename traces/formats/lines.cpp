@@ -174,7 +174,11 @@ using nlohmann::json;
 
 std::string keys_of(const json& object) {
   std::string out;
-  for (const auto& [key, value] : object.items()) out += (out.empty() ? "" : ", ") + key;
+  for (const auto& [key, value] : object.items())
+    if (value.is_object() && !value.empty())
+      for (const auto& [inner, below] : value.items()) out += (out.empty() ? "" : ", ") + key + "." + inner;
+    else
+      out += (out.empty() ? "" : ", ") + key;
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 

@@ -33,7 +33,7 @@ function sweepPage() {
   colourOf = colourer(labels, cases[0].baseline);
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
-  const beyond = largest(cases.flatMap((one) => one.rows.map((row) => row.beyond_samples || 0)));
+  const beyond = largest(cases.flatMap((one) => one.rows.filter((row) => isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
   if (beyond > 0)
     document.getElementById("verdict").append(el("p", { class: "note" }, `Up to ${percent(beyond, 0)} of a row’s kernel times are beyond the profile’s samples; the table says how much of each.`));
   const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };

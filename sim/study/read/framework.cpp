@@ -195,8 +195,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::records_streams>(
         "records_streams",
         "Outputs that TP collectives reduce stay until the GPU has passed them (PyTorch's record_stream): an "
-        "op "
-        "holds a forward's, as the host runs ahead; the preset's by default")
+        "op holds a forward's, as the host runs ahead; the preset's by default")
         .acting("with parallel.tensor above 1", acts::has_tensor),
     flag<&FrameworkOptions::overlap_param_gather>("overlap_param_gather",
                                                   "ZeRO-1 and 2 gather parameters under the next forward")
@@ -204,16 +203,15 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::reduce_gradients>(
         "reduce_gradients",
         "Gradients are reduced over DP and CP; true by default, false for benchmarks that leave them local"),
-    flag<&FrameworkOptions::scatter_gradients>("scatter_gradients",
-                                               "ZeRO-1 reduces shards of the gradients under the backward; "
-                                               "false: an all-reduce of all of them behind "
-                                               "the last backward; the preset's by default")
+    flag<&FrameworkOptions::scatter_gradients>(
+        "scatter_gradients",
+        "ZeRO-1 reduces shards of the gradients under the backward; false: an all-reduce of all of them "
+        "behind the last backward; the preset's by default")
         .acting("with zero 1", [](const Study& study) { return study.layout.zero == 1; }),
     flag<&FrameworkOptions::overlap_grad_reduce>(
         "overlap_grad_reduce",
         "ZeRO-0 and 1 reduce a layer's gradients under the backward of the layers before it; false: all of "
-        "them "
-        "behind the last backward, as Megatron-LM without --overlap-grad-reduce; true by default")
+        "them behind the last backward, as Megatron-LM without --overlap-grad-reduce; true by default")
         .acting("with zero 0 or 1 and several replicas",
                 [](const Study& study) { return study.layout.zero < 2 && acts::has_replicas(study); }),
     flag<&FrameworkOptions::optimizer_step>(
@@ -231,18 +229,18 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::optimizer_bytes>(
         "optimizer_bytes", 1, 32,
         "Of a parameter's optimizer states: 12 for an fp32 master weight and two fp32 moments"),
-    number<&FrameworkOptions::gradient_copy_bytes>("gradient_copy_bytes", 0, 4,
-                                                   "Held of a gradient element beside gradient_bytes: 2 "
-                                                   "where bf16 gradients stay beside an fp32 accumulation; "
-                                                   "the preset's by default"),
+    number<&FrameworkOptions::gradient_copy_bytes>(
+        "gradient_copy_bytes", 0, 4,
+        "Held of a gradient element beside gradient_bytes: 2 where bf16 gradients stay beside an fp32 "
+        "accumulation; the preset's by default"),
     number<&FrameworkOptions::gradient_bucket_MB>(
         "gradient_bucket_MB", 0, 1e5,
         "MiB of weights that are reduced at once under the backward, at least 0.1; 0: a layer's; the "
         "preset's by default"),
-    number<&FrameworkOptions::gradient_add_bytes>("gradient_add_bytes", 0, 32,
-                                                  "Moved of a dense layer's weight where a kernel adds a "
-                                                  "micro-batch's gradient to the sum: 10 for bf16 to "
-                                                  "fp32; 0: the product adds it; the preset's by default"),
+    number<&FrameworkOptions::gradient_add_bytes>(
+        "gradient_add_bytes", 0, 32,
+        "Moved of a dense layer's weight where a kernel adds a micro-batch's gradient to the sum: 10 for "
+        "bf16 to fp32; 0: the product adds it; the preset's by default"),
     number<&FrameworkOptions::step_end_bytes>(
         "step_end_bytes", 0, 64,
         "Moved of each gradient of a rank at a step's end beside the optimizer: 16 for norm, clipping and "
@@ -253,32 +251,28 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::fused_activation>(
         "fused_activation",
         "A gated FFN's activation is one kernel, and gate, up and their product are kept; false: silu(gate) "
-        "is a "
-        "kernel of its own, kept too, as in eager PyTorch; the preset's by default"),
+        "is a kernel of its own, kept too, as in eager PyTorch; the preset's by default"),
     flag<&FrameworkOptions::fused_rope>(
         "fused_rope",
         "RoPE is one kernel; true by default, false for PyTorch's own ones for each document of a rank, "
-        "whose "
-        "lengths the host reads first (Megatron-LM without apply_rope_fusion)"),
+        "whose lengths the host reads first (Megatron-LM without apply_rope_fusion)"),
     flag<&FrameworkOptions::early_stop>(
         "early_stop",
         "Whole layers that are recomputed run a dense layer's forward only up to the last product's input, "
-        "which "
-        "is all that its backward needs (PyTorch's checkpoint unless reentrant); the preset's by default"),
-    choice<&FrameworkOptions::loss>("loss", kLossNames,
-                                    "What follows the logits, the preset's by default; fused: a "
-                                    "cross-entropy of two reads and a write; unfused: "
-                                    "Megatron-LM's, kernel by kernel; pytorch: its own of an fp32 copy, "
-                                    "kernel by kernel; sum: of an fp32 copy "
-                                    "of the logits, in a benchmark; mean: of that copy; mean-square: the "
-                                    "mean of (logit - 1)^2 of that copy"),
+        "which is all that its backward needs (PyTorch's checkpoint unless reentrant); the preset's by "
+        "default"),
+    choice<&FrameworkOptions::loss>(
+        "loss", kLossNames,
+        "What follows the logits, the preset's by default; fused: a cross-entropy of two reads and a write; "
+        "unfused: Megatron-LM's, kernel by kernel; pytorch: its own of an fp32 copy, kernel by kernel; sum: "
+        "of an fp32 copy of the logits, in a benchmark; mean: of that copy; mean-square: the mean of (logit "
+        "- 1)^2 of that copy"),
     choice<&FrameworkOptions::linear_layers>(
         "linear_layers", kLinearLayersNames,
         "Whose linear layers run, the preset's by default; fused: Q, K and V in one product, gate and up in "
-        "another, "
-        "and TP gathers an input again beside the backward (Megatron-LM, Transformer Engine); torch: a "
-        "product each, "
-        "gathered inputs kept, FP8 cast by torchao, compiled; torch-eager: the same without torch.compile"),
+        "another, and TP gathers an input again beside the backward (Megatron-LM, Transformer Engine); "
+        "torch: a product each, gathered inputs kept, FP8 cast by torchao, compiled; torch-eager: the same "
+        "without torch.compile"),
     flag<&FrameworkOptions::fp8_param_gather>("fp8_param_gather",
                                               "ZeRO-3 gathers the layers' weights in FP8 (torchao's "
                                               "enable_fsdp_float8_all_gather); false by default")
@@ -291,23 +285,20 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::fp8_input_bytes>(
         "fp8_input_bytes", 0, 4,
         "With precision fp8, kept of an element of a linear layer's input: 1 as Transformer Engine keeps it, "
-        "1.03125 "
-        "with a scale for each 128 elements, 2 where bf16 is kept and cast again; the preset's by default"),
+        "1.03125 with a scale for each 128 elements, 2 where bf16 is kept and cast again; the preset's by "
+        "default"),
     number<&FrameworkOptions::fp8_attention_bytes>(
         "fp8_attention_bytes", 0, 4,
         "With precision fp8, kept of an element of attention's output: 3 with bf16 for its own backward and "
-        "FP8 for "
-        "the next layer's, 2 where one bf16 copy serves both; the preset's by default"),
+        "FP8 for the next layer's, 2 where one bf16 copy serves both; the preset's by default"),
     number<&FrameworkOptions::fp8_activation_bytes>(
         "fp8_activation_bytes", 0, 4,
         "With precision fp8, kept of an element that an FFN's activation reads: 2 in bf16, 1 where it is "
-        "stored in "
-        "FP8 (Megatron-LM's activation_func_fp8_input_store); the preset's by default"),
+        "stored in FP8 (Megatron-LM's activation_func_fp8_input_store); the preset's by default"),
     number<&FrameworkOptions::fp8_weight_bytes>(
         "fp8_weight_bytes", 0, 4,
         "With precision fp8, kept of a weight of a linear layer beside two bytes of bf16: 2 for cached FP8 "
-        "in both "
-        "orders, 0 where FP8 takes bf16's place or nothing is cached; the preset's by default"),
+        "in both orders, 0 where FP8 takes bf16's place or nothing is cached; the preset's by default"),
     number<&FrameworkOptions::seconds_per_op>(
         "seconds_per_op", 0, 1,
         "Host time of each op as it is modelled, whatever the framework launches for it: instead of the "
@@ -319,8 +310,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     choice<&FrameworkOptions::host, &HostOptions::graphs>(
         "graphs", kGraphsNames,
         "What runs from CUDA graphs and so takes the host one launch, none by default; none: nothing; "
-        "attention: a "
-        "layer's attention with its norm and projections; layer: each pass of a layer; full: everything"),
+        "attention: a layer's attention with its norm and projections; layer: each pass of a layer; full: "
+        "everything"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
@@ -332,8 +323,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::expert_skew>(
         "expert_skew", 0, 10,
         "Standard deviation over mean of an expert's share of a document's tokens: the busiest "
-        "expert-parallel rank "
-        "is then drawn for every micro-batch; the preset's by default, which is 0: the router is balanced")
+        "expert-parallel rank is then drawn for every micro-batch; the preset's by default, which is 0: the "
+        "router is balanced")
         .acting("with a model that has experts", acts::has_experts),
     integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default")
         .counted()
@@ -356,14 +347,14 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     text<&FrameworkOptions::expert_kernel>(
         "expert_kernel",
         "The profile's grouped kernel that takes the products of all experts of a rank in one launch "
-        "(cutlass-grouped, triton-fused; torch-grouped of h200-sxm); empty: the library's GEMM for each "
+        "(cutlass-grouped, triton-fused; torch-grouped of h100-sxm and h200-sxm); empty: the library's GEMM "
+        "for each "
         "expert; the preset's by default")
         .acting("with a model that has experts", acts::has_experts),
     flag<&FrameworkOptions::permute_fusion>(
         "permute_fusion",
         "One kernel sorts tokens by expert and one brings them back (Megatron-LM's moe_permute_fusion); "
-        "false: a "
-        "kernel for each step of both, all copies read and written by each; the preset's by default")
+        "false: a kernel for each step of both, all copies read and written by each; the preset's by default")
         .acting("with a model that has experts", acts::has_experts),
     number<&FrameworkOptions::expert_capacity_factor>(
         "expert_capacity_factor", 0, 1000,
@@ -418,8 +409,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&Framework::carry_slowdowns>(
         "carry_slowdowns",
         "Slowdowns of the preset count on kernels that they were not fitted on: by default on published and "
-        "derived "
-        "ones of any GPU, not on measured ones. A sweep over profiles of both kinds carries them to all"),
+        "derived ones of any GPU, not on measured ones. A sweep over profiles of both kinds carries them to "
+        "all"),
     number<&FrameworkOptions::gemm_slowdown>(
         "gemm_slowdown", 0.1, 100,
         "How much slower GEMMs run in training than alone; the preset's by default"),

@@ -64,8 +64,10 @@ std::int64_t JsonObject::integer(std::string_view key, std::int64_t fallback, st
     for (std::size_t i = 0; i < words.size(); ++i)
       if (node->get_ref<const std::string&>() == words[i]) return -static_cast<std::int64_t>(i);
   std::int64_t value = 0;
-  if (!parse_size(*node, value) || value < least || value > most)
+  const bool read = parse_size(*node, value);
+  if (!read || value < least || value > most)
     fail(key, "an integer in " + std::to_string(least) + ".." + std::to_string(most) +
+                  (!read && node->is_string() ? ", as a number or with K or M (\"32K\")" : "") +
                   (words.empty() ? "" : ", or " + joined(words)));
   return value;
 }

@@ -194,10 +194,9 @@ void note_expert_overlap(std::string_view, bool, const Study& study, std::vector
     const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
     const SchedulePolicy& policy = schedule_policy(schedule);
     if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
-      notes.push_back(
-          run.label + ": " + key + ": schedule " + schedule +
-          " pairs no forward with a backward, so exchanges are exposed: take 1f1b, interleaved-1f1b "
-          "or dualpipe, which do");
+      notes.push_back(run.label + ": " + key + ": schedule " + schedule +
+                      " pairs no forward with a backward, so exchanges are exposed: take 1f1b, "
+                      "interleaved-1f1b or dualpipe, which do");
   }
 }
 
@@ -222,9 +221,8 @@ void note_zero(std::string_view, bool stated, const Study& study, std::vector<st
   if (study.layout.zero == 3 && study.framework.preset.name == "deepspeed")
     notes.emplace_back(
         "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside "
-        "it: "
-        "inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it: measure both, "
-        "or `fit --steps`");
+        "it: inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it: measure "
+        "both, or `fit --steps`");
 }
 
 void note_offload(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {

@@ -17,11 +17,11 @@ constexpr Key<RecomputeKeys> kRecomputeKeys[] = {
     other<RecomputeKeys>(
         "modules", modules_schema,
         "Parts of a layer whose forward runs again in the backward and whose results are not kept "
-        "(Megatron-LM's --recompute-modules); core_attn: the attention kernel; layernorm: both "
-        "norms; moe_act: the activation inside routed experts; mla_up_proj: up projections of "
-        "latent attention and rotary embedding; mlp: the FFN of a layer without experts; moe: "
-        "router, exchanges and experts; shared_experts: these alone; per_op: all but attention, "
-        "reduce-scatters and every other product (torchtitan's selective op), beside no other part"),
+        "(Megatron-LM's --recompute-modules); core_attn: the attention kernel; layernorm: both norms; "
+        "moe_act: the activation inside routed experts; mla_up_proj: up projections of latent attention and "
+        "rotary embedding; mlp: the FFN of a layer without experts; moe: router, exchanges and experts; "
+        "shared_experts: these alone; per_op: all but attention, reduce-scatters and every other product "
+        "(torchtitan's selective op), beside no other part"),
 };
 
 ordered_json stage_layers_schema() {
@@ -53,10 +53,9 @@ constexpr Key<Layout> kParallelKeys[] = {
         .acting("with a pipeline", acts::has_pipeline),
     choice<&Layout::context_comm>("context_comm", kContextCommNames, kContextCommHelp)
         .acting("with parallel.context or data above 1", acts::has_replicas),
-    integer<&Layout::context_inner>(
-        "context_inner", 1, kMostGpus,
-        "Ranks of an all-to-all, a divisor of context and of the query heads of a TP rank; context / "
-        "context_inner ranks are a ring or gather")
+    integer<&Layout::context_inner>("context_inner", 1, kMostGpus,
+                                    "Ranks of an all-to-all, a divisor of context and of the query heads of "
+                                    "a TP rank; context / context_inner ranks are a ring or gather")
         .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather on several ranks",
                 acts::nests),
     choice<&Layout::context_placement>(
@@ -92,17 +91,15 @@ constexpr Key<Layout> kParallelKeys[] = {
     number<&Layout::activation_offload>(
         "activation_offload", 0, 1,
         "Share of what a layer's forward keeps that is copied to the host's memory beside the layers behind "
-        "it, and "
-        "back beside the backward (Megatron Core's fine-grained activation offloading); 0 by default")
+        "it, and back beside the backward (Megatron Core's fine-grained activation offloading); 0 by default")
         .noting(note_activation_offload),
     number<&Layout::host_link_GBps>(
         "host_link_GBps", 0.1, 10000,
         "Of a GPU's link to its host, each way; 50 by default, what PCIe 5 x16 achieves")
         .acting("with parallel.optimizer_offload or activation_offload above 0", acts::uses_host_link),
-    number<&Layout::host_memory_GBps>(
-        "host_memory_GBps", 0.1, 10000,
-        "Of the host's memory while it updates states, a GPU's share; 35 by default: half of 16 channels of "
-        "DDR5-4800 over 8 GPUs")
+    number<&Layout::host_memory_GBps>("host_memory_GBps", 0.1, 10000,
+                                      "Of the host's memory while it updates states, a GPU's share; 35 by "
+                                      "default: half of 16 channels of DDR5-4800 over 8 GPUs")
         .acting("with parallel.optimizer_offload above 0", acts::offloads),
     text<&Layout::order>("order", "Rank order from the innermost axis; tp-cp-ep-dp-pp by default"),
 };

@@ -307,10 +307,9 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
   study.impossible = layout_fault(study.model, layout, path);
   if (layout.repeats(RecomputeModule::moe) &&
       study.framework.in_training.expert_overlap == ExpertOverlap::dualpipe)
-    study.impossible =
-        path +
-        ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "
-        "whose pairs have no place for exchanges that run again";
+    study.impossible = path +
+                       ": parallel.recompute.modules: expected no moe with framework.expert_overlap "
+                       "dualpipe, whose pairs have no place for exchanges that run again";
 }
 
 // Layers that are recomputed keep their inputs only: what of them is copied is not told apart.
@@ -318,10 +317,10 @@ void check_offload(const std::string& path, Study& study) {
   if (study.layout.activation_offload == 0) return;
   for (const PolicyRun& run : study.policies) {
     const Recompute mode = run.has_recompute ? run.recompute : study.layout.recompute;
-    const bool whole =
-        mode == Recompute::full || mode == Recompute::layers || mode == Recompute::automatic;
+    const bool whole = mode == Recompute::full || mode == Recompute::layers || mode == Recompute::automatic;
     if (study.impossible.empty() && (whole || run.chooses_groups()))
-      study.impossible = path + ": parallel.activation_offload: expected 0 where layers are recomputed whole (" +
+      study.impossible = path +
+                         ": parallel.activation_offload: expected 0 where layers are recomputed whole (" +
                          run.label + "), found " + short_number(study.layout.activation_offload);
   }
 }

@@ -161,7 +161,7 @@ TEST_CASE("CP degrees of a step's own are never slower, and the layout's where t
   CHECK(in_two > 0);
 }
 
-TEST_CASE("A wider bound on delay is never slower, by simulated time") {
+TEST_CASE("A wider bound on delay is never slower, by simulated time" * doctest::test_suite("figures")) {
   SplitMix64 random(23);
   int faster = 0;
   for (int trial = 0; trial < 8; ++trial) {

@@ -242,7 +242,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: parallel.tensor: expected a divisor of the model's 12 heads, found 5"},
       {"/parallel/tensor", 0, "study.json: parallel.tensor: expected an integer in 1..4194304, found 0"},
       {"/parallel/tensor", "two",
-       "study.json: parallel.tensor: expected an integer in 1..4194304, found \"two\""},
+       "study.json: parallel.tensor: expected an integer in 1..4194304, as a number or with K or M "
+       "(\"32K\"), found \"two\""},
       {"/parallel/data", 4194304,
        "study.json: parallel: expected tensor x context x pipeline x data of at most 4194304 GPUs"},
       {"/parallel/data", 1e300, "study.json: parallel.data: expected an integer in 1..4194304, found 1e+300"},
@@ -401,13 +402,14 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   file["frozen"] = {"linear_qkv", "norms"};
   CHECK(parse(file).model.training.frozen == (bit_of(WeightKind::qkv) | bit_of(WeightKind::norms)));
   file["frozen"] = {"linear_proj"};
-  CHECK(holds(refusal(file), "study.json.frozen: expected linear_qkv among them, which lora.target_modules has"));
+  CHECK(holds(refusal(file),
+              "study.json.frozen: expected linear_qkv among them, which lora.target_modules has"));
   // With what lora adapts among them or without: there is no use in adding it.
   for (const json& frozen : {json::array({"linear_qkv", "embedding", json{{"layers", 4}}}),
                              json::array({"embedding", json{{"layers", 4}}})}) {
     file["frozen"] = frozen;
-    CHECK(
-        holds(refusal(file), "study.json.frozen: expected no layers beside lora, which freezes all of them"));
+    CHECK(holds(refusal(file),
+                "study.json.frozen: expected no layers beside lora, which freezes all of them"));
   }
   file["frozen"] = json::array({"linear_qkv", "embedding", json{{"layers", 4}}});
   file.erase("lora");
@@ -421,7 +423,8 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   CHECK(holds(refusal(file), "study.json: frozen.layers: expected an integer in 0..100000, found nothing"));
   file["model"] = "qwen2.5-0.5b";
   file["frozen"] = {"embedding"};
-  CHECK(holds(refusal(file), "study.json.frozen: expected embedding and head, which are one matrix in qwen2.5-0.5b"));
+  CHECK(holds(refusal(file),
+              "study.json.frozen: expected embedding and head, which are one matrix in qwen2.5-0.5b"));
   file["frozen"] = {"embedding", "head"};
   CHECK(refusal(file).empty());
 }

@@ -89,7 +89,7 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
   }
 }
 
-TEST_CASE("no candidate is faster than its bound") {
+TEST_CASE("no candidate is faster than its bound" * doctest::test_suite("figures")) {
   const json models[] = {"wlb-550m",
                          "llama3.1-8b",
                          "deepseek-v2",
