@@ -256,12 +256,15 @@ class BatchSampler:
         """Micro-batches of this lane in the current epoch."""
         return sum(self._planned(self._epoch)[2])
 
-    def rest(self) -> List[int]:
+    def rest(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> List[int]:
         """How many of this lane's micro-batches are left in each step that is left of the current epoch: what
         a loop over a DataLoader takes for one optimizer step after the other. The last may be 0: take the
-        iterator to its end before the next epoch, `next(batches, None)`."""
-        first, done = self._at
-        counts = self._planned(self._epoch)[2][first:]
+        iterator to its end before the next epoch, `next(batches, None)`.
+
+        Counted are the micro-batches handed out. A DataLoader with worker processes asks for some as soon as it is
+        iterated: ask before `iter(loader)`, or say how many of `epoch` this lane has trained on (`consumed`)."""
+        epoch, first, done = self._place(consumed, epoch)
+        counts = self._planned(epoch)[2][first:]
         return [counts[0] - done, *counts[1:]] if counts else []
 
     def __iter__(self) -> Iterator[List[Piece]]:
@@ -303,15 +306,19 @@ class BatchSampler:
         """Where the run is. Counted are the micro-batches handed out; a DataLoader with worker processes asks
         for some ahead, so tell it there how many of an epoch this lane has trained on (`consumed`, of
         `epoch`). At the beginning of a step it is every lane's; inside of one it is this lane's alone."""
-        place = (self._epoch, *self._at)
-        if consumed is not None:
-            place = self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
+        place = self._place(consumed, epoch)
         return {
             "version": 1,
             **dict(zip(("epoch", "step", "micro_batch"), place)),
             "lane": self.lane,
             "settings": self._settings(place[0]),
         }
+
+    def _place(self, consumed: Optional[int], epoch: Optional[int]) -> Tuple[int, int, int]:
+        """Epoch, step and micro-batch that come next: after those handed out, or after so many trained on."""
+        if consumed is None:
+            return (self._epoch, *self._at)
+        return self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
 
     def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
         """What follows so many micro-batches of this lane: epoch, step, micro-batch of the step. A step in which
