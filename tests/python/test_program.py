@@ -244,6 +244,48 @@ class Program(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "policy: expected one of"):
             equipoise.plot.sweep(two, policy="nobody")
 
+    def test_legends_cover_nothing_and_name_the_fastest(self):
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            self.skipTest("no matplotlib")
+        slow = [{"name": "plain", "label": f"plain {i}, a row with a name that is longer than any legend has room for"} for i in range(12)]
+        study = {**self.study, "policies": [*slow, {"name": "equipoise", "moves": 200}]}
+        many = equipoise.study(study)
+        rates = many.frame()["tokens_per_second_per_gpu"]
+        self.assertEqual(rates.idxmax(), "equipoise")  # the last row, beyond those that a legend names
+        few = equipoise.study(self.study)
+        over = equipoise.sweep(study, {"batch.context_window": ["16K", "32K"]})
+        best = over.frame().loc[over.frame()["tokens_per_second_per_gpu"].idxmax()]
+        self.assertEqual(best["label"], "equipoise")
+        for figure, last in (
+            (equipoise.plot.steps(many), ["equipoise (fastest)", "3 more rows"]),
+            (equipoise.plot.sweep(over), [f"equipoise (fastest, at {best['batch.context_window']})", "3 more rows"]),
+            (equipoise.plot.steps(few), None),
+            (equipoise.plot.sweep(over, policy="equipoise"), ["equipoise"]),
+            (equipoise.plot.memory(many), None),
+        ):
+            figure.savefig(self.folder / "figure.png")  # which lays it out
+            axes = figure.axes[0]
+            legend, inside, whole = axes.get_legend().get_window_extent(), axes.get_window_extent(), figure.bbox
+            self.assertGreater(legend.x0, inside.x1)
+            self.assertTrue(legend.x1 <= whole.x1 and legend.y0 >= whole.y0 and legend.y1 <= whole.y1, (legend, whole))
+            self.assertGreater(inside.width, 0.4 * whole.width)  # the long names leave room for the lines
+            texts = [text.get_text() for text in axes.get_legend().get_texts()]
+            self.assertLessEqual(len(texts), 11)
+            if last is not None:
+                self.assertEqual(texts[-len(last) :], last)
+        lines = equipoise.plot.steps(many).axes[0].lines
+        widths = {line.get_label(): line.get_linewidth() for line in lines if line.get_label() in rates.index}
+        self.assertEqual(len(widths), 13)
+        self.assertEqual([label for label, width in widths.items() if width == max(widths.values())], ["equipoise"])
+        texts = [text.get_text() for text in equipoise.plot.steps(few).axes[0].get_legend().get_texts()]
+        fastest = few.frame()["tokens_per_second_per_gpu"].idxmax()
+        self.assertEqual(texts, [f"{label} (fastest)" if label == fastest else label for label in few.frame().index])
+        bars = equipoise.plot.comparison(many).axes[0]
+        self.assertEqual([text.get_text().endswith("x, fastest") for text in bars.texts], [True] + 12 * [False])
+        self.assertEqual(len({bar.get_facecolor() for bar in bars.patches}), 2)
+
     def test_a_study_looks_at_its_own_result(self):
         def dealt(lengths, options):
             return [[batch[lane :: options["lanes"]] and [batch[lane :: options["lanes"]]] for lane in range(options["lanes"])] for batch in options["batches"]]
