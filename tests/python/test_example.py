@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The training example: it learns, it resumes to the same losses, and replicas are the same training as
-one."""
+one. And of the frameworks' examples what needs no framework, with stand-ins for its modules."""
 
 import os
 import re
@@ -8,10 +8,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from pathlib import Path
+from unittest import mock
+
+import numpy as np
 
 from support import ROOT
+from test_frameworks import check_forward_step
 
 EXAMPLE = ROOT / "sim/python/examples/train_packed.py"
 
@@ -66,6 +71,57 @@ class Example(unittest.TestCase):
     def test_every_policy_of_whole_documents_trains(self):
         for policy in ("karmarkar-karp", "fixed-greedy"):
             self.assertIn(2, train("--steps", 2, "--policy", policy), policy)
+
+
+class Held:
+    """Any class of a framework: what it is given are its attributes."""
+
+    def __init__(self, *values, **named):
+        self.values = values
+        self.__dict__.update(named)
+
+
+def stand_ins(**modules):
+    """The modules of a framework that an example imports, by dotted names with _ in place of the dots."""
+    return mock.patch.dict(sys.modules, {name.replace("__", "."): types.SimpleNamespace(**names) for name, names in modules.items()})
+
+
+class WithoutFrameworks(unittest.TestCase):
+    def test_megatrons_forward_step(self):
+        datasets = "megatron__core__datasets__"
+        modules = {
+            **{name: {} for name in ("megatron", "megatron__core", "megatron__core__datasets")},
+            datasets + "blended_megatron_dataset_builder": {"BlendedMegatronDatasetBuilder": Held},
+            datasets + "blended_megatron_dataset_config": {"BlendedMegatronDatasetConfig": Held},
+            datasets + "indexed_dataset": {"IndexedDataset": Held, "IndexedDatasetBuilder": Held},
+            datasets + "megatron_dataset": {"MegatronDataset": Held},
+            "megatron__core__packed_seq_params": {"PackedSeqParams": Held},
+        }
+        import torch  # noqa: F401, before the stand-ins, with which all that they import goes
+
+        with stand_ins(**modules):
+            import megatron_dataset
+        data = megatron_dataset.PackedDataset.__new__(megatron_dataset.PackedDataset)
+        documents = [np.arange(10), np.arange(20, 25)]
+        data.dataset = types.SimpleNamespace(get=lambda document, begin, tokens: documents[document][begin : begin + tokens])
+        data.config, data.indices, data.samples = types.SimpleNamespace(sequence_length=16), np.arange(2), [[(0, 0, 10), (1, 1, 4)]]
+        self.assertEqual(data[0]["cu_seqlens"].tolist(), [0, 10, 13, 16])
+        self.assertEqual(int(data[0]["loss_mask"].sum()), 9 + 2)
+        check_forward_step(self, megatron_dataset, data)
+
+    def test_verl_asks_for_its_partition(self):
+        import verl_balance
+
+        theirs = mock.Mock(return_value="verl's own")
+        balancing = types.SimpleNamespace(get_seqlen_balanced_partitions=theirs)
+        with stand_ins(verl={}, verl__utils={"seqlen_balancing": balancing}):
+            self.assertIs(verl_balance.use_policy("lpt", cost="quadratic"), theirs)
+        lengths = [300, 500, 400]
+        dealt = balancing.get_seqlen_balanced_partitions([24576 * n + n * n for n in lengths], 2, False)
+        self.assertEqual(sorted(dealt), [[0, 2], [1]])  # 300^2 + 400^2 = 500^2
+        self.assertEqual(balancing.get_seqlen_balanced_partitions(lengths, 2, True), "verl's own")  # over ranks
+        self.assertEqual(balancing.get_seqlen_balanced_partitions([24577], 2, False), "verl's own")  # fewer than parts
+        theirs.assert_has_calls([mock.call(lengths, 2, True), mock.call([24577], 2, False)])
 
 
 if __name__ == "__main__":

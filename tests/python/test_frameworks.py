@@ -24,6 +24,33 @@ def printed(example, *arguments):
     return done.stdout
 
 
+def check_forward_step(case, example, data):
+    """Megatron's forward step: the borders reach the attention, and the loss is of the tokens that count."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, tokens, positions, attention_mask, labels, packed_seq_params):
+            self.packed = packed_seq_params
+            return self.weight * (labels != tokens.roll(-1, 1)).float() + self.weight * positions  # as if each token's loss
+
+    model, loader = Model(), torch.utils.data.DataLoader(data, batch_size=1)
+    batch = next(iter(loader))
+    losses, loss_of = example.forward_step(iter(loader), model)
+    loss, tokens, logged = loss_of(losses)
+    ends = batch["cu_seqlens"][0].tolist()
+    case.assertEqual((model.packed.cu_seqlens_q.tolist(), model.packed.cu_seqlens_kv.tolist(), model.packed.qkv_format), (ends, ends, "thd"))
+    case.assertEqual((model.packed.max_seqlen_q, model.packed.max_seqlen_kv), 2 * (max(np.diff(ends)),))
+    counted = batch["loss_mask"] * batch["position_ids"]
+    case.assertEqual((float(loss), int(tokens)), (2 * float(counted.sum()), int(batch["loss_mask"].sum())))
+    case.assertEqual(logged["lm loss"].tolist(), [float(loss), float(tokens)])
+    loss.backward()
+    case.assertEqual(float(model.weight.grad), float(counted.sum()))
+
+
 class Megatron(unittest.TestCase):
     """Megatron-Core's dataset, by its own builder from its own files."""
 
@@ -67,6 +94,9 @@ class Megatron(unittest.TestCase):
                 self.assertEqual(item["position_ids"][first:last].tolist(), list(range(last - first)))
                 self.assertEqual(item["loss_mask"][first:last].tolist(), [1.0] * (last - first - 1) + [0.0])
             self.assertEqual(float(item["loss_mask"].sum()), sum(end - begin - 1 for _, begin, end in pieces))
+
+    def test_a_micro_batch_goes_through_a_model(self):
+        check_forward_step(self, self.example, self.example.build(self.prefix, **self.keys))
 
     def test_it_runs(self):
         self.assertRegex(printed("megatron_dataset.py"), r"micro-batches of 2048 tokens hold \d+ documents")

@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 import equipoise
+from equipoise import program as command
 from support import ROOT, STUDY, program, without_measured
 
 SPACE = {"parallel.recompute": ["none", "full"], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2]}]}
@@ -130,8 +131,9 @@ class Program(unittest.TestCase):
                     self.assertEqual(ours, theirs)
         with self.assertRaisesRegex(ValueError, 'row: unknown row "no such row" .known: "'):
             equipoise.BatchSampler.from_study(result, "no such row", lengths)
-        with self.assertRaisesRegex(ValueError, "result: expected what equipoise.study returns, found PosixPath; "):
-            equipoise.BatchSampler.from_study(trace, "wlb", lengths)
+        for wrong in (None, 3, [result.summary]):
+            with self.assertRaisesRegex(ValueError, r"result: expected what equipoise.study returns, or its summary.json .*, found "):
+                equipoise.BatchSampler.from_study(wrong, "wlb", lengths)
         for job, text in (
             (3, "pack: job: expected a study, found 3"),
             ({"batch": 3}, "pack: job: batch: expected an object, found 3"),
@@ -141,6 +143,56 @@ class Program(unittest.TestCase):
                 equipoise.pack(lengths, "wlb", job=job)
         with self.assertRaisesRegex(ValueError, "job: .*a study has its own"):
             equipoise.BatchSampler.from_study(result, "wlb", lengths, model="llama2-7b")
+
+    def test_a_row_that_a_sampler_cannot_run_is_refused_where_it_is_made(self):
+        lengths = equipoise.draw_trace("wlb-128k", 400, seed=3)
+        study = {**self.study, "policies": ["plain", "hbp", "chunkflow"]}
+        result = equipoise.study(study, policies={"late": lambda lengths, options: None if len(lengths) == 400 else [
+            [[batch[lane::2]] for lane in (0, 1)] for batch in options["batches"]]})
+        self.assertEqual([row["status"] for row in result.policies], ["ok"] * 4)
+        degrees = "row hbp: policy: hbp gives step .* lanes of CP degree .*: expected the 2 of degree 2 of this sampler, or equipoise.pack"
+        for row, slices, text in (
+            ("hbp", True, degrees),
+            ("chunkflow", False, r"row chunkflow: BatchSampler: the plan cuts document \d+ of .*: expected whole documents, .* or slices=True"),
+            ("late", True, "row late: policy late: steps: expected a list of steps.*found None, returned by"),
+        ):
+            with self.subTest(row), self.assertRaisesRegex(ValueError, text):
+                equipoise.BatchSampler.from_study(result, row, lengths, slices=slices)
+        cut = equipoise.BatchSampler.from_study(result, "chunkflow", lengths, slices=True)
+        self.assertGreater(len(cut), 0)
+
+    def test_a_saved_summary_becomes_a_sampler(self):
+        beside = self.folder / "beside"
+        beside.mkdir()
+        (beside / "mine.json").write_text((ROOT / "profiler/profiles/h100-sxm.json").read_text())
+        file = beside / "study.json"
+        file.write_text(json.dumps({**self.study, "cluster": {"profile": "mine.json"}}))
+        options = {"policies.2.queues": 2, "batch.context_window": "16K"}
+        command.run("study", file, "--set", "policies.2.queues=2", "--set", "batch.context_window=16K", "--out", self.folder / "out", "--quiet")
+        path = self.folder / "out/summary.json"
+        summary = json.loads(path.read_text())
+        result = equipoise.study(file, set=options)
+        lengths = equipoise.draw_trace("wlb-128k", 200, seed=5)
+        for row in ("plain", "fixed-greedy", "wlb"):
+            ours = list(equipoise.BatchSampler.from_study(result, row, lengths, lane=1, slices=True))
+            for saved in (path, str(path), summary):
+                theirs = equipoise.BatchSampler.from_study(saved, row, lengths, lane=1, slices=True)
+                self.assertEqual(list(theirs), ours, row)
+        other = equipoise.study(file)  # what was set makes another plan, so the summary has it
+        self.assertNotEqual(list(equipoise.BatchSampler.from_study(other, "wlb", lengths, lane=1, slices=True)), ours)
+        without = {**summary, "study": {key: value for key, value in summary["study"].items() if key != "settings"}}
+        for wrong, text in (
+            (file, "result: schema: expected equipoise.summary/1, found none; .* equipoise.study.PATH OF THE STUDY"),
+            (without, "result: study.settings: expected the study as it was read, .*; pass what equipoise.study.PATH"),
+            (self.folder / "none.json", "none.json: cannot be read"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                equipoise.BatchSampler.from_study(wrong, "wlb", lengths)
+        with self.assertRaisesRegex(ValueError, 'row: unknown row "wbl", did you mean "wlb"'):
+            equipoise.BatchSampler.from_study(path, "wbl", lengths)
+        equipoise.study(file, policies={"mine": lambda lengths, options: [[[b[::2]], [b[1::2]]] for b in options["batches"]]}, out=self.folder / "own")
+        with self.assertRaisesRegex(ValueError, "row: expected one with a policy, found mine, .* functions stay in the process of their study"):
+            equipoise.BatchSampler.from_study(self.folder / "own/summary.json", "mine", lengths)
 
     def test_figures(self):
         try:
@@ -192,6 +244,48 @@ class Program(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "policy: expected one of"):
             equipoise.plot.sweep(two, policy="nobody")
 
+    def test_legends_cover_nothing_and_name_the_fastest(self):
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            self.skipTest("no matplotlib")
+        slow = [{"name": "plain", "label": f"plain {i}, a row with a name that is longer than any legend has room for"} for i in range(12)]
+        study = {**self.study, "policies": [*slow, {"name": "equipoise", "moves": 200}]}
+        many = equipoise.study(study)
+        rates = many.frame()["tokens_per_second_per_gpu"]
+        self.assertEqual(rates.idxmax(), "equipoise")  # the last row, beyond those that a legend names
+        few = equipoise.study(self.study)
+        over = equipoise.sweep(study, {"batch.context_window": ["16K", "32K"]})
+        best = over.frame().loc[over.frame()["tokens_per_second_per_gpu"].idxmax()]
+        self.assertEqual(best["label"], "equipoise")
+        for figure, last in (
+            (equipoise.plot.steps(many), ["equipoise (fastest)", "3 more rows"]),
+            (equipoise.plot.sweep(over), [f"equipoise (fastest, at {best['batch.context_window']})", "3 more rows"]),
+            (equipoise.plot.steps(few), None),
+            (equipoise.plot.sweep(over, policy="equipoise"), ["equipoise"]),
+            (equipoise.plot.memory(many), None),
+        ):
+            figure.savefig(self.folder / "figure.png")  # which lays it out
+            axes = figure.axes[0]
+            legend, inside, whole = axes.get_legend().get_window_extent(), axes.get_window_extent(), figure.bbox
+            self.assertGreater(legend.x0, inside.x1)
+            self.assertTrue(legend.x1 <= whole.x1 and legend.y0 >= whole.y0 and legend.y1 <= whole.y1, (legend, whole))
+            self.assertGreater(inside.width, 0.4 * whole.width)  # the long names leave room for the lines
+            texts = [text.get_text() for text in axes.get_legend().get_texts()]
+            self.assertLessEqual(len(texts), 11)
+            if last is not None:
+                self.assertEqual(texts[-len(last) :], last)
+        lines = equipoise.plot.steps(many).axes[0].lines
+        widths = {line.get_label(): line.get_linewidth() for line in lines if line.get_label() in rates.index}
+        self.assertEqual(len(widths), 13)
+        self.assertEqual([label for label, width in widths.items() if width == max(widths.values())], ["equipoise"])
+        texts = [text.get_text() for text in equipoise.plot.steps(few).axes[0].get_legend().get_texts()]
+        fastest = few.frame()["tokens_per_second_per_gpu"].idxmax()
+        self.assertEqual(texts, [f"{label} (fastest)" if label == fastest else label for label in few.frame().index])
+        bars = equipoise.plot.comparison(many).axes[0]
+        self.assertEqual([text.get_text().endswith("x, fastest") for text in bars.texts], [True] + 12 * [False])
+        self.assertEqual(len({bar.get_facecolor() for bar in bars.patches}), 2)
+
     def test_a_study_looks_at_its_own_result(self):
         def dealt(lengths, options):
             return [[batch[lane :: options["lanes"]] and [batch[lane :: options["lanes"]]] for lane in range(options["lanes"])] for batch in options["batches"]]
@@ -214,8 +308,6 @@ class Program(unittest.TestCase):
         self.assertEqual((str(wrong), wrong.result["wlb"]), ("wlb: times: step 3", result["wlb"]))
 
     def test_the_command_comes_with_the_module(self):
-        from equipoise import program as command
-
         self.assertEqual(json.loads(command.run("list", "models", "--format", "json")), program("list", "models", "--format", "json"))
         self.assertIn("h100-sxm", command.run("profiles"))
         self.assertTrue(os.access(command.PATH, os.X_OK))

@@ -400,10 +400,10 @@ class Loader(unittest.TestCase):
             raise unittest.SkipTest("torch is not installed")
         cls.torch = torch
 
-    def loader(self, workers=0):
-        lengths = drawn(96)
+    def loader(self, workers=0, documents=96, reshuffle=False, **options):
+        lengths = drawn(documents)
         documents = [{"input_ids": np.arange(n) + 1000 * i} for i, n in enumerate(lengths)]
-        sampler = equipoise.BatchSampler(lengths, "wlb", **SHAPE)
+        sampler = equipoise.BatchSampler(lengths, "wlb", reshuffle=reshuffle, **SHAPE)
         return (
             lengths,
             sampler,
@@ -412,6 +412,7 @@ class Loader(unittest.TestCase):
                 batch_sampler=sampler,
                 collate_fn=equipoise.packed.collate,
                 num_workers=workers,
+                **options,
             ),
         )
 
@@ -430,6 +431,39 @@ class Loader(unittest.TestCase):
                     self.assertEqual(tokens.tolist(), [1000 * d + i for i in range(end - begin)])
                     labels = batch["labels"][0, begin:end].tolist()
                     self.assertEqual(labels, tokens[1:].tolist() + [-100])
+
+    def test_steps_are_the_plans_with_any_number_of_workers(self):
+        # rest() before the loader is iterated, over two epochs: the plan's steps in its order, the last of the 14 documents left.
+        for workers, persistent in ((0, False), (1, False), (2, True)):
+            lengths, sampler, loader = self.loader(workers, 110, reshuffle=True, persistent_workers=persistent)
+            planner = self.loader(documents=110, reshuffle=True)[1]
+            for epoch in range(2):
+                steps = [[[int(lengths[d]) for d in m] for m in step] for step in planner.steps()]
+                self.assertEqual((sampler.epoch, sampler.rest()), (epoch, [len(step) for step in steps]), workers)
+                self.assertEqual(sum(len(m) for m in steps[-1]), 14)
+                left, batches = sampler.rest(), iter(loader)
+                for count, step in zip(left, steps):
+                    taken = [next(batches)["cu_seqlens"].diff().tolist() for _ in range(count)]
+                    self.assertEqual(taken, step, workers)
+                self.assertIsNone(next(batches, None))
+
+    def test_what_workers_asked_ahead_is_left_until_it_is_trained_on(self):
+        _, sampler, loader = self.loader(2, prefetch_factor=3)
+        planned, whole = list(sampler), sampler.rest()
+        sampler.set_epoch(0)
+        batches = iter(loader)
+        self.assertEqual(sum(sampler.rest()), sum(whole) - 6)  # 2 workers asked for 3 each, none was trained on
+        for trained in range(sum(whole)):
+            left = sampler.rest(consumed=trained, epoch=0)
+            self.assertEqual((sum(left), left[1:]), (sum(whole) - trained, whole[len(whole) - len(left) + 1 :]))
+            next(batches)
+        self.assertIsNone(next(batches, None))
+        self.assertEqual(sampler.rest(consumed=sum(whole), epoch=0), whole)  # of the next epoch
+        with self.assertRaisesRegex(ValueError, f"consumed: expected an integer from 0 to {sum(whole)}, found"):
+            sampler.rest(consumed=sum(whole) + 1, epoch=0)
+        # An epoch that was left early goes on after what was trained on.
+        sampler.load_state_dict(sampler.state_dict(consumed=3, epoch=0))
+        self.assertEqual(list(sampler), planned[3:])
 
     def test_record_gives_the_lengths_of_a_live_loader(self):
         lengths, sampler, loader = self.loader()

@@ -2,6 +2,7 @@
 """sweep: the same results on any executor as one case after the other, and as the program's."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,25 @@ class Sweep(unittest.TestCase):
         frame = self.wanted.frame()
         self.assertEqual(list(frame.columns[:3]), ["batch.context_window", "parallel.context", "label"])
         self.assertEqual(len(frame), 4 * 3)
+
+    def test_notes_are_said_once_with_their_cases(self):
+        swept = equipoise.sweep({**self.study, "policies": ["plain", {"name": "wlb", "queues": 1}]}, {"batch.steps": [2, 3], "parallel.context": [1, 2]})
+        every = [note for result in swept for note in result.notes]
+        self.assertLess(len(swept.notes), len(every))  # some are of several cases
+        said = {}
+        for note in swept.notes:
+            text, cases = re.fullmatch(r"(.*) [(](all 4|[1-3] of 4) cases?(?:: .*)?[)]", note).groups()
+            self.assertNotIn(text, said)
+            said[text] = 4 if cases == "all 4" else int(cases[0])
+        self.assertEqual(said, {note: every.count(note) for note in every})
+        self.assertIn(4, said.values())
+        self.assertTrue(any(0 < count < 4 for count in said.values()), said)
+        text = str(swept)
+        for note in swept.notes:
+            self.assertEqual(text.count(f"note: {note}"), 1)
+        self.assertEqual(repr(swept), "<equipoise.Sweep of 4 cases over batch.steps, parallel.context>")
+        alone = equipoise.sweep(self.study, {"batch.steps": [2]})
+        self.assertEqual(alone.notes, list(dict.fromkeys(alone[0].notes)))
 
     def test_threads(self):
         with ThreadPoolExecutor(3) as pool:

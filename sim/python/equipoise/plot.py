@@ -7,7 +7,7 @@ Simulated figures say so in their labels.
 """
 
 import textwrap
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from ._values import refuse
 from .program import Tuned
@@ -18,19 +18,57 @@ GIB = 2**30
 # What a GPU holds: these of a row's `memory` add up to its peak_bytes.
 PARTS = ("parameters", "gradients", "optimizer", "reserve", "activations", "kv_state", "kv_gradients", "gathered_kv", "logits", "buffers")
 
+NAMED = 10  # lines with a colour and an entry of the legend each: Matplotlib's colours begin again after so many
 
-def _axes(columns: int = 1, height: float = 4.0):
+
+def _axes(height: float = 4.0, width: float = 6.4):
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("equipoise.plot needs matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=(6.4 * columns, height), layout="constrained")
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
 
 
 def _entitle(axes: Any, text: str) -> None:
     """A title in as many lines as it takes: Matplotlib cuts what is wider than the figure."""
     axes.set_title("\n".join(textwrap.wrap(text, 48)))
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _name_rows(axes: Any, labels: List[str]) -> None:
+    """Rows by their labels at the vertical axis, in lines that leave room for the bars."""
+    axes.set_yticks(range(len(labels)), ["\n".join(textwrap.wrap(label, 36)) for label in labels])
+
+
+def _legend(axes: Any, handles: List[Any], texts: List[str]) -> None:
+    """The legend beside the axes, where it covers nothing."""
+    texts = [_cut(text, 40) for text in texts]
+    axes.legend(handles, texts, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0, fontsize="small")
+
+
+def _lines(axes: Any, rows: Dict[str, Any], fastest: Optional[str], mark: str, style: str = "-") -> Dict[str, Any]:
+    """A line for each row's x and y, by label. The fastest is wide and has `mark` in the legend; of more rows than it
+    names the others are grey."""
+    named = list(rows)[:NAMED]
+    if len(rows) > NAMED and fastest in list(rows)[NAMED:]:
+        named[-1] = fastest
+    lines: Dict[str, Any] = {}
+    for label, (x, y) in rows.items():
+        colour = {} if label in named else {"color": "0.8", "zorder": 1.5}
+        wide = label == fastest and len(rows) > 1
+        (lines[label],) = axes.plot(x, y, style, label=label, linewidth=2.5 if wide else 1, **colour)
+    handles = [lines[label] for label in named]
+    texts = [f"{_cut(label, 26)} {mark}" if label == fastest and len(rows) > 1 else label for label in named]
+    others = [label for label in rows if label not in named]
+    if others:
+        handles.append(lines[others[0]])
+        texts.append(f"{len(others)} more rows" if len(others) > 1 else others[0])
+    _legend(axes, handles, texts)
+    return lines
 
 
 def _of(value: Any, argument: str, wanted: type) -> None:
@@ -56,26 +94,35 @@ def _metric(frame: Any, metric: str) -> None:
         refuse("metric", f"one of {', '.join(numbers)}", metric)
 
 
+def _fastest(result: Result) -> Optional[str]:
+    """The row with the most tokens per second and GPU; none where none ran."""
+    rates = {row["label"]: (row["metrics"] or {}).get("tokens_per_second_per_gpu") for row in result.policies}
+    ran = {label: rate for label, rate in rates.items() if rate is not None}
+    return max(ran, key=lambda label: ran[label]) if ran else None
+
+
 def comparison(result: Result):
-    """Tokens per second and GPU of every row; the bar of a speed-up is its 95 % interval. A row that did not run has
-    no bar, and says why in its place."""
+    """Tokens per second and GPU of every row; the bar of a speed-up is its 95 % interval. The fastest has another colour
+    and says so. A row that did not run has no bar, and says why in its place."""
     _of(result, "result", Result)
-    rows = list(reversed(result.policies))
-    if all(row["metrics"]["tokens_per_second_per_gpu"] is None for row in rows):
+    rows, fastest = list(reversed(result.policies)), _fastest(result)
+    if fastest is None:
         raise ValueError(f"result: expected a row that ran, found none; {rows[-1]['label']}: {rows[-1]['reason']}")
-    figure, (axes,) = _axes(height=1.2 + 0.45 * len(rows))
+    figure, axes = _axes(height=1.2 + 0.45 * len(rows))
     for place, row in enumerate(rows):
         metrics = row["metrics"]
         rate, speedup = metrics["tokens_per_second_per_gpu"], metrics["speedup"]
         low, high = metrics["speedup_low"], metrics["speedup_high"]
         known = None not in (rate, speedup, low, high)
         error = [[max(0.0, rate * (1 - low / speedup))], [max(0.0, rate * (high / speedup - 1))]] if known else None
-        axes.barh(place, rate or 0.0, xerr=error, color="C0", ecolor="0.3", capsize=3)
+        won = row["label"] == fastest and len(rows) > 1
+        axes.barh(place, rate or 0.0, xerr=error, color="C1" if won else "C0", ecolor="0.3", capsize=3)
+        said = ([] if speedup is None else [f"{speedup:.2f}x"]) + (["fastest"] if won else [])
         if rate is None:
             axes.annotate(" " + _why(row), (0, place), color="0.3", va="center", fontsize="small")
-        elif speedup is not None:
-            axes.annotate(f" {speedup:.2f}x", (0, place), color="white", va="center")
-    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+        elif said:
+            axes.annotate(" " + ", ".join(said), (0, place), color="white", va="center")
+    _name_rows(axes, [row["label"] for row in rows])
     axes.set_xlabel("tokens/s/GPU, simulated")
     _entitle(axes, result.summary["study"]["name"])
     return figure
@@ -84,43 +131,45 @@ def comparison(result: Result):
 def _why(row: Dict[str, Any], width: int = 64) -> str:
     """Why a row did not run, in a line."""
     text = f"{'does not fit' if row['status'] == 'oom' else row['status']}: {row['reason'] or ''}".rstrip(": ")
-    return text if len(text) <= width else text[: width - 3] + "..."
+    return _cut(text, width)
 
 
 def memory(result: Result):
     """What holds the bytes of each row's fullest GPU, stacked."""
     _of(result, "result", Result)
     frame = result.memory()
-    figure, (axes,) = _axes()
+    figure, axes = _axes(height=max(3.0, 1.2 + 0.45 * len(frame)), width=8.0)
     left = [0.0] * len(frame)
     for part in (part for part in PARTS if part in frame.columns):
         values = (frame[part].astype(float).fillna(0) / GIB).tolist()
         if max(values) > 0:
-            axes.barh(list(frame.index), values, left=left, label=part.replace("_", " "))
+            axes.barh(range(len(frame)), values, left=left, label=part.replace("_", " "))
             left = [a + b for a, b in zip(left, values)]
+    _name_rows(axes, list(frame.index))
     axes.invert_yaxis()
     axes.set_xlabel("GiB of the fullest GPU, modelled")
-    axes.legend(fontsize="small")
+    _legend(axes, *axes.get_legend_handles_labels())
     return figure
 
 
 def steps(result: Result):
-    """Seconds of every step, a line a row; the steps that only empty what was held are marked."""
+    """Seconds of every step, a line a row, the fastest row's wide; the steps that only empty what was held are marked.
+    Beside ten rows the others are grey."""
     _of(result, "result", Result)
-    figure, (axes,) = _axes()
-    for label, frame in result.steps().groupby("policy", sort=False):
-        (line,) = axes.plot(frame["step"], frame["step_seconds"], label=label, linewidth=1)
+    figure, axes = _axes(width=8.0)
+    frames = dict(list(result.steps().groupby("policy", sort=False)))
+    lines = _lines(axes, {label: (frame["step"], frame["step_seconds"]) for label, frame in frames.items()}, _fastest(result), "(fastest)")
+    for label, frame in frames.items():
         tail = frame[frame["tail"].astype(bool)]
-        axes.plot(tail["step"], tail["step_seconds"], "x", color=line.get_color())
+        axes.plot(tail["step"], tail["step_seconds"], "x", color=lines[label].get_color())
     axes.set_xlabel("step")
     axes.set_ylabel("seconds, simulated")
-    axes.legend(fontsize="small")
     return figure
 
 
 def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None):
-    """A metric over the values of one key, a line a policy (or of one `policy`); over those of two keys, a map of one
-    `policy` (the first)."""
+    """A metric over the values of one key, a line a policy (or of one `policy`), wide for the one with the most tokens per
+    second and GPU of all; beside ten rows the others are grey. Over those of two keys, a map of one `policy` (the first)."""
     _of(swept, "swept", Sweep)
     keys = list(swept[0].case)
     if len(keys) not in (1, 2):
@@ -131,14 +180,15 @@ def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optio
     frame[keys] = frame[keys].map(str) if hasattr(frame, "map") else frame[keys].applymap(str)  # in the order of the grid
     if policy is not None and policy not in set(frame["label"]):
         refuse("policy", f"one of {', '.join(dict.fromkeys(frame['label']))}", policy)
-    figure, (axes,) = _axes()
+    figure, axes = _axes(width=8.0 if len(keys) == 1 else 6.4)
     if len(keys) == 1:
-        for label, rows in frame.groupby("label", sort=False):
-            if policy in (None, label):
-                axes.plot(rows[keys[0]], rows[metric].astype(float), "o-", label=label)
+        drawn = frame if policy is None else frame[frame["label"] == policy]
+        rows = {label: (rows[keys[0]], rows[metric].astype(float)) for label, rows in drawn.groupby("label", sort=False)}
+        rates = drawn["tokens_per_second_per_gpu"].astype(float)
+        best = drawn.loc[rates.idxmax()] if rates.notna().any() else {"label": None, keys[0]: ""}
+        _lines(axes, rows, best["label"], f"(fastest, at {best[keys[0]]})", "o-")
         axes.set_xlabel(keys[0])
         axes.set_ylabel(f"{metric}, simulated")
-        axes.legend(fontsize="small")
         return figure
     chosen = policy if policy is not None else frame["label"].iloc[0]
     table = frame[frame["label"] == chosen].pivot(index=keys[0], columns=keys[1], values=metric).astype(float)

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+import os
 import threading
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, lengths_array, refuse, unknown
+from ._values import flag, integer, json_text, lengths_array, path_of, refuse, unknown
 from .plan import planned
 from .study import Result
 
@@ -30,6 +32,39 @@ def _in_thread(work, *arguments) -> Future:
 
     threading.Thread(target=run, name="equipoise-plan").start()
     return future
+
+
+def _result(given: Any) -> Result:
+    """What from_study is given: a study's Result as it is, or the rows and the study of a saved summary.json as one."""
+    if isinstance(given, Result):
+        return given
+    if not isinstance(given, (str, os.PathLike, Mapping)):
+        refuse("result", "what equipoise.study returns, or its summary.json (a path or its values)", given)
+    summary = dict(given) if isinstance(given, Mapping) else json.loads(_core.read_json(path_of("result", given)))
+    if not isinstance(summary, dict) or summary.get("schema") != "equipoise.summary/1":
+        found = summary.get("schema", "none") if isinstance(summary, dict) else f"{type(summary).__name__} of {len(summary)}"
+        raise ValueError(
+            f"result: schema: expected equipoise.summary/1, found {found}; one summary of a sweep's list is such, and a study runs as "
+            "equipoise.study(PATH OF THE STUDY)"
+        )
+    values, rows = (summary.get("study") or {}).get("settings"), summary.get("policies")
+    if not isinstance(values, dict) or not isinstance(rows, list) or len(values.get("policies", [])) != len(rows):
+        raise ValueError(
+            "result: study.settings: expected the study as it was read, an entry for each row, found another or none; "
+            "pass what equipoise.study(PATH OF THE STUDY) returns"
+        )
+    folder = os.path.dirname((summary.get("receipt") or {}).get("file", ""))
+    return Result(json_text(summary, "result"), "", "", "", "", [], source=json_text(values, "result"), directory=folder)
+
+
+def _beside(value: Any, folder: str) -> Any:
+    """Values of a study whose files lie beside it, as they are read from elsewhere."""
+    if isinstance(value, dict):
+        return {key: _beside(one, folder) for key, one in value.items()}
+    if not isinstance(value, str) or not (value.endswith(".json") or "/" in value):
+        return value
+    path = os.path.join(folder, value)
+    return path if os.path.isfile(path) else value
 
 
 def _job(values: Dict[str, Any], entry: Dict[str, Any], batch: Dict[str, Any], derived: Dict[str, Any]) -> Dict[str, Any]:
@@ -102,16 +137,18 @@ class BatchSampler:
         self._start()
 
     @classmethod
-    def from_study(cls, result: Result, row: str, lengths: Any, *, lane: int = 0, **options: Any) -> "BatchSampler":
+    def from_study(
+        cls, result: Union[Result, str, os.PathLike, Mapping], row: str, lengths: Any, *, lane: int = 0, **options: Any
+    ) -> "BatchSampler":
         """The policy of a row as the study ran it, on the documents that are trained: its options, what was derived
-        for it from memory, and the study's step, lanes, CP degree, prices and memory. `options` of the policy go before. A
+        for it from memory, and the study's step, lanes, CP degree, prices and memory. `result` is what `study` returned, or
+        the summary.json that it or `equipoise study --out` wrote, by its path or its values. `options` of the policy go before. A
         row of a function is packed by that function. Lanes of a sampler have one CP degree: `equipoise` packs with
-        own_degrees false, which is slower than a row that chose degrees of its own."""
-        if not isinstance(result, Result):
-            raise ValueError(
-                f"result: expected what equipoise.study returns, found {type(result).__name__}; what the command line wrote "
-                "runs again as equipoise.study(PATH OF THE STUDY)"
-            )
+        own_degrees false, which is slower than a row that chose degrees of its own.
+
+        Returns when the first epoch is planned: a row that these lanes cannot run, or whose cut documents `slices` does
+        not allow, is refused here."""
+        result = _result(result)
         labels = [other["label"] for other in result.policies]
         if row not in labels:
             raise ValueError(f"row: {unknown('row', row, labels)}")
@@ -133,11 +170,17 @@ class BatchSampler:
             batch.pop("documents_per_step", None)
         given: Dict[str, Any] = {"context": layout.get("context", 1)}
         if isinstance(policy, str):
-            given["job"] = _job(values, {**entry, "name": policy}, batch, derived)
+            files = {key: _beside(values[key], result.directory) for key in ("cluster", "framework", "model") if key in values}
+            given["job"] = _job({**values, **files}, {**entry, "name": policy}, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
         given.update(options)
-        return cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
+        sampler = cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
+        try:
+            sampler._planned(0)
+        except ValueError as error:
+            raise ValueError(f"row {row}: {error}") from None
+        return sampler
 
     def _start(self) -> None:
         self._plans: Dict[int, Future] = {}
@@ -213,12 +256,15 @@ class BatchSampler:
         """Micro-batches of this lane in the current epoch."""
         return sum(self._planned(self._epoch)[2])
 
-    def rest(self) -> List[int]:
+    def rest(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> List[int]:
         """How many of this lane's micro-batches are left in each step that is left of the current epoch: what
         a loop over a DataLoader takes for one optimizer step after the other. The last may be 0: take the
-        iterator to its end before the next epoch, `next(batches, None)`."""
-        first, done = self._at
-        counts = self._planned(self._epoch)[2][first:]
+        iterator to its end before the next epoch, `next(batches, None)`.
+
+        Counted are the micro-batches handed out. A DataLoader with worker processes asks for some as soon as it is
+        iterated: ask before `iter(loader)`, or say how many of `epoch` this lane has trained on (`consumed`)."""
+        epoch, first, done = self._place(consumed, epoch)
+        counts = self._planned(epoch)[2][first:]
         return [counts[0] - done, *counts[1:]] if counts else []
 
     def __iter__(self) -> Iterator[List[Piece]]:
@@ -260,15 +306,19 @@ class BatchSampler:
         """Where the run is. Counted are the micro-batches handed out; a DataLoader with worker processes asks
         for some ahead, so tell it there how many of an epoch this lane has trained on (`consumed`, of
         `epoch`). At the beginning of a step it is every lane's; inside of one it is this lane's alone."""
-        place = (self._epoch, *self._at)
-        if consumed is not None:
-            place = self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
+        place = self._place(consumed, epoch)
         return {
             "version": 1,
             **dict(zip(("epoch", "step", "micro_batch"), place)),
             "lane": self.lane,
             "settings": self._settings(place[0]),
         }
+
+    def _place(self, consumed: Optional[int], epoch: Optional[int]) -> Tuple[int, int, int]:
+        """Epoch, step and micro-batch that come next: after those handed out, or after so many trained on."""
+        if consumed is None:
+            return (self._epoch, *self._at)
+        return self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
 
     def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
         """What follows so many micro-batches of this lane: epoch, step, micro-batch of the step. A step in which

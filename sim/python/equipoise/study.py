@@ -30,9 +30,11 @@ class Result:
         case: Optional[Dict[str, Any]] = None,
         source: str = "{}",
         checks: str = "[]",
+        directory: str = "",
     ):
-        self._state = (summary, table, steps, gpus, plans, notes, case, source, checks)
+        self._state = (summary, table, steps, gpus, plans, notes, case, source, checks, directory)
         self.source: Dict[str, Any] = json.loads(source)  # the study's values, with what was set
+        self.directory = directory  # what its paths are relative to
         self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
         self.table = table  # what `equipoise study` prints
         self.notes = notes
@@ -252,7 +254,10 @@ def study(
         text_of("fidelity", fidelity, "stage or op"), integer("jobs", jobs, 0), flag("ignore_memory", ignore_memory), folder, max_memory_GB,
         flag("verify", verify),
     )
-    result = Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks)
+    beside = (directory or "") if isinstance(source, Mapping) else os.path.dirname(source)
+    result = Result(
+        texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks, os.path.abspath(beside)
+    )
     result.functions = {opened.labels[place]: entry for place, entry in own.items()}
     wrong = [f"{check['what']}: {check['found']}" for check in json.loads(texts.checks) if check["holds"] is False]
     if wrong:

@@ -28,6 +28,31 @@ class Sweep:
             frames.append(frame)
         return pd.concat(frames, ignore_index=True)
 
+    @property
+    def notes(self) -> List[str]:
+        """The notes of all cases, each once, and how many cases it is of; a single one is named."""
+        cases: Dict[str, List[str]] = {}
+        for result in self.results:
+            for note in dict.fromkeys(result.notes):
+                cases.setdefault(note, []).append(case_name(result.case))
+        return [f"{note}{self._said_by(of)}" for note, of in cases.items()]
+
+    def _said_by(self, cases: List[str]) -> str:
+        if len(self.results) == 1:
+            return ""
+        if len(cases) == len(self.results):
+            return f" (all {len(cases)} cases)"
+        return f" ({len(cases)} of {len(self.results)} cases{': ' + cases[0] if len(cases) == 1 else ''})"
+
+    def __str__(self) -> str:
+        frame = self.frame()
+        columns = [*self.results[0].case, "label", "status", "tokens_per_second_per_gpu", "step_seconds", "speedup"]
+        notes = "".join(f"\nnote: {note}" for note in self.notes)
+        return f"{frame[columns].to_string(index=False, max_rows=60)}\n(simulated){notes}"
+
+    def __repr__(self) -> str:
+        return f"<equipoise.Sweep of {len(self)} cases over {', '.join(self.results[0].case) or 'no key'}>"
+
     def __iter__(self) -> Iterator[Result]:
         return iter(self.results)
 

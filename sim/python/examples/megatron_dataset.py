@@ -1,21 +1,40 @@
 #!/usr/bin/env python3
 """Packed micro-batches as a dataset of Megatron-Core, which its own builder, samplers and loops take.
 
+  pip install .                                   # in Equipoise's folder: the module
   pip install megatron-core torch; python3 megatron_dataset.py [--policy wlb] [--window 2048]
 
-Megatron-Core asks for a class with an index of samples (MegatronDataset), and hands sample i of a global batch to
-data-parallel rank i mod DP. PackedDataset plans all lanes at once and puts micro-batch m of lane r in step s at place
-(s x M + m) x DP + r, so that the samplers of Megatron-LM deal each rank its lane. Micro-batch size is 1: a sample is a
-micro-batch, several documents in one row.
+Written against Megatron-Core 0.16.1. Megatron-Core asks for a class with an index of samples (MegatronDataset), and hands
+sample i of a global batch to data-parallel rank i mod DP. PackedDataset plans all lanes at once and puts micro-batch m of
+lane r in step s at place (s x M + m) x DP + r, so that the samplers of Megatron-LM deal each rank its lane. Micro-batch
+size is 1: a sample is a micro-batch, several documents in one row.
 
 A sample is padded to `sequence_length`, as loops with fixed shapes ask for, so a policy must stay within it: plain,
-fixed-greedy, or wlb with max_tokens. cu_seqlens (padding is a last document of its own) and max_seqlen go into
-PackedSeqParams of the forward; a loop that ignores them lets documents attend to each other.
+fixed-greedy, or wlb with max_tokens. Padding is a last document of its own.
+
+This script makes documents, builds the dataset and counts what it holds. Training is Megatron-LM's, in a copy of its
+pretrain_gpt.py:
+
+  from megatron_dataset import build, forward_step       # in place of its own
+
+  def train_valid_test_datasets_provider(samples, vp_stage=None):
+      args = get_args()
+      keys = dict(sequence_length=args.seq_length, data_parallel=args.data_parallel_size,
+                  micro_batches=args.global_batch_size // args.data_parallel_size, policy="wlb",
+                  options={"queues": 1, "max_tokens": args.seq_length, "sequences_per_step": args.global_batch_size,
+                           "oversize": "split"})
+      return build(args.data_path[0], **keys), None, None
+
+  --micro-batch-size 1 --dataloader-type single --calculate-per-token-loss --transformer-impl transformer_engine
+
+forward_step hands the borders of documents to the attention (Transformer Engine's; Megatron's local one refuses them). The
+dataset is built on every rank, so nothing is sent over TP. Samples are not cut for context parallelism.
 """
 
 import argparse
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict
 
@@ -25,6 +44,7 @@ from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegat
 from megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 from megatron.core.datasets.megatron_dataset import MegatronDataset
+from megatron.core.packed_seq_params import PackedSeqParams
 
 import equipoise
 
@@ -109,6 +129,22 @@ def build(prefix, **keys):
     """The training split, as pretrain_gpt.py's train_valid_test_datasets_provider builds it."""
     config = PackedDatasetConfig(random_seed=0, blend=([str(prefix)], None), split="1,0,0", tokenizer=NoTokenizer(), **keys)
     return BlendedMegatronDatasetBuilder(PackedDataset, [None, None, None], lambda: True, config).build()[0]
+
+
+def loss_of(mask, losses):
+    """The sum of a micro-batch's losses, its tokens, and both for the log, as Megatron's schedules take them."""
+    loss, tokens = (losses.float().view(-1) * mask.view(-1)).sum(), mask.sum().int()
+    return loss, tokens, {"lm loss": torch.stack([loss.detach(), tokens.to(loss.dtype)])}
+
+
+def forward_step(iterator, model):
+    """One micro-batch through the model, each document attending to itself: what Megatron's schedules call."""
+    device = next(model.parameters()).device
+    batch = {key: value.to(device) for key, value in next(iterator).items()}
+    ends, longest = batch["cu_seqlens"][0], int(batch["max_seqlen"])
+    packed = PackedSeqParams(qkv_format="thd", cu_seqlens_q=ends, cu_seqlens_kv=ends, max_seqlen_q=longest, max_seqlen_kv=longest)
+    losses = model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"], packed_seq_params=packed)
+    return losses, partial(loss_of, batch["loss_mask"])
 
 
 def main():

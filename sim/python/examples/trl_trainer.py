@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """TRL's SFTTrainer with micro-batches that a policy of Equipoise packs, instead of its own packing.
 
+  pip install .                                   # in Equipoise's folder: the module
   pip install trl torch; python3 trl_trainer.py [--policy wlb] [--steps 3]
   torchrun --nproc_per_node 2 trl_trainer.py      # each rank takes its lane of the same plan
 
-The trainer keeps whole documents (packing=False, padding_free=True): its collator lays those of a micro-batch one behind
+Written against TRL 1.16.0 (transformers, datasets, tokenizers and accelerate come with it). The trainer keeps whole documents (packing=False, padding_free=True): its collator lays those of a micro-batch one behind
 the other with position_ids that begin again, by which the model keeps documents apart. All that changes is which
 documents a micro-batch holds: get_train_dataloader. gradient_accumulation_steps is the micro-batches of a rank in a step;
 a policy that makes that many (plain, fixed-greedy, wlb, lpt) ends each optimizer step where its plan does. The example
-trains a model of 2 random layers on random tokens, so that it needs no download.
+trains a model of 2 random layers on random tokens, so that it needs no download. For your own, copy PackedTrainer and give it
+your model, its tokenizer and a dataset with `input_ids`; leave out use_cpu, and set bf16 and an attn_implementation that
+knows position_ids (flash_attention_2) on GPUs. A resumed trainer skips the micro-batches that it saw.
 """
 
 import argparse

@@ -1,12 +1,22 @@
 #!/usr/bin/env python3
 """verl's micro-batches by the time that a policy of Equipoise foretells, instead of by verl's constants of a 7B model.
 
+  pip install .                       # in Equipoise's folder: the module
   pip install verl; python3 verl_balance.py
 
-With use_dynamic_bsz verl deals the sequences of a batch to as many micro-batches as their tokens need, and balances
-24576 n + n^2 of each sequence of n tokens. use_policy() has it ask Equipoise instead: the same number of micro-batches,
-balanced by the profiled time of your model on your GPU. The number of micro-batches and the token limit stay verl's.
-Call it in every worker before training, for example from the module that `trainer` loads.
+Written against verl 0.9.1. With use_dynamic_bsz verl deals the sequences of a batch to as many micro-batches as their
+tokens need, and balances 24576 n + n^2 of each sequence of n tokens. use_policy() has it ask Equipoise instead: the same
+number of micro-batches, balanced by the profiled time of your model on your GPU. The number of micro-batches and the token
+limit stay verl's. This script shows both partitions of a batch. Training is verl's: put these two lines into a module,
+balance.py, and both files where every worker imports from (PYTHONPATH),
+
+  from verl_balance import use_policy
+  use_policy("lpt", model="qwen2.5-7b", profile="h100-sxm", cost="profiled")
+
+and have verl import it in each worker, before it trains:
+
+  python3 -m verl.trainer.main_ppo actor_rollout_ref.model.external_lib=balance \\
+    actor_rollout_ref.actor.use_dynamic_bsz=True ...      # critic.model.external_lib for a critic
 """
 
 import math
