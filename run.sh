@@ -10,6 +10,9 @@
 #   ./run.sh sbom [FILE]                                         what the release is made of (SPDX), in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
+# Paths below this folder are hashed as relative ones: the Python module, built in a folder of its own, finds the program's
+# objects in the cache.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}
 
 usage() {
   sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
