@@ -9,7 +9,7 @@
 # the run that wrote DIR stopped. --device cpu runs the same steps on the CPU: that is how this script is tested.
 #
 # A kernel that is wrong, a shape that no library takes or a crash costs its own points, not the run. OUT_DIR gets
-#   report.txt   checks, fit, rates, plan       log.txt   progress and everything that was left out, with the reason
+#   report.txt   checks, fit, rates, plan  log.txt   progress and everything that was left out, with the reason
 #   machine.txt  GPU, driver, libraries      samples.json, .journal, .failed   DEVICE-measured.json, the profile
 # Exit status: 0 all passed, 1 a check failed or a part crashed (what was measured is there), 2 wrong use or no device.
 set -uo pipefail

@@ -20,7 +20,8 @@ PROFILES = ("h100-sxm", "h200-sxm", "h800-sxm", "a100-sxm", "h20", "b200-sxm", "
             "gb300-nvl72", "mi300x")  # in this order: the others derive tables from the first
 TABLES = ("attention_kernels", "gemm_kernels", "elementwise_norm_kernels", "nccl_single_node", "nccl_intra_node",
           "nccl_multi_node")
-MEASURED = {gpu: (f"{gpu[:4]}-2026-11-27.json.zst", f"{gpu[:4]}-2026-11-27-torch.json") for gpu in ("h100-sxm", "h200-sxm")}  # profiler/measured
+DAY = "2026-11-27"
+MEASURED = {gpu: (f"{gpu[:4]}-{DAY}.json.zst", f"{gpu[:4]}-{DAY}-torch.json") for gpu in ("h100-sxm", "h200-sxm")}  # profiler/measured
 SKIPPED = 77
 
 
