@@ -80,7 +80,7 @@ build() {
   log=build/$preset.log
   echo "building ($preset), log in $log" >&2
   {
-    cmake --preset "$preset" -DEQUIPOISE_BENCHMARKS="${EQUIPOISE_BENCHMARKS:-OFF}" &&
+    cmake --preset "$preset" -DEQUIPOISE_BENCHMARKS="${EQUIPOISE_BENCHMARKS:-OFF}" -DEQUIPOISE_UNIT_TESTS="${EQUIPOISE_UNIT_TESTS:-ON}" &&
       cmake --build --preset "$preset" ${1+--target "$@"}
   } >"$log" 2>&1 || {
     tail -n 60 "$log" >&2

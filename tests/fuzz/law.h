@@ -23,7 +23,11 @@
 
 namespace equipoise::test {
 
-inline constexpr int kMutants = 5000;
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr int kMutants = 1000, kLeastGood = 2;  // more take minutes; libFuzzer tries millions at night
+#else
+inline constexpr int kMutants = 5000, kLeastGood = 20;
+#endif
 
 enum class Verdict { read, refused };
 
@@ -72,7 +76,7 @@ void fuzz(const std::string& name, const std::vector<std::string>& seeds,
 // even seeds. `name`: of its corpus.
 template <class Read>
 void check_reader(const std::string& name, std::vector<std::string> seeds, const Read& read,
-                  int least_good = 20, int mutants = kMutants) {
+                  int least_good = kLeastGood, int mutants = kMutants) {
 #ifdef EQUIPOISE_LIBFUZZER
   if (fuzzing()) return fuzz(name, seeds, [&](const std::string& bytes) { (void)verdict_of(read, bytes); });
 #endif

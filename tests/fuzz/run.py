@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fuzzes readers by coverage: run.py build/fuzz [--seconds 30] [--readers a,b] [--keep].
 
-The programs are those of the fuzz preset. Prints a line a reader: inputs tried, branches reached, findings. A finding ends its
+The programs are those of the fuzz preset. Prints a line a reader: inputs tried, branches reached, findings. Seconds are the
+processor's: a reader fuzzed beside other work has as many inputs. A finding ends its
 reader, stays in BUILD/findings, and the status is 1; `EQUIPOISE_FUZZ=READER EQUIPOISE_FUZZ_FOLDER=/tmp EQUIPOISE_FUZZ_ARGS=FILE
 PROGRAM` runs it again. --keep writes a sample of what reaches new branches to corpus/, at most 16 KB a reader."""
 import argparse
@@ -9,6 +10,7 @@ import hashlib
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,20 @@ def last_number(pattern, text):
     return int(found[-1]) if found else 0
 
 
+def fuzz(program, reader, corpus, arguments, seconds):
+    """Rounds over one corpus until they took `seconds` of the processor, or until one finds something: (found, inputs, output)."""
+    begin, inputs, said, left = resource.getrusage(resource.RUSAGE_CHILDREN), 0, "", seconds
+    while left >= min(5, seconds):
+        done = run(program, reader, corpus, [f"-max_total_time={int(left)}", *arguments], seconds + 600)
+        said = done.stdout + done.stderr
+        inputs += last_number(r"number_of_executed_units: ([0-9]+)", said)
+        if done.returncode != 0:
+            return True, inputs, said
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        left = seconds - (now.ru_utime + now.ru_stime - begin.ru_utime - begin.ru_stime)
+    return False, inputs, said
+
+
 def keep(program, reader, corpus, seconds):
     """Writes inputs, drawn by their hash, of those that together reach what the corpus reaches."""
     smaller = corpus.parent / "merged"
@@ -61,7 +77,7 @@ def keep(program, reader, corpus, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--seconds", type=int, default=30, help="a reader")
+    parser.add_argument("--seconds", type=int, default=30, help="of the processor, a reader")
     parser.add_argument("--readers", help="comma-separated; all by default")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
@@ -76,14 +92,11 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             corpus = pathlib.Path(scratch, "corpus")
             corpus.mkdir()
-            arguments = [f"-max_total_time={options.seconds}", "-timeout=100", "-rss_limit_mb=4096", "-print_final_stats=1",
-                         f"-artifact_prefix={findings}/{reader}-"]
-            done = run(programs[reader], reader, corpus, arguments, options.seconds + 600)
-            said = done.stdout + done.stderr
-            print(f"{reader}: {last_number(r'number_of_executed_units: ([0-9]+)', said):,} inputs, "
-                  f"{last_number(r'cov: ([0-9]+)', said):,} branches, {len(list(corpus.iterdir())):,} kept, "
-                  f"{'nothing found' if done.returncode == 0 else 'FOUND'}", flush=True)
-            if done.returncode != 0:
+            found, inputs, said = fuzz(programs[reader], reader, corpus, [
+                "-timeout=100", "-rss_limit_mb=4096", "-print_final_stats=1", f"-artifact_prefix={findings}/{reader}-"], options.seconds)
+            print(f"{reader}: {inputs:,} inputs, {last_number(r'cov: ([0-9]+)', said):,} branches, {len(list(corpus.iterdir())):,} kept, "
+                  f"{'FOUND' if found else 'nothing found'}", flush=True)
+            if found:
                 failed = True
                 print("\n".join(said.splitlines()[-40:]), flush=True)
             elif options.keep:
