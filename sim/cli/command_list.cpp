@@ -280,7 +280,8 @@ std::vector<Entry> entries() {
     Entry entry{"column of a result", std::string(column.key.empty() ? column.title : column.key),
                 std::string(column.help)};
     entry.unit = column.unit;
-    if (column.is_printed()) entry.words = {std::string(column.title)};
+    const std::string title(column.title);  // its first words mean it, too: delay of "delay (steady, max)"
+    if (column.is_printed()) entry.words = {title, title.substr(0, title.find_first_of("(%") - 1)};
     all.push_back(std::move(entry));
   }
   for (std::size_t i = 0; i < std::size(kStatuses); ++i)

@@ -313,7 +313,7 @@ std::string slurm_script(const SlurmJob& job) {
   return "#!/bin/bash\n"
          "# The " + what + " of a study as " + std::to_string(job.tasks) + " tasks of one array job.\n"
          "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on where it was.\n"
-         "# Add what your cluster asks for: --account, --partition, --time.\n"
+         "# What your cluster asks for, for the tasks and the merge: export SBATCH_ACCOUNT=, SBATCH_PARTITION=, SBATCH_TIMELIMIT=.\n"
          "#SBATCH --job-name=equipoise\n"
          "#SBATCH --array=0-" + last + "\n"
          "#SBATCH --nodes=1\n"

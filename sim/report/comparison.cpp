@@ -209,6 +209,12 @@ std::map<std::string, std::string> settings_of(const json& summary, const json& 
   flatten(study, "result", leaves);
   flatten(summary.value("version", json(nullptr)), "program version", leaves);
   flatten(summary.value("baseline", json(nullptr)), "baseline", leaves);
+  if (const json own = summary.value("receipt", json()), theirs = other.value("receipt", json());
+      own.is_object() && theirs.is_object()) {
+    flatten(own["options"], "option", leaves);
+    for (const auto& [what, hash] : own["inputs"].items())
+      leaves["contents of " + what + " (sha256)"] = hash.get<std::string>().substr(0, 12);
+  }
   for (const json& policy : summary["policies"]) {
     const std::string row = policy["label"].get<std::string>() + ": ";
     const auto is_shared = [&](const json& theirs) { return theirs["label"] == policy["label"]; };

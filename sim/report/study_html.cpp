@@ -231,6 +231,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
                     {"speedup_low", value(m.speedup_low)},
                     {"speedup_high", value(m.speedup_high)},
                     {"step_seconds", value(m.step_seconds)},
+                    {"tokens_per_step", value(m.tokens_per_step)},
                     {"peak_memory_bytes", value(m.peak_memory_bytes)},
                     {"beyond_samples", rounded(beyond_samples_share(row), 4)}});
   }

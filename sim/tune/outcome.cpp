@@ -269,7 +269,7 @@ std::string example_of(const SearchResult& found, Outcome outcome) {
 }
 
 std::string reasons_text(const SearchResult& found) {
-  if (found.tried.empty() && found.left > 0) return "No candidate was tried.\n";
+  if (found.tried.empty() && found.left > 0) return "No candidate was tried: more --minutes, or less --space.\n";
   std::string text = "No candidate runs.\n";
   const auto too_large = std::find_if(found.too_large_layouts.begin(), found.too_large_layouts.end(),
                                       [](const std::string& why) { return !why.empty(); });

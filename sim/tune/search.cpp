@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kLeastBatch = 32, kMostBatch = 512, kBatchShare = 16;
 constexpr std::size_t kRun = 32;  // neighbours in the order of the search that go to one share
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Of the budget, for probes, and the fewest of them.
+// Of the budget, for probes, and the fewest of them, which take half of a small one.
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
 // Layouts on which rows that pack slowly take their turn, and the other candidates between two of these.
 constexpr std::size_t kSlowRowLayouts = 16, kBetweenSlowRows = 256;
@@ -395,7 +395,7 @@ void Search::choose_probe() {
 // First one layout of each set of degrees, then those that promise most by all that was probed.
 void Search::probe_layouts() {
   const std::int64_t probes =
-      std::min(options_.budget, std::max(kFewestProbes, options_.budget / kProbeShare));
+      std::min((options_.budget + 1) / 2, std::max(kFewestProbes, options_.budget / kProbeShare));
   for (std::vector<Point> next = one_of_all_degrees(); !next.empty(); next = most_promising_probes()) {
     const auto before = static_cast<std::int64_t>(result_.tried.size());
     try_all(next, before == 0 ? (probes + 1) / 2 : probes);

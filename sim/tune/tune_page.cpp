@@ -130,8 +130,9 @@ std::string tune_html(const TuneReport& report) {
   for (std::size_t i = 0; i < report.ranking.size(); ++i)
     data["names"].push_back(name_of_row(report.ranking[i].row()));
   if (report.ranking.empty()) {
-    const std::string best =
-        report.places.empty() ? "No candidate runs" : found_text(report, report.places.front());
+    const std::string best = !report.places.empty() ? found_text(report, report.places.front())
+                             : report.found.tried.empty() && report.found.left > 0 ? "No candidate was tried"
+                                                                                   : "No candidate runs";
     return html_page({study.name, html_head(study.name, best, {end_text(report)}, {about})}, data);
   }
   const RankedRow& winner = report.ranking.front();

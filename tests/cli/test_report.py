@@ -267,6 +267,9 @@ class Report(Pages):
         self.assertIn("the same: plain-4d, wlb.", text)
         self.assertIn("1.000x (1.000-1.000)" if STUDY["batch"]["steps"] >= 4 else "1.000x", text)
         self.assertIn("Their settings do not differ.", text)
+        by_op = self.folder / "by_op"
+        self.ok("study", self.write("study.json", STUDY), "--fidelity", "op", "--out", by_op, "--quiet")
+        self.assertRegex(self.ok("report", file.parent, by_op), r"option\.fidelity +stage +op")
         before = file.parent.rename(self.folder / "before")
         after = self.page(dict(STUDY, cluster={"memory_GB": 4}))
         self.assertIn("ok -> oom: plain-4d, wlb.", self.ok("report", before, after.parent))

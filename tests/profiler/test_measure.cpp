@@ -447,7 +447,8 @@ TEST_CASE("a model's GEMMs are those of its linear layers") {
   CHECK_THROWS_AS(gemm_points(options), UserError);
 }
 
-TEST_CASE("a short real run writes a samples file, and a resumed one goes on where it stopped") {
+TEST_CASE("a short real run writes a samples file, and a resumed one goes on where it stopped" *
+          doctest::test_suite("figures")) {
   const std::string path = temporary("equipoise_samples") + ".json";
   SessionOptions options;
   options.minutes = 30;  // never reached, however busy the machine: most_points ends it

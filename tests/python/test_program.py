@@ -283,7 +283,7 @@ class Program(unittest.TestCase):
         fastest = few.frame()["tokens_per_second_per_gpu"].idxmax()
         self.assertEqual(texts, [f"{label} (fastest)" if label == fastest else label for label in few.frame().index])
         bars = equipoise.plot.comparison(many).axes[0]
-        self.assertEqual([text.get_text().endswith("x, fastest") for text in bars.texts], [True] + 12 * [False])
+        self.assertEqual(["x, fastest" in text.get_text() for text in bars.texts], [True] + 12 * [False])
         self.assertEqual(len({bar.get_facecolor() for bar in bars.patches}), 2)
 
     def test_a_study_looks_at_its_own_result(self):

@@ -101,9 +101,17 @@ def _fastest(result: Result) -> Optional[str]:
     return max(ran, key=lambda label: ran[label]) if ran else None
 
 
+def _told_apart(row: Dict[str, Any], rows: List[Dict[str, Any]]) -> bool:
+    """Whether the interval of its speed-up is above those of all other rows that ran, as in the study's table."""
+    low, others = row["metrics"]["speedup_low"], [other for other in rows if other is not row and other["status"] == "ok"]
+    highs = [other["metrics"]["speedup_high"] for other in others]
+    return low is not None and all(high is not None and low > high for high in highs)
+
+
 def comparison(result: Result):
-    """Tokens per second and GPU of every row; the bar of a speed-up is its 95 % interval. The fastest has another colour
-    and says so. A row that did not run has no bar, and says why in its place."""
+    """Tokens per second and GPU of every row; the bar of a speed-up (over the baseline) is its 95 % interval. The fastest has
+    another colour and says so, and where its interval overlaps with another's. A row that did not run has no bar, and says
+    why in its place."""
     _of(result, "result", Result)
     rows, fastest = list(reversed(result.policies)), _fastest(result)
     if fastest is None:
@@ -117,13 +125,14 @@ def comparison(result: Result):
         error = [[max(0.0, rate * (1 - low / speedup))], [max(0.0, rate * (high / speedup - 1))]] if known else None
         won = row["label"] == fastest and len(rows) > 1
         axes.barh(place, rate or 0.0, xerr=error, color="C1" if won else "C0", ecolor="0.3", capsize=3)
-        said = ([] if speedup is None else [f"{speedup:.2f}x"]) + (["fastest"] if won else [])
+        said = ([] if speedup is None else [f"{speedup:.2f}x"]) + (
+            [] if not won else ["fastest"] if _told_apart(row, rows) else ["fastest, not told apart"])
         if rate is None:
             axes.annotate(" " + _why(row), (0, place), color="0.3", va="center", fontsize="small")
         elif said:
             axes.annotate(" " + ", ".join(said), (0, place), color="white", va="center")
     _name_rows(axes, [row["label"] for row in rows])
-    axes.set_xlabel("tokens/s/GPU, simulated")
+    axes.set_xlabel(f"tokens/s/GPU, simulated; in the bars the speed-up over {_cut(result.summary['baseline'], 26)}")
     _entitle(axes, result.summary["study"]["name"])
     return figure
 

@@ -7,7 +7,7 @@ function pathSection() {
   if (!rows.length) return;  // the section of losses says how to get it
   const parent = section("path", "What sets the time of a step");
   const steps = rows.map((row) => ({ label: row.label, ...row.critical_path.steps[0] }));
-  parent.append(el("p", {}, `The critical path of step ${steps[0].step}: the chain of ops that nothing else could have overtaken.`));
+  parent.append(el("p", {}, `The critical path of step ${steps[0].step}: the chain of ops that nothing else could have overtaken. Policies train other documents in one step: the table above compares them over all steps.`));
   const axes = Object.keys(kAxisNames).filter((axis) => steps.some((step) => step.by_axis[axis] > 0));
   const colour = (name) => kLossColours[name];
   parent.append(legend(axes.map((axis) => [kAxisNames[axis], colour(kAxisNames[axis])])));

@@ -172,7 +172,8 @@ TEST_CASE("what a trial knows tells what it comes to under a lower limit") {
   CHECK(told > 50);
 }
 
-TEST_CASE("shares of a search, put together, are the search of one machine") {
+TEST_CASE("shares of a search, put together, are the search of one machine" *
+          doctest::test_suite("figures")) {
   const test::Scratch folder;
   const TuneCase& c = small_case();
   for (const std::int64_t budget : {10'000, 150}) {
