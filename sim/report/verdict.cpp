@@ -260,7 +260,8 @@ std::vector<std::string> verdict_of(const Study& study, const StudyResult& resul
   const PolicyResult& baseline = result.policies[result.baseline];
   const PolicyResult* next = fastest(result, winner);
   std::vector<std::string> lines;
-  const std::string fastest = " trains fastest" + doubt_of(result, *winner) + ": " + rate(*winner);
+  const std::string doubt = doubt_of(result, *winner);  // why, a sentence below says
+  const std::string fastest = " trains fastest" + doubt.substr(0, doubt.rfind(" (")) + ": " + rate(*winner);
   if (winner == &baseline)
     lines.push_back(winner->run.label + ", the baseline," + fastest + extrapolated(*winner) +
                     expected(study, result) + ".");
