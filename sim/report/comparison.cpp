@@ -211,9 +211,10 @@ std::map<std::string, std::string> settings_of(const json& summary, const json& 
   flatten(summary.value("baseline", json(nullptr)), "baseline", leaves);
   if (const json own = summary.value("receipt", json()), theirs = other.value("receipt", json());
       own.is_object() && theirs.is_object()) {
-    flatten(own["options"], "option", leaves);
-    for (const auto& [what, hash] : own["inputs"].items())
-      leaves["contents of " + what + " (sha256)"] = hash.get<std::string>().substr(0, 12);
+    flatten(own.value("options", json()), "option", leaves);
+    const json inputs = own.value("inputs", json());
+    for (const auto& [what, hash] : inputs.items())
+      leaves["contents of " + what + " (sha256)"] = word_of(hash).substr(0, 12);
   }
   for (const json& policy : summary["policies"]) {
     const std::string row = policy["label"].get<std::string>() + ": ";
