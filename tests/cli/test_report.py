@@ -270,6 +270,10 @@ class Report(Pages):
         by_op = self.folder / "by_op"
         self.ok("study", self.write("study.json", STUDY), "--fidelity", "op", "--out", by_op, "--quiet")
         self.assertRegex(self.ok("report", file.parent, by_op), r"option\.fidelity +stage +op")
+        forged = json.loads((by_op / "summary.json").read_text())
+        for receipt in ({}, {"options": 3, "inputs": {"profile": 5}}, {"inputs": "x"}, 7):
+            (by_op / "summary.json").write_text(json.dumps(dict(forged, receipt=receipt)))
+            self.ok("report", file.parent, by_op)
         before = file.parent.rename(self.folder / "before")
         after = self.page(dict(STUDY, cluster={"memory_GB": 4}))
         self.assertIn("ok -> oom: plain-4d, wlb.", self.ok("report", before, after.parent))
