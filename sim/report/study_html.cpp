@@ -231,7 +231,6 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
                     {"speedup_low", value(m.speedup_low)},
                     {"speedup_high", value(m.speedup_high)},
                     {"step_seconds", value(m.step_seconds)},
-                    {"tokens_per_step", value(m.tokens_per_step)},
                     {"peak_memory_bytes", value(m.peak_memory_bytes)},
                     {"beyond_samples", rounded(beyond_samples_share(row), 4)}});
   }
@@ -242,6 +241,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
           {"baseline", study.baseline},
           {"gpus", study.layout.gpus()},
           {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
+          {"notes", differences_of(result)},
           {"told_apart", winner != nullptr && not_told_apart(result, *winner).empty()},
           {"rows", std::move(rows)}};
 }

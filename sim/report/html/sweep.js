@@ -27,13 +27,6 @@ function rowLines(row, where) {
 // A win counts where the interval of the fastest overlaps with no other's.
 const standing = (one, row) => (row.label !== one.winner ? "" : one.told_apart ? "fastest" : "not told apart");
 
-const kEqualBatch = 1.02;
-
-function batchDifference(one) {
-  const tokens = one.rows.map((row) => row.tokens_per_step).filter((value) => isNumber(value) && value > 0);
-  return tokens.length ? Math.max(...tokens) / Math.min(...tokens) : 1;
-}
-
 function sweepPage() {
   const cases = data.cases.map((one) => ({ ...one, values: assignmentsOf(one) }));
   const labels = [...new Set(cases.flatMap((one) => one.rows.map((row) => row.label)))];
@@ -43,9 +36,10 @@ function sweepPage() {
   const beyond = largest(cases.flatMap((one) => one.rows.filter((row) => isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
   if (beyond > 0)
     document.getElementById("verdict").append(el("p", { class: "note" }, `Up to ${percent(beyond, 0)} of a row’s kernel times are beyond the profile’s samples; the table says how much of each.`));
-  const batches = Math.max(...cases.map(batchDifference));
-  if (batches > kEqualBatch)
-    document.getElementById("verdict").append(el("p", { class: "note" }, `Tokens a step differ by up to ${batches.toFixed(2)}x between the policies of a case, and part of the speed-up is the batch.`));
+  const notes = cases.flatMap((one) => (one.notes || []).map((note) => `${one.assignments.join(" ")}: ${note}`));
+  if (notes.length)
+    document.getElementById("verdict").append(el("details", { open: notes.length < 4 }, el("summary", {}, notes.length === 1 ? "1 note on what is compared" : `${notes.length} notes on what is compared`),
+      el("ul", { class: "setup" }, ...notes.map((note) => el("li", {}, note)))));
   const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };
   if (keys.length && cases.some((one) => one.winner)) sweepFigure(sweep);
   casesTable(sweep);

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-StudyResult run(const json& file, int jobs = 1) {
+StudyResult run_file(const json& file, int jobs = 1) {
   RunStudyOptions options;
   options.jobs = jobs;
   options.record_gpus = true;
@@ -24,14 +24,14 @@ StudyResult run(const json& file, int jobs = 1) {
 }
 
 json summary(const json& file, int jobs) {
-  json result = summary_json(parse(file), run(file, jobs));
+  json result = summary_json(parse(file), run_file(file, jobs));
   for (json& policy : result["policies"]) policy.erase("measured");
   return result;
 }
 
 std::string refused(const json& file) {
   try {
-    (void)run(file);
+    (void)run_file(file);
   } catch (const UserError& e) {
     return e.what();
   }
@@ -60,7 +60,7 @@ TEST_CASE("A study gives the same bits on 1, 2 and 4 threads") {
   CHECK(one["schema"] == "equipoise.summary/1");
   CHECK(summary(many_policies(), 2).dump() == one.dump());
   CHECK(summary(many_policies(), 4).dump() == one.dump());
-  CHECK(steps_csv(run(many_policies(), 3)) == steps_csv(run(many_policies(), 1)));
+  CHECK(steps_csv(run_file(many_policies(), 3)) == steps_csv(run_file(many_policies(), 1)));
 }
 
 TEST_CASE("Rows that cannot run end alike whether they run in turn or beside others") {
@@ -71,7 +71,7 @@ TEST_CASE("Rows that cannot run end alike whether they run in turn or beside oth
                       {{"name", "isf"}, {"pack_length", 8}},
                       "fixed-greedy"};
   file["baseline"] = "plain";
-  const StudyResult result = run(file, 2);
+  const StudyResult result = run_file(file, 2);
   for (const std::size_t row : {0U, 2U, 3U}) CHECK(result.policies[row].status == RowStatus::unplaceable);
   for (const std::size_t row : {1U, 4U}) CHECK(result.policies[row].status == RowStatus::ok);
   CHECK(summary(file, 2).dump() == summary(file, 1).dump());
@@ -96,7 +96,7 @@ TEST_CASE(
   json file = small_study();
   file["policies"] = {{{"name", "plain"}, {"label", "a b"}}, {{"name", "wlb"}, {"label", "a_b"}}};
   file["baseline"] = "a_b";
-  CHECK(run(file, 2).policies[1].simulated());
+  CHECK(run_file(file, 2).policies[1].simulated());
   RunStudyOptions options;
   options.details.directory = scratch.folder().string();
   CHECK_THROWS_WITH_AS((void)run_study(parse(file), options),
@@ -106,7 +106,7 @@ TEST_CASE(
 }
 
 TEST_CASE("Every policy runs all tokens of the study and no others") {
-  const StudyResult result = run(many_policies());
+  const StudyResult result = run_file(many_policies());
   CHECK(result.tokens == 4 * 4 * 32768);
   for (const PolicyResult& policy : result.policies) {
     CAPTURE(policy.run.label);
@@ -130,7 +130,7 @@ TEST_CASE("static-best is the better of per-sequence and per-document for the wh
                       {{"name", "plain"}, {"shard", "per-sequence"}},
                       {{"name", "plain"}, {"shard", "per-document"}}};
   file.erase("baseline");
-  const StudyResult result = run(file);
+  const StudyResult result = run_file(file);
   const double best = result.policies[0].metrics.seconds;
   const double sequence = result.policies[1].metrics.seconds, document = result.policies[2].metrics.seconds;
   CHECK(sequence != document);
@@ -142,7 +142,7 @@ TEST_CASE("A derived bucket that holds the longest document is pointed out; a gi
   file["baseline"] = "skrull";
   file["policies"] = {{{"name", "skrull"}, {"bucket_size", "memory"}},
                       {{"name", "skrull"}, {"bucket_size", "128K"}, {"label", "given"}}};
-  const StudyResult result = run(file);
+  const StudyResult result = run_file(file);
   const auto says = [](const PolicyResult& policy) {
     return std::any_of(policy.notes.begin(), policy.notes.end(), [](const std::string& note) {
       return note.find("room for the longest document") != std::string::npos;
@@ -160,7 +160,7 @@ TEST_CASE("Out of memory is a row with its reason and no step time, also where n
   file["policies"] = {"plain", "wlb", {{"name", "skrull"}}, "hbp"};
   file["baseline"] = "plain";
   const Study study = parse(file);
-  const StudyResult result = run(file);
+  const StudyResult result = run_file(file);
   const json out = summary_json(study, result);
   for (const json& policy : out["policies"]) {
     CAPTURE(policy["name"]);
@@ -203,12 +203,12 @@ TEST_CASE(
   file["batch"]["context_window"] = 32769;
   file["policies"] = {{{"name", "plain"}, {"shard", "per-sequence"}, {"pad", "error"}}};
   file["baseline"] = "plain";
-  const StudyResult error = run(file);
+  const StudyResult error = run_file(file);
   CHECK(error.policies[0].status == RowStatus::refused);
   CHECK(error.policies[0].reason.find("per-sequence sharding over 2") == 0);
   CHECK(error.policies[0].reason.find("; runs with pad \"tail\"") != std::string::npos);
   file["policies"][0]["pad"] = "tail";
-  const StudyResult result = run(file);
+  const StudyResult result = run_file(file);
   REQUIRE(result.policies[0].metrics.pr);
   CHECK(*result.policies[0].metrics.pr == doctest::Approx(1 - 32769.0 / 32772));  // the next multiple of 4
 }
@@ -221,7 +221,7 @@ TEST_CASE("Documents that would take longer than the clock holds do not end a st
                      {"framework", {{"preset", "megatron"}, {"attention_slowdown", 10}}},
                      {"batch", {{"context_window", 64}, {"sequences_per_step", 1}, {"steps", 1}}},
                      {"policies", {"wlb"}}};
-  CHECK_NOTHROW((void)run(file));
+  CHECK_NOTHROW((void)run_file(file));
 }
 
 TEST_CASE("A bucket that a row gives is tried smaller, whichever policy or rule reads it") {
@@ -231,7 +231,7 @@ TEST_CASE("A bucket that a row gives is tried smaller, whichever policy or rule 
     json file = small_study_of(row);
     file["parallel"]["recompute"] = "full";
     file["cluster"]["memory_GB"] = 3;  // not even the largest stage's states: everything is tried
-    const PolicyResult result = run(file).policies.front();
+    const PolicyResult result = run_file(file).policies.front();
     CAPTURE(result.reason);
     REQUIRE(result.status == RowStatus::oom);
     CHECK(result.reason.find("bucket_size 65536 nor ") != std::string::npos);

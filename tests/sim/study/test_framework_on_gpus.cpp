@@ -1,0 +1,229 @@
+// Framework presets on a GPU: whose slowdowns, host times and kernels count there, and what is said of it.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "sim/framework/framework.h"
+#include "sim/report/result_files.h"
+#include "sim/study/models.h"
+#include "sim/study/run_study.h"
+#include "tests/scratch_folder.h"
+#include "tests/sim/study/framework_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and loses its slowdowns") {
+  const test::Scratch folder;
+  folder.write("mine.json", own_preset().dump());
+  json file = small_study();
+  file["framework"] = {{"preset", "mine.json"}, {"attention_slowdown", 1.75}};
+  const Study study = parse_study(file, folder.path("study.json"));
+  const FrameworkOptions options = study.framework.on(shipped("cpu"));
+  CHECK(options.gemm_slowdown == 1);
+  CHECK(options.elementwise_slowdown == 1);
+  CHECK(options.attention_slowdown == 1.75);    // the study's own word counts anywhere
+  CHECK(options.attention_kernel.empty());      // it has no pytorch-sdpa
+  CHECK(options.host.seconds_per_launch == 0);  // a core calls functions
+  CHECK(!options.tp_overlap_forward);
+  CHECK(options.gradient_bytes == 3);
+  const std::vector<std::string> notes = study.framework.notes_on(shipped("cpu"));
+  REQUIRE(notes.size() == 2);
+  CHECK(notes[0].find("its slowdowns are 1 on profile cpu (") != std::string::npos);
+  CHECK(notes[0].find(", whose kernels were measured (where the study states none); its host") !=
+        std::string::npos);
+  CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
+  // A kernel that the framework calls is its choice on any GPU that has it.
+  const Framework fsdp = framework_of("fsdp");
+  CHECK(fsdp.on(shipped("h200-sxm")).attention_kernel == fsdp.preset.options.attention_kernel);
+  CHECK(study.framework.notes_on(shipped("h100-sxm")).empty());
+}
+
+TEST_CASE("On another family slowdowns are carried over, marked so, with what its published rows show") {
+  json preset = own_preset();
+  preset["kernels"]["on_gpus"] = {{"B200", {{"rows", 4}, {"mean_abs_error", 0.21}, {"mean_error", -0.2}}}};
+  const Framework mine = framework_with(FrameworkPreset::read(preset, "mine.json"));
+  const Profile h100 = shipped("h100-sxm"), b200 = shipped("b200-sxm"), a100 = shipped("a100-sxm");
+  CHECK(mine.on(b200).gemm_slowdown == mine.on(h100).gemm_slowdown);
+  CHECK(mine.on(b200).host.seconds_per_launch == 1e-5);
+  CHECK(
+      mine.kernels_text_on(b200) ==
+      "GEMM x1.50, attention x1.25, elementwise x2.50, carried over from H100, 21.0 % off (mean -20.0 %) on "
+      "4 published steps of B200");
+  CHECK(mine.kernels_text_on(a100).ends_with("carried over from H100, error there unknown"));
+  REQUIRE(!mine.notes_on(b200).empty());
+  CHECK(mine.notes_on(b200)[0].find("they are carried over, 21.0 % off") != std::string::npos);
+  // The study's word: as fast as the profile has them, on published times, too.
+  Framework plain = mine;
+  plain.carry_slowdowns = false;
+  CHECK(plain.on(b200).gemm_slowdown == 1);
+  CHECK(plain.on(h100).gemm_slowdown == 1.5);
+  CHECK_THROWS_AS(framework_in({{"carry_slowdowns", 1}}), UserError);
+  CHECK(framework_in({{"carry_slowdowns", true}}).carry_slowdowns == true);
+}
+
+TEST_CASE(
+    "A step's expected error is that of the nearest family of published steps, unknown where there is none") {
+  json preset = own_preset();
+  const auto family = [](const char* kind, const char* size, const char* gpu, const char* precision,
+                         double error) {
+    return json{{"kind", kind},           {"size", size}, {"gpu", gpu},
+                {"precision", precision}, {"rows", 3},    {"mean_abs_error", error}};
+  };
+  preset["kernels"]["errors"] = {
+      family("dense", "below 3B", "H100", "bf16", 0.02), family("dense", "20B to 100B", "H100", "bf16", 0.03),
+      family("dense", "3B to 20B", "H100", "fp8", 0.05), family("dense", "3B to 20B", "B200", "fp8", 0.06)};
+  const FrameworkPreset mine = FrameworkPreset::read(preset, "mine.json");
+  const auto error = [&](const StepFamily& steps) {
+    return mine.expected_error(steps) ? mine.expected_error(steps)->mean_abs_error : -1;
+  };
+  CHECK(error({false, model_size_class(1e9), "NVIDIA H100 SXM", false}) == 0.02);
+  CHECK(error({false, model_size_class(400e9), "NVIDIA H200 SXM", false}) ==
+        0.03);  // the nearest size, the other Hopper
+  CHECK(error({false, model_size_class(8e9), "NVIDIA H100 SXM", true}) == 0.05);  // precision before size
+  CHECK(error({false, model_size_class(8e9), "NVIDIA B200", false}) == 0.06);
+  CHECK(error({true, model_size_class(8e9), "NVIDIA H100 SXM", false}) == -1);  // no experts were seen
+  CHECK(error({false, model_size_class(8e9), "NVIDIA A100", false}) == -1);
+  // Own slowdowns, and kernels that run as the profile has them, are not what those rows were predicted with.
+  Framework framework = framework_with(mine);
+  const StepFamily steps{false, 0, "H100", false};
+  CHECK(framework.expected_error(steps, shipped("h100-sxm")) != nullptr);
+  CHECK(framework.expected_error(steps, shipped("cpu")) == nullptr);
+  framework.says_slowdowns = true;
+  CHECK(framework.expected_error(steps, shipped("h100-sxm")) == nullptr);
+  preset["kernels"]["errors"][0]["size"] = "2B";
+  CHECK_THROWS_WITH_AS(FrameworkPreset::read(preset, "mine.json"),
+                       "mine.json: kernels.errors[0].size: expected one of below 3B, 3B to 20B, 20B to 100B, "
+                       "100B and more, found \"2B\"",
+                       UserError);
+}
+
+TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
+  json file = shipped("h100-sxm").json();
+  file["device"]["seconds_per_launch"] = 1e-3;
+  const Framework megatron = framework_of("megatron");
+  const Profile published(file, "published.json");
+  CHECK(megatron.rule_on(published) == SlowdownRule::fitted);
+  file["tables"]["gemm"]["bf16"]["provenance"] = {{"kind", "measured"}, {"source", "this machine"}};
+  const Profile measured(file, "measured.json");
+  CHECK(megatron.rule_on(measured) == SlowdownRule::alone);
+  CHECK(megatron.on(measured).gemm_slowdown == 1);
+  CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
+  REQUIRE(megatron.notes_on(measured).size() == 1);
+  CHECK(megatron.notes_on(measured)[0].find(
+            "its slowdowns are 1 on profile h100-sxm (NVIDIA H100 SXM5 80GB), whose kernels were measured; "
+            "its host") != std::string::npos);
+  // FSDP has slowdowns of attention and elementwise kernels, too: they stay while those are published.
+  const Framework fsdp = framework_of("fsdp");
+  CHECK(fsdp.on(measured).gemm_slowdown == 1);
+  CHECK(fsdp.on(measured).attention_slowdown == fsdp.in_training.attention_slowdown);
+  CHECK(fsdp.on(measured).attention_slowdown > 1.5);
+  CHECK(fsdp.notes_on(measured)[0].find(
+            "1 for GEMM on profile h100-sxm (NVIDIA H100 SXM5 80GB), where it was measured; attention x") !=
+        std::string::npos);
+  CHECK(fsdp.kernels_text_on(measured).find(
+            "of which GEMM was measured, attention and elementwise were not; attention x") !=
+        std::string::npos);
+  CHECK(megatron.kernels_text_on(measured) ==
+        "kernels as fast as the profile has them, of which GEMM was measured, attention and elementwise were "
+        "not");
+  // What its fits state of samples that they did not see: the largest of a kind, of what was measured.
+  CHECK(megatron.kernel_errors_on(published).empty());
+  file["tables"]["gemm"]["bf16"]["cross_validated"] = {
+      {{"group", "all"}, {"samples", 9}, {"median", 0.031}},
+      {{"group", "few rows"}, {"samples", 2}, {"median", 0.012}}};
+  CHECK(megatron.kernel_errors_on(Profile(file, "own.json")) == "GEMM 3.1 %");
+  // Of collectives too: those in a node, and the network that the study names, else the default.
+  json collective = file;
+  for (const auto& [path, error] :
+       {std::pair("node/all_gather", 0.05), std::pair("node/all_to_all", 0.06),
+        std::pair("networks/rail-400", 0.02), std::pair("networks/efa-400", 0.09)}) {
+    json& table = collective["tables"]["collective"][json::json_pointer(std::string("/") + path)];
+    table["provenance"]["kind"] = "mended";
+    table["cross_validated"] = {{{"group", "all"}, {"samples", 9}, {"median", error}}};
+  }
+  const Profile whole(collective, "own.json");
+  CHECK(megatron.kernel_errors_on(whole) == "GEMM 3.1 %, collectives in a node 6.0 %, between nodes 2.0 %");
+  CHECK(megatron.kernel_errors_on(whole, "efa-400").ends_with("between nodes 9.0 %"));
+  CHECK(megatron.kernel_errors_on(shipped("cpu")).starts_with("GEMM "));
+  CHECK(megatron.kernel_errors_on(shipped("cpu")).find(", attention 2.6 %, elementwise ") !=
+        std::string::npos);
+  // A kernel that is not used says nothing of the one that is.
+  json& kernels = file["tables"]["attention"]["kernels"];
+  for (auto& [pass, table] : kernels["flash-attention-2"].items()) table["provenance"]["kind"] = "mended";
+  CHECK(fsdp.on(Profile(file, "own.json")).attention_slowdown == 1);
+  CHECK(fsdp.kernels_text_on(Profile(file, "own.json"))
+            .find("GEMM and attention were measured, elementwise was not") != std::string::npos);
+  CHECK(megatron.kernels_text_on(Profile(file, "own.json"))
+            .ends_with("GEMM was measured, attention and elementwise were not"));
+  kernels["flash-attention-2"] =
+      shipped("h100-sxm").json()["tables"]["attention"]["kernels"]["flash-attention-2"];
+  for (auto& [pass, table] : kernels["flash-attention-3"].items()) table["provenance"]["kind"] = "mended";
+  CHECK(fsdp.on(Profile(file, "other.json")).attention_slowdown > 1.5);
+  file["tables"]["elementwise"]["rope"]["provenance"]["kind"] = "measured";
+  CHECK(megatron.kernels_text_on(Profile(file, "part.json"))
+            .ends_with("of which GEMM and attention and elementwise in part were measured"));
+  for (json& kernel : file["tables"]["attention"]["kernels"])
+    for (auto& [pass, table] : kernel.items()) table["provenance"]["kind"] = "measured";
+  CHECK(fsdp.on(Profile(file, "more.json")).attention_slowdown == 1);
+}
+
+TEST_CASE("A table over a measured and a published profile has one rule: carried over to the measured one") {
+  const test::Scratch folder;
+  json profile = shipped("h100-sxm").json();
+  profile["tables"]["gemm"]["bf16"]["provenance"] = {{"kind", "measured"}, {"source", "this machine"}};
+  folder.write("mine.json", profile.dump());
+  const auto study_on = [&](const std::string& name) {
+    json file = small_study();
+    file["cluster"]["profile"] = name;
+    return parse(file);
+  };
+  const Profile measured = Profile::load(folder.path("mine.json"));
+  Study mine = study_on(folder.path("mine.json")), h100 = study_on("h100-sxm"), again = mine;
+  use_one_rule({&mine, &h100});
+  CHECK(mine.framework.rule_on(measured) == SlowdownRule::carried);
+  CHECK(mine.framework.on(measured).gemm_slowdown == h100.framework.on(shipped("h100-sxm")).gemm_slowdown);
+  REQUIRE(!mine.notes.empty());
+  CHECK(mine.notes.back().find("one rule for all profiles of a table") != std::string::npos);
+  CHECK(h100.notes.empty());
+  use_one_rule({&again, &again});  // measured ones among themselves
+  CHECK(again.framework.rule_on(measured) == SlowdownRule::alone);
+}
+
+TEST_CASE(
+    "A preset's attention kernel gives way where the profile has none of the name, a study's does not") {
+  const test::Scratch folder;
+  json preset = own_preset();
+  preset["defaults"]["attention_kernel"] = "flash-attention-9";
+  folder.write("mine.json", preset.dump());
+  json file = small_study();
+  file["framework"] = "mine.json";
+  const Framework framework = parse_study(file, folder.path("study.json")).framework;
+  CHECK(framework.on(shipped("h100-sxm")).attention_kernel.empty());
+  REQUIRE(framework.notes_on(shipped("h100-sxm")).size() == 1);
+  CHECK(framework.notes_on(shipped("h100-sxm"))[0].find("has no attention kernel flash-attention-9") !=
+        std::string::npos);
+  CHECK(framework_in({{"attention_kernel", "flash-attention-9"}}).on(shipped("h100-sxm")).attention_kernel ==
+        "flash-attention-9");
+}
+
+TEST_CASE(
+    "Host time of a launch: the study's, else a measured profile's, else the preset's; of an op: the "
+    "study's") {
+  const Profile h100 = shipped("h100-sxm");
+  const auto stall = [&](const json& says, const Profile& profile) {
+    json file = small_study();
+    file["framework"] = says;
+    const Study study = parse(file);
+    return RunModels(study, study.layout, profile).costs.host_stall(LayerKind::dense, {1000, 0}, {});
+  };
+  CHECK(stall({{"preset", "none"}}, h100) == 0);
+  const double of_preset = FrameworkPreset::load("megatron").options.host.seconds_per_launch;
+  CHECK(stall("megatron", h100) == 1000 * to_picoseconds(of_preset));
+  json timed = h100.json();
+  timed["device"]["framework_seconds_per_op"] = 2e-6;  // its name in older profiles
+  CHECK(stall("megatron", Profile(timed, "timed.json")) == 1000 * to_picoseconds(2e-6));
+  CHECK(stall({{"preset", "megatron"}, {"seconds_per_launch", 3e-6}}, Profile(timed, "timed.json")) ==
+        1000 * to_picoseconds(3e-6));
+  CHECK(stall({{"preset", "megatron"}, {"seconds_per_op", 4e-6}}, h100) == 1000 * to_picoseconds(4e-6));
+}
