@@ -395,7 +395,7 @@ void Search::choose_probe() {
 // First one layout of each set of degrees, then those that promise most by all that was probed.
 void Search::probe_layouts() {
   const std::int64_t probes =
-      std::min((options_.budget + 1) / 2, std::max(kFewestProbes, options_.budget / kProbeShare));
+      std::min(options_.budget - options_.budget / 2, std::max(kFewestProbes, options_.budget / kProbeShare));
   for (std::vector<Point> next = one_of_all_degrees(); !next.empty(); next = most_promising_probes()) {
     const auto before = static_cast<std::int64_t>(result_.tried.size());
     try_all(next, before == 0 ? (probes + 1) / 2 : probes);
