@@ -1,5 +1,9 @@
 // The one table of sharding rules, in help order.
 
+#include <algorithm>
+#include <span>
+#include <utility>
+
 #include "policies/base/text.h"
 #include "policies/sharding/rules.h"
 #include "policies/sharding/sharding.h"
@@ -76,6 +80,25 @@ double TileAttentionCost::seconds(std::span<const Segment> segments) const {
     pairs += padded * before + padded * (padded + 1) / 2;
   }
   return pairs;
+}
+
+void join_touching(Sharding& sharding) {
+  std::size_t kept = 0, next = 0;
+  for (std::size_t r = 1; r < sharding.rank_begin.size(); ++r) {
+    const std::size_t first = kept, end = sharding.rank_begin[r];
+    std::ranges::sort(std::span(sharding.segments).subspan(next, end - next), {},
+                      [](const Segment& s) { return std::pair(s.slice, s.q_begin); });
+    for (; next < end; ++next) {
+      const Segment s = sharding.segments[next];
+      Segment& last = sharding.segments[kept > first ? kept - 1 : kept];
+      if (kept > first && last.slice == s.slice && last.q_end == s.q_begin)
+        last.q_end = s.q_end;
+      else
+        sharding.segments[kept++] = s;
+    }
+    sharding.rank_begin[r] = static_cast<std::uint32_t>(kept);
+  }
+  sharding.segments.resize(kept);
 }
 
 }  // namespace equipoise

@@ -80,6 +80,10 @@ struct Sharding {
   }
 };
 
+// Makes one segment of those of a rank that touch, by slice and place: a kernel is called once for queries of
+// a slice that lie side by side. O(n log n).
+void join_touching(Sharding& sharding);
+
 // Predicted attention seconds of one rank's segments; implemented by the cost model (or tile-padded pairs
 // when there is none). Called once per rank, never per token.
 class AttentionCost {
@@ -132,37 +136,27 @@ const ShardPolicy& sharding_policy(std::string_view name);  // throws UserError 
 // What an attention kernel is called with for a rank's segments: queries and keys, bottom-right causal.
 //
 // A segment is one piece. Only striped sharding (Sharding::strided) gives a rank every c-th token of a
-// document: those queries lie next to each other in the rank's memory and go through the kernel as one block
-// with a strided mask, not as one tile each. There a run of single tokens of a slice at an even distance is
-// one piece; its keys are such that queries and causal pairs stay what they are, up to a half key.
+// document (ranks that share out heads: several in c): those queries lie next to each other in the rank's
+// memory and go through the kernel as one block with a strided mask, not as one tile each. There equal runs
+// of a slice at an even distance are one piece; its keys are such that queries and causal pairs stay what
+// they are, up to a half key.
 //
 // add(queries, keys) for every piece, in order. O(segments).
 template <class Add>
 void for_each_kernel_piece(std::span<const Segment> segments, bool strided, const Add& add) {
-  if (!strided) {
-    for (const Segment& s : segments) add(s.queries(), s.keys());
-    return;
-  }
   for (std::size_t i = 0; i < segments.size();) {
     const Segment& first = segments[i];
+    const std::int64_t run = first.queries();
     std::size_t end = i + 1;
-    const auto follows = [&](const Segment& s, std::int64_t distance) {
-      return s.slice == first.slice && s.kv_begin == first.kv_begin && s.queries() == 1 &&
-             s.q_begin - segments[end - 1].q_begin == distance;
-    };
-    if (first.queries() == 1 && end < segments.size()) {
-      const std::int64_t distance = segments[end].q_begin - first.q_begin;
-      while (distance > 1 && end < segments.size() && follows(segments[end], distance)) ++end;
-    }
-    const auto queries = static_cast<std::int64_t>(end - i);
-    if (queries == 1) {
-      add(first.queries(), first.keys());
-    } else {
-      // Keys seen go from those of the first to those of the last; a block that ends at K keys sees
-      // K - (queries - 1) / 2 on average.
-      const std::int64_t mean_twice = first.keys() + segments[end - 1].keys();
-      add(queries, (mean_twice + queries - 1) / 2);
-    }
+    const std::int64_t distance =
+        strided && end < segments.size() ? segments[end].q_begin - first.q_begin : 0;
+    while (distance > run && end < segments.size() && segments[end].slice == first.slice &&
+           segments[end].queries() == run && segments[end].q_begin - segments[end - 1].q_begin == distance)
+      ++end;
+    // Keys seen go from those of the first run to those of the last; a block that ends at K keys sees
+    // K - (queries - 1) / 2 on average.
+    const std::int64_t queries = static_cast<std::int64_t>(end - i) * run;
+    add(queries, (first.keys() + segments[end - 1].keys() - run + queries) / 2);
     i = end;
   }
 }

@@ -106,8 +106,7 @@ MicroBatchCoster::ModelTimes MicroBatchCoster::model_times(const MicroBatch& mic
 
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   shard(micro_batch, context, out);
-  // `optimal` has found all of it.
-  if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);
+  if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);  // else all is found
 }
 
 void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out,
@@ -126,7 +125,8 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
       shard_in_halves(rule, micro_batch, context, rule_.options, attention_, sharding);
     else
       rule.shard(micro_batch, context, rule_.options, attention_, sharding);
-    if (halves) attention_.forget();  // the halves' segments are gone
+    if (context == 1) join_touching(sharding);  // however a rule cut them for its 2c chunks
+    if (halves) attention_.forget();            // the halves' segments are gone
     if (tasks) check_tasks(micro_batch, sharding, halves, costs_);
   };
   if (rule_.choice != ShardChoice::optimal) {

@@ -10,21 +10,8 @@ namespace equipoise::execution {
 
 namespace {
 
-void join(std::vector<RowRun>& runs) {
-  std::size_t kept = 0;
-  for (std::size_t i = 1; i < runs.size(); ++i) {
-    Segment& last = runs[kept].segment;
-    const Segment& next = runs[i].segment;
-    if (next.slice == last.slice && next.q_begin == last.q_end)
-      last.q_end = next.q_end;
-    else
-      runs[++kept] = runs[i];
-  }
-  if (!runs.empty()) runs.resize(kept + 1);
-}
-
 MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
-                       std::span<const int> placement, bool joined) {
+                       std::span<const int> placement) {
   MicroBatchRows out;
   out.ranks.resize(static_cast<std::size_t>(sharding.ranks()));
   out.slice_key.assign(micro_batch.slices.size(), 0);
@@ -51,7 +38,6 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
     for (std::vector<RowRun>* runs : {&rank.local, &rank.shared}) {
       std::ranges::sort(*runs, {},
                         [](const RowRun& run) { return std::tie(run.segment.slice, run.segment.q_begin); });
-      if (joined) join(*runs);
       for (RowRun& run : *runs) {
         run.row = rank.rows;
         run.key = out.slice_key[at(run.segment.slice)] + run.segment.q_begin - run.segment.kv_begin;
@@ -68,9 +54,9 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
 
 }  // namespace
 
-MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding, bool joined) {
+MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding) {
   return lay_out(micro_batch, sharding,
-                 sharding.placement.empty() ? micro_batch.placement : sharding.placement, joined);
+                 sharding.placement.empty() ? micro_batch.placement : sharding.placement);
 }
 
 std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,

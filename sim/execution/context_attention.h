@@ -51,9 +51,8 @@ struct MicroBatchRows {
   [[nodiscard]] bool exchanges() const { return ranks.size() > 1 && shared_tokens + earlier > 0; }
 };
 
-// The rows of every rank. `sharding` is that of the micro-batch, or that of its inner groups, where pieces of
-// a slice that touch are `joined`.
-MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding, bool joined = false);
+// The rows of every rank. `sharding` is that of the micro-batch, or that of its inner groups.
+MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding);
 
 // Attention of the runs over keys that lie as in the gathered buffer. Query rows count from `first_row`.
 std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,

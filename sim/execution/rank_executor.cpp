@@ -300,7 +300,7 @@ AttentionRows inner_groups(const MicroBatch& micro_batch, const Sharding& shardi
   Sharding merged;
   merge_inner_ranks(sharding, shares, merged);
   AttentionRows inner;
-  inner.rows = rows_of(micro_batch, merged, true);
+  inner.rows = rows_of(micro_batch, merged);
   inner.rank = rows.rank / shares;
   inner.earlier = rows.earlier;
   inner.in_group = rows.in_group;

@@ -237,6 +237,20 @@ TEST_CASE("striped: every c-th token of a document is one kernel piece with the 
   CHECK(pieces == std::vector<Piece>{{1, 1}, {1, 4}, {1, 5}, {1, 7}});
 }
 
+TEST_CASE("striped: ranks that share out heads have several tokens in c, one kernel piece as well") {
+  // 16 tokens, c = 8, ranks 2 and 3 as one: queries 2, 3, 10, 11 with 3, 4, 11, 12 keys, 7.5 on average, and
+  // so K = 9.
+  Sharding both = shard("striped", micro_batch_of({16}), 8);
+  both.segments.assign(&both.segments[both.rank_begin[2]], &both.segments[both.rank_begin[4]]);
+  both.rank_begin = {0, 4};
+  join_touching(both);
+  CHECK(segments(both, 0) == Triples{{0, 2, 4}, {0, 10, 12}});
+  std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
+  for_each_kernel_piece(both.of_rank(0), true,
+                        [&](auto queries, auto keys) { pieces.emplace_back(queries, keys); });
+  CHECK(pieces == std::vector<std::pair<std::int64_t, std::int64_t>>{{4, 9}});
+}
+
 TEST_CASE("heap-dispatch gives the largest block to the least loaded rank with a free slot") {
   ShardOptions options;
   options.block = 2;

@@ -160,6 +160,7 @@ void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
     }
     out.rank_begin.push_back(static_cast<std::uint32_t>(out.segments.size()));
   }
+  join_touching(out);
 }
 
 // Ranks that share out the heads have all queries of their group: each key of it is seen at least by its own.
@@ -173,11 +174,6 @@ ReceivedTokens received_tokens(const ContextCase& of) {
   if (shares == 1) return received_by_ranks(of);
   thread_local Sharding merged;
   merge_inner_ranks(of.sharding, shares, merged);
-  for (std::size_t r = 0; r + 1 < merged.rank_begin.size(); ++r)
-    std::sort(merged.segments.begin() + merged.rank_begin[r],
-              merged.segments.begin() + merged.rank_begin[r + 1], [](const Segment& a, const Segment& b) {
-                return std::tie(a.slice, a.q_begin) < std::tie(b.slice, b.q_begin);
-              });
   const ContextCase outer{of.costs,  of.attention,        of.micro_batch, merged,
                           of.tokens, of.context / shares, of.window};
   ReceivedTokens tokens;

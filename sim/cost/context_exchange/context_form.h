@@ -307,7 +307,8 @@ CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, 
                        const Layout& layout, std::int64_t earlier);
 
 // Where each of `inner` ranks that share out the heads has the tokens of all of them: their sharding, an
-// inner group as one rank with the segments of its ranks, one after the other.
+// inner group as one rank with the segments of its ranks; what touches is one segment, as it is one kernel
+// call.
 void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out);
 
 }  // namespace equipoise

@@ -44,8 +44,10 @@ void exchange_heads(const LayerCosts& costs, const ExchangedTokens& tokens, cons
 void attend_with_share(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   out.forward.reset(of.context, 2);
   out.backward.reset(of.context, 2);
+  thread_local Sharding merged;
+  merge_inner_ranks(of.sharding, of.context, merged);
   const LayerCosts::AttentionTimes all =
-      of.attention.times(of.sharding.segments, of.sharding.strided, of.window, of.context, use);
+      of.attention.times(merged.segments, merged.strided, of.window, of.context, use);
   for (std::size_t r = 0; r < at(of.context); ++r) {
     out.forward.add_run(1, r, all.forward);
     out.backward.add_run(1, r, of.backward(all));

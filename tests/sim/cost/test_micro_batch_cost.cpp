@@ -149,6 +149,26 @@ TEST_CASE("Local documents need no exchange, and hide the gathering of distribut
   CHECK(both.kv_sent_tokens == 8000);  // each rank receives the other's half of the distributed document
 }
 
+TEST_CASE("One rank, and ranks that have all tokens of their heads, call a kernel on whole documents") {
+  const auto attention = [](int context, ContextComm form, const char* shard) {
+    const Models models(builtin_model("llama3.1-8b"), context_parallel(context, form));
+    const MicroBatchCost cost = cost_of(models, documents({9000, 300, 41}), shard);
+    return std::pair(cost.attention_forward[0].back(), cost.attention_backward[0].back());
+  };
+  const auto whole = [](int shares) {
+    const Models models(builtin_model("llama3.1-8b"), context_parallel(shares, ContextComm::ulysses));
+    const QueryKeys documents[] = {{9000, 9000}, {300, 300}, {41, 41}};
+    RangeUse use;
+    const auto times = models.costs.attention_times(documents, use, 0, shares);
+    return std::pair(times.forward, times.backward);
+  };
+  for (const char* shard : {"per-document", "striped", "contiguous", "heap-dispatch"}) {
+    CAPTURE(shard);
+    CHECK(attention(1, ContextComm::all_gather, shard) == whole(1));
+    CHECK(attention(4, ContextComm::ulysses, shard) == whole(4));
+  }
+}
+
 TEST_CASE("Recompute: full is a forward and a backward, selective repeats the attention") {
   const MicroBatch micro_batch = documents({6000, 2000});
   const Models none(builtin_model("wlb-550m"), context_parallel(1));
@@ -260,6 +280,8 @@ TEST_CASE("Documents of a rank count, whole or cut; their RoPE waits for a host 
   const Picoseconds launch = rope.busy / rope.launches * 2;  // too short for all else to wait
   eager.host.seconds_per_launch = to_seconds(launch);
   const Models slow(builtin_model("llama3.1-8b"), context_parallel(1), eager);
-  const auto forward = [&](const Models& models) { return once(cost_of(models, three, "per-document").forward[0]); };
+  const auto forward = [&](const Models& models) {
+    return once(cost_of(models, three, "per-document").forward[0]);
+  };
   CHECK(forward(slow) - forward(ready) == rope.launches * launch - rope.busy);
 }
