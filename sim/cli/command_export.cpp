@@ -37,15 +37,15 @@ const PolicyResult& chosen_row(const StudyResult& result, const std::string& lab
 }
 
 void write_slurm(const ExportOptions& options, std::ostream& out) {
-  std::vector<std::string> one_case;  // keys that no study has are refused here, not by every task
+  std::vector<std::string> one_case = options.set;  // unknown keys are refused here, not by every task
   for (const std::string& axis : options.sweep) {
     if (axis.find('=') == std::string::npos) throw UserError("--sweep " + axis + ": expected key=a,b,c");
     one_case.push_back(axis.substr(0, axis.find(',')));
   }
   (void)possible_study(options.file, one_case);
   if (!options.row.empty()) throw UserError("--row: allowed with a framework; a Slurm job runs all rows");
-  if (!options.set.empty()) throw UserError("--set: allowed with a framework; with --for slurm put it into the study");
-  out << slurm_script({std::filesystem::absolute(options.file).lexically_normal().string(), options.sweep, options.tasks});
+  out << slurm_script({std::filesystem::absolute(options.file).lexically_normal().string(), options.set,
+                       options.sweep, options.tasks});
 }
 
 // Nothing but whose kernels the times are of.

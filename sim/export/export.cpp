@@ -307,15 +307,15 @@ std::string export_text(const Exporter& to, const ExportedRow& row, const std::v
 std::string slurm_script(const SlurmJob& job) {
   std::string work = job.sweep.empty() ? "tune" : "study";
   std::string words;
+  for (const std::string& value : job.set) words += " --set " + quoted(value);
   for (const std::string& axis : job.sweep) words += " --sweep " + quoted(axis);
-  const std::string last = std::to_string(job.tasks - 1);
   const std::string what = job.sweep.empty() ? "search" : "sweep";
   return "#!/bin/bash\n"
          "# The " + what + " of a study as " + std::to_string(job.tasks) + " tasks of one array job.\n"
          "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on where it was.\n"
          "# What your cluster asks for, for the tasks and the merge: export SBATCH_ACCOUNT=, SBATCH_PARTITION=, SBATCH_TIMELIMIT=.\n"
          "#SBATCH --job-name=equipoise\n"
-         "#SBATCH --array=0-" + last + "\n"
+         "#SBATCH --array=0-" + std::to_string(job.tasks - 1) + "\n"
          "#SBATCH --nodes=1\n"
          "#SBATCH --ntasks=1\n"
          "#SBATCH --cpus-per-task=8\n"

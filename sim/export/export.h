@@ -104,7 +104,7 @@ std::string export_text(const Exporter& to, const ExportedRow& row, const std::v
 // The search or the sweep of a study as an array job of Slurm, its results merged in the end.
 struct SlurmJob {
   std::string file;                // the study
-  std::vector<std::string> sweep;  // key=a,b,c; empty: `tune`
+  std::vector<std::string> set, sweep;  // key=a and key=a,b,c; no sweep: `tune`
   int tasks = 8;
 };
 std::string slurm_script(const SlurmJob& job);

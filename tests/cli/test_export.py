@@ -290,19 +290,21 @@ class Export(Case):
     def test_slurm_shards_and_merges_to_what_one_machine_has(self):
         path = self.write("study.json", STUDY)
         sweep = ("--sweep", "parallel.context=1,2", "--sweep", "batch.context_window=8K,16K")
-        script = self.write("sweep.sh", self.ok("export", path, "--for", "slurm", "--tasks", 3, *sweep))
+        settings = ("batch.steps=5", "name=it's five")
+        script = self.write("sweep.sh", self.ok("export", path, "--for", "slurm", "--tasks", 3, "--set", *settings, *sweep))
         self.assertIn("#SBATCH --array=0-2\n", script.read_text())
         self.assertEqual(script.read_text().splitlines()[1], "# The sweep of a study as 3 tasks of one array job.")
         for task in range(3):
             environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(task), EQUIPOISE=PROGRAM, OUT=str(self.folder / "out"))
             subprocess.run(["bash", script], env=environment, check=True, timeout=120)
         self.ok("merge", self.folder / "out", self.folder / "out-parts", "--quiet")
-        self.ok("study", path, *sweep, "--out", self.folder / "whole", "--quiet")
+        self.ok("study", path, "--set", *settings, *sweep, "--out", self.folder / "whole", "--quiet")
         cases = sorted(p.relative_to(self.folder / "whole") for p in (self.folder / "whole").rglob("steps.csv"))
         self.assertEqual(len(cases), 4)
         for case in cases:
             self.assertEqual((self.folder / "out" / case).read_text(), (self.folder / "whole" / case).read_text())
-        search = self.ok("export", path, "--for", "slurm")
+        search = self.ok("export", path, "--for", "slurm", "--set", settings[0])
+        self.assertIn(" --set batch.steps=5", search)
         self.assertIn(" tune ", search)
         self.assertIn("# The search of a study as 8 tasks", search)
         self.refused("report", self.folder / "out", says=["sweep", str(self.folder / "out" / "report.html"), "one of its cases", "--format csv"])
@@ -310,6 +312,7 @@ class Export(Case):
     def test_what_is_wrong_is_said(self):
         path = self.write("study.json", STUDY)
         self.refused("export", path, "--for", "slurm", "--row", "wlb", says=["--row", "a Slurm job runs all rows"])
+        self.refused("export", path, "--for", "slurm", "--set", "batch.stps=5", says=['unknown key "stps"'])
         self.refused("export", path, "--for", "megatorn", says=["--for", 'did you mean "megatron"?'])
         self.refused("export", path, "--for", "verl", "--row", "wbl", says=["--row", 'did you mean "wlb"?', "plain-4d"])
         gone = self.write("gone.json", dict(STUDY, trace={"file": "nowhere.csv"}))  # the name is looked at before documents are read
