@@ -161,6 +161,33 @@ class Program(unittest.TestCase):
         cut = equipoise.BatchSampler.from_study(result, "chunkflow", lengths, slices=True)
         self.assertGreater(len(cut), 0)
 
+    def test_a_sampler_packs_what_a_row_by_a_preset_packed(self):
+        """A preset's options are the row's, where the study names it alone or in an entry."""
+        steps, tokens = 6, 4 * 8192
+        lengths, left = [], steps * tokens
+        for length in equipoise.draw_trace("wlb-128k", 2000, seed=4) // 8 + 1:
+            lengths.append(int(min(length, left)))
+            left -= lengths[-1]
+            if left == 0:
+                break
+        trace = self.folder / "cut.txt"
+        trace.write_text("\n".join(map(str, lengths)))
+        batch = {"context_window": 8192, "sequences_per_step": 4, "steps": steps}
+        policies = ["plain-4d", "fixed-4d", "wlb-llm", {"name": "wlb-llm", "label": "again"}, {"name": "wlb-llm", "queues": 0, "label": "none"}]
+        study = {**self.study, "trace": {"file": str(trace)}, "batch": batch, "policies": policies}
+        study.pop("baseline", None)
+        result = equipoise.study(study)
+        plans = {}
+        for plan in result.plans()["plans"]:
+            for lane in (0, 1):
+                with self.subTest(plan["name"], lane=lane):
+                    sampler = equipoise.BatchSampler.from_study(result, plan["name"], lengths, lane=lane, slices=True)
+                    plans[plan["name"], lane] = [[[tuple(piece) for piece in m] for m in step] for step in sampler.steps()]
+                    theirs = [[[tuple(p) for p in m["slices"]] for m in step["lanes"][lane]["micro_batches"] if m["slices"]] for step in plan["steps"]]
+                    self.assertEqual(plans[plan["name"], lane], theirs)
+        self.assertEqual(plans["wlb-llm", 0], plans["again", 0])
+        self.assertNotEqual(plans["wlb-llm", 0], plans["none", 0])
+
     def test_a_saved_summary_becomes_a_sampler(self):
         beside = self.folder / "beside"
         beside.mkdir()

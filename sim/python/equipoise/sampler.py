@@ -155,7 +155,7 @@ class BatchSampler:
         found, values = result[row], result.source
         layout, batch = values.get("parallel", {}), dict(values.get("batch", {}))
         place = labels.index(row)
-        entry = values["policies"][place] if isinstance(values["policies"][place], dict) else {}
+        entry = values["policies"][place] if isinstance(values["policies"][place], dict) else {"name": values["policies"][place]}
         if found["status"] in ("refused", "unplaceable"):
             raise ValueError(f"row: expected one that can be packed, found {row}, {found['status']}: {found['reason']}")
         policy = result.functions.get(row, found["policy"])
@@ -170,8 +170,9 @@ class BatchSampler:
             batch.pop("documents_per_step", None)
         given: Dict[str, Any] = {"context": layout.get("context", 1)}
         if isinstance(policy, str):
+            policy = entry["name"]  # as the study names it: wlb-llm is wlb with options of its own
             files = {key: _beside(values[key], result.directory) for key in ("cluster", "framework", "model") if key in values}
-            given["job"] = _job({**values, **files}, {**entry, "name": policy}, batch, derived)
+            given["job"] = _job({**values, **files}, entry, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
         given.update(options)
