@@ -308,7 +308,7 @@ constexpr ResultColumn kColumns[] = {
      1, "bytes", "of the fullest GPU", 0, 1 / kGiB},
     {"pack ms", "",
      [](const RowFigures& row) { return row.planned() && row.pack_ms > 0 ? Metric(row.pack_ms) : Metric(); },
-     2, "ms", "measured: packing of a global batch, mean"},
+     2, "ms", "measured: packing of a global batch, mean; not the search for what a row leaves open"},
     {"", "expected_error", metric<&Metrics::expected_error>, 0, "",
      "mean absolute error of step times, as left-out published steps of the nearest family show (framework, size class, "
      "dense or experts, GPU, precision: provenance.expected_error); null where there are none"},

@@ -41,7 +41,7 @@ std::string expected(const Study& study, const StudyResult& result) {
     return "; how far off such steps are is unknown (" + framework + result.family.text() + ")" +
            (result.kernel_errors.empty() ? ""
                                          : ", the profile's measurements are off by " + result.kernel_errors +
-                                               " (median of samples left out)");
+                                               " (median of samples left out, of the worst group of a kind)");
   const FamilyError& error = *result.expected_error;
   const StepFamily& family = error.family;
   const bool same = family.size == result.family.size && family.fp8 == result.family.fp8 &&
@@ -163,7 +163,7 @@ std::string gib(double bytes) {
 
 // How a row decides what it recomputes.
 std::string recompute_rule_of(const PolicyResult& row) {
-  if (row.run.recompute_chosen) return "chosen by memory";
+  if (row.run.recompute_chosen) return row.metrics.recompute_ratio == 0.0 ? "none" : "chosen by memory";
   const Layout& layout = row.layout;
   if (layout.recompute == Recompute::modules) return names_of(layout.recompute_modules);
   if (layout.recompute != Recompute::layers) return std::string(name_of(layout.recompute));
@@ -376,22 +376,22 @@ nlohmann::json memory_json(const PolicyResult& policy) {
 
 std::string recompute_difference(const StudyResult& result) {
   std::vector<std::string> rules, rows;
+  bool alike = true;  // all chosen by memory, though some may need none
   for (const PolicyResult& row : result.policies) {
     if (!row.simulated()) continue;
-    const std::string rule = recompute_rule_of(row);
-    const auto known = std::find(rules.begin(), rules.end(), rule);
-    if (known == rules.end()) {
-      rules.push_back(rule);
-      rows.push_back(listed(row.run.label));
-    } else {
-      rows[at(known - rules.begin())] += ", " + listed(row.run.label);
+    alike = alike && row.run.recompute_chosen;
+    const auto place = at(std::ranges::find(rules, recompute_rule_of(row)) - rules.begin());
+    if (place == rules.size()) {
+      rules.push_back(recompute_rule_of(row));
+      rows.emplace_back();
     }
+    rows[place] += (rows[place].empty() ? "" : ", ") + listed(row.run.label);
   }
-  if (rules.size() < 2) return "";
+  if (alike || rules.size() < 2) return "";
   std::string text = "recompute differs between rows, and so part of their speed-up: ";
   for (std::size_t i = 0; i < rules.size(); ++i)
     text += (i == 0 ? "" : "; ") + rules[i] + " (" + rows[i] + ")";
-  return text + "; one parallel.recompute makes them alike";
+  return text + "; one parallel.recompute makes them alike (auto, where one is chosen by memory)";
 }
 
 std::string batch_difference(const std::vector<std::pair<std::string, Metric>>& rows) {

@@ -339,7 +339,7 @@ std::string baseline_text(const Baseline& baseline) {
   const PolicyResult& row = baseline.row();
   std::string text =
       "Speed-up over " + row.run.label + " on the study's " + layout_text(baseline.study.layout);
-  if (!row.simulated()) return text + ": none, it does not run (" + row.reason + ").\n";
+  if (!row.simulated()) return text + ": none, it does not run (" + row.reason + "; `equipoise study` says with what it would).\n";
   return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
          grouped(baseline.study.layout.gpus()) + " GPUs, by seconds per token.\n";
 }

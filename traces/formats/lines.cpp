@@ -196,7 +196,7 @@ constexpr std::array<std::string_view, 5> kLengthFields = {"length", "num_tokens
                                                            "input_ids"};
 
 // What text lacks to be a trace.
-constexpr std::string_view kRecord = "; text has none yet: `equipoise trace record` counts its tokens";
+constexpr std::string_view kRecord = "; of text without lengths `equipoise trace record` counts its tokens";
 
 std::string choose_field(const json& first, const std::string& where) {
   for (const std::string_view name : kLengthFields)

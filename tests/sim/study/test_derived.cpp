@@ -158,6 +158,20 @@ TEST_CASE("recompute auto is the fewest layers with which the row fits, row by r
                    "chunkflow); full (wlb)") != std::string::npos);
 }
 
+TEST_CASE("hbp chooses its recompute by memory: where it needs none it is as rows that say none") {
+  json file = groups_study();
+  file["cluster"]["memory_GB"] = 2000;
+  file["parallel"]["recompute"] = "none";
+  const StudyResult none = run(file);
+  REQUIRE(none.policies[1].run.recompute_chosen);
+  CHECK(recompute_difference(none).empty());
+  file["parallel"]["recompute"] = "full";
+  CHECK(recompute_difference(run(file)) ==
+        "recompute differs between rows, and so part of their speed-up: full (isf); none (hbp); one "
+        "parallel.recompute makes them "
+        "alike (auto, where one is chosen by memory)");
+}
+
 TEST_CASE(
     "recompute auto that fits with no number of layers is a row out of memory, with the change that helps") {
   const double held = row_of({{"name", "plain"}, {"recompute", "full"}}).peak.parts.total();
@@ -176,8 +190,10 @@ TEST_CASE("a schedule without virtual stages names the study's key") {
 TEST_CASE("hbp that chooses for itself beside rows that do not: the table says so") {
   json file = groups_study();
   file["parallel"]["recompute"] = "full";
-  const StudyResult mixed = run(file);
-  CHECK(recompute_difference(mixed).find("full (isf); chosen by memory (hbp)") != std::string::npos);
+  CHECK(recompute_difference(run(file)).find("full (isf); none (hbp)") != std::string::npos);
+  json tight = file;
+  tight["cluster"]["memory_GB"] = 37;
+  CHECK(recompute_difference(run(tight)).find("full (isf); chosen by memory (hbp)") != std::string::npos);
   file["parallel"]["recompute"] = "auto";
   CHECK(recompute_difference(run(file)).empty());
   // Groups that the study gives take their own layers under auto, too.
