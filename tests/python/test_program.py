@@ -129,6 +129,9 @@ class Program(unittest.TestCase):
                         for step in plan["steps"]
                     ]
                     self.assertEqual(ours, theirs)
+        free = equipoise.study({**study, "policies": ["lpt", {"name": "equipoise", "moves": 500}]})
+        with self.assertWarnsRegex(UserWarning, "row equipoise: .* packs with own_degrees false; the row may have chosen degrees"):
+            equipoise.BatchSampler.from_study(free, "equipoise", lengths)
         with self.assertRaisesRegex(ValueError, 'row: unknown row "no such row" .known: "'):
             equipoise.BatchSampler.from_study(result, "no such row", lengths)
         for wrong in (None, 3, [result.summary]):

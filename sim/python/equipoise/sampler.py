@@ -176,6 +176,12 @@ class BatchSampler:
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
         given.update(options)
+        if policy == "equipoise" and given.get("start", "best") == "best" and given.get("own_degrees", True) and "own_degrees" not in options:
+            warnings.warn(
+                f"row {row}: lanes of a sampler have one CP degree, so it packs with own_degrees false; the row may have chosen "
+                "degrees, and be faster: a study with own_degrees false shows these steps",
+                stacklevel=2,
+            )
         sampler = cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
         try:
             sampler._planned(0)
