@@ -236,6 +236,14 @@ class OwnPolicy(unittest.TestCase):
 
         self.assertIn("RuntimeError: late", equipoise.study(STUDY, policies={"late": late})["late"]["reason"])
 
+        def one(lengths):
+            return as_they_come(lengths, {})
+
+        self.assertRegex(
+            equipoise.study(STUDY, policies={"one": one})["one"]["reason"],
+            r"^TypeError: .*one\(\) takes 1 positional argument but 2 were given; expected f\(lengths, options\), found \S+test_own_policy.py:\d+ \(one\)$",
+        )
+
         def stopped(lengths, options):
             raise KeyboardInterrupt
 

@@ -39,18 +39,23 @@ def parts(own: Any, label: Optional[str] = None) -> Tuple[Policy, str, Mapping]:
     return function, label or entry.get("label") or getattr(function, "__name__", "own"), options
 
 
+def _place(function: Policy) -> str:
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno} ({code.co_name})" if code else repr(function)
+
+
 def made_by(function: Policy) -> str:
     """Where a function stands, to end a message about what it returned."""
-    code = getattr(function, "__code__", None)
-    where = f"{code.co_filename}:{code.co_firstlineno} ({code.co_name})" if code else repr(function)
-    return f", returned by {where}"
+    return f", returned by {_place(function)}"
 
 
 def failure_text(error: BaseException, function: Policy) -> str:
     """What was raised, and where, the innermost call first, in one line."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) != _FOLDER][-5:]
     calls = ", called at ".join(f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in reversed(frames))
-    if frames or not isinstance(error, ValueError):
+    if not frames and isinstance(error, TypeError):  # the call itself
+        text = f"TypeError: {error}; expected f(lengths, options), found {_place(function)}"
+    elif frames or not isinstance(error, ValueError):
         text = f"{type(error).__name__}: {error}{', at ' if calls else ''}{calls}"
     else:  # ours: what it returned is no plan
         text = str(error) if isinstance(error, NoPlan) else f"{error}{made_by(function)}"
