@@ -149,11 +149,11 @@ inline constexpr Gap kRecomputeOfPlan = {
 
 // Where the framework's length of a sample does not hold the plan's.
 inline constexpr Gap kLargerMicroBatches = {
-    "max_tokens",
+    "largest micro-batch",
     [](const ExportedRow& r) {
       const std::int64_t most = r.largest_micro_batch();
       const bool fits = most <= r.study.batch.context_window * r.study.batch.micro_batch_size;
-      return fits ? std::string() : std::to_string(most) + " tokens a micro-batch";
+      return fits ? std::string() : std::to_string(most) + " tokens";
     },
     "a micro-batch has the length of the dataset's samples",
     "a length of so many, for a dataset of the plan's micro-batches"};

@@ -272,8 +272,8 @@ class Export(Case):
                      batch={"context_window": "4K", "documents_per_step": 32, "max_length": "16K", "steps": 2})
         del study["baseline"]
         for target in ("nemo", "torchtitan"):
-            self.assertRegex(self.export(target, study), r"cannot be expressed: max_tokens \d+ tokens a micro-batch: a micro-batch has the length of")
-            self.assertNotIn("max_tokens", self.export(target, STUDY, "--row", "plain-4d"))
+            self.assertRegex(self.export(target, study), r"cannot be expressed: largest micro-batch \d+ tokens: a micro-batch has the length of")
+            self.assertNotIn("largest micro-batch", self.export(target, STUDY, "--row", "plain-4d"))
         self.assertIn("cannot be expressed: batch.max_length 16384", self.export("nemo", study))
         study["trace"] = {"uniform": "2K"}
         self.assertNotIn("max_length", self.export("nemo", study))

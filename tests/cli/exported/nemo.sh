@@ -4,7 +4,7 @@
 # that is with what is not expressed (below); the flags alone: no figure is known, since what packs documents and masks them is your data loader's
 # cannot be expressed: policy wlb (queues 2, max_tokens 32768): the dataset cuts documents into windows in data order; nearest: its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them
 # cannot be expressed: shard adaptive: packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices); nearest: per-document, by a dataset that packs (dataset.offline_packing_specs); else per-sequence, where documents see each other
-# cannot be expressed: max_tokens 16440 tokens a micro-batch: a micro-batch has the length of the dataset's samples; nearest: a length of so many, for a dataset of the plan's micro-batches
+# cannot be expressed: largest micro-batch 16440 tokens: a micro-batch has the length of the dataset's samples; nearest: a length of so many, for a dataset of the plan's micro-batches
 # cannot be expressed: framework.gradient_bytes 2: mixed_precision by name reduces in fp32, whatever ddp says; nearest: cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = False, in the recipe
 OVERRIDES=(
   model.tensor_model_parallel_size=2
