@@ -313,11 +313,11 @@ std::string slurm_script(const SlurmJob& job) {
   return "#!/bin/bash\n"
          "# The " + what + " of a study as " + std::to_string(job.tasks) + " tasks of one array job.\n"
          "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on where it was.\n"
+         + (job.sweep.empty() ? "# --budget and --minutes of `equipoise tune` go into the last command.\n" : "") +
          "# What your cluster asks for, for the tasks and the merge: export SBATCH_ACCOUNT=, SBATCH_PARTITION=, SBATCH_TIMELIMIT=.\n"
          "#SBATCH --job-name=equipoise\n"
          "#SBATCH --array=0-" + std::to_string(job.tasks - 1) + "\n"
-         "#SBATCH --nodes=1\n"
-         "#SBATCH --ntasks=1\n"
+         "#SBATCH --nodes=1\n#SBATCH --ntasks=1\n"
          "#SBATCH --cpus-per-task=8\n"
          "set -euo pipefail\n"
          "STUDY=" + quoted(job.file) + "\n"

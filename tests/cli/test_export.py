@@ -305,6 +305,8 @@ class Export(Case):
             self.assertEqual((self.folder / "out" / case).read_text(), (self.folder / "whole" / case).read_text())
         search = self.ok("export", path, "--for", "slurm", "--set", settings[0])
         self.assertIn(" --set batch.steps=5", search)
+        self.assertIn("# --budget and --minutes of `equipoise tune`", search)
+        self.assertNotIn("--budget", script.read_text())
         self.assertIn(" tune ", search)
         self.assertIn("# The search of a study as 8 tasks", search)
         self.refused("report", self.folder / "out", says=["sweep", str(self.folder / "out" / "report.html"), "a sweep's case", "--format csv"])
