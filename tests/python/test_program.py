@@ -261,6 +261,11 @@ class Program(unittest.TestCase):
         self.assertEqual(equipoise.plot.sweep(two).axes[0].images[0].get_array().shape, (2, 2))
         lines = equipoise.plot.sweep(one, policy="wlb").axes[0].lines
         self.assertEqual([line.get_label() for line in lines], ["wlb"])
+        none = {"cluster.memory_GB": [1, 80]}
+        lines = equipoise.plot.sweep(equipoise.sweep(self.study, none)).axes[0].lines  # nothing runs with the first value
+        self.assertEqual([list(line.get_ydata())[0] != list(line.get_ydata())[0] for line in lines], [True] * len(result.policies))
+        with self.assertRaisesRegex(ValueError, "swept: expected a row with mfu, found none; plain: "):
+            equipoise.plot.sweep(equipoise.sweep(self.study, {"cluster.memory_GB": [1, 2]}), "mfu")
         for draw, wrong, text in (
             (equipoise.plot.sweep, result, "swept: expected what equipoise.sweep returns, found Result, which plot.comparison"),
             (equipoise.plot.sweep, equipoise.sweep(self.study, {}), "swept: expected a sweep of one or two keys .*, found none"),

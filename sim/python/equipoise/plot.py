@@ -89,9 +89,13 @@ def _of(value: Any, argument: str, wanted: type) -> None:
 
 
 def _metric(frame: Any, metric: str) -> None:
-    numbers = list(frame.select_dtypes("number").columns)
+    texts = ("label", "policy", "shard", "status", "reason")
+    numbers = [*frame.select_dtypes("number").columns, *(name for name in frame.columns[frame.isna().all()] if name not in texts)]
     if metric not in numbers:
         refuse("metric", f"one of {', '.join(numbers)}", metric)
+    if frame[metric].isna().all():
+        reasons = [f"{row['label']}: {row['reason']}" for _, row in frame.iterrows() if row["reason"]]
+        raise ValueError(f"swept: expected a row with {metric}, found none{'; ' + reasons[0] if reasons else ''}")
 
 
 def _fastest(result: Result) -> Optional[str]:

@@ -26,7 +26,7 @@ class Sweep:
             for place, (key, value) in enumerate(result.case.items()):
                 frame.insert(place, key, [value] * len(frame))
             frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+        return pd.concat(frames, ignore_index=True).infer_objects()  # a case in which nothing ran has no numbers
 
     @property
     def notes(self) -> List[str]:
