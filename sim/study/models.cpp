@@ -56,17 +56,11 @@ std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Pr
            profile.name() + " was measured with " + short_number(own) +
            " and is carried over by the ratio; for that cluster leave the key out";
   if (kind == "measured" || kind == "mended") return {};
-  std::string note =
-      "network " + name + " of profile " + profile.name() + " is borrowed from other clusters; on this one ";
-  if (const std::string errors = unseen_fabric_errors(network); !errors.empty())
-    note += "collectives between nodes may be off as on fabrics left out of such a fit, " + errors +
-            "; a few points of "
-            "nccl-tests mend it (equipoise fit --base " +
-            profile.name() + ")";
-  else
-    note += "its error is unknown; a few points of nccl-tests mend it (equipoise fit --base " +
-            profile.name() + ")";
-  return note;
+  const std::string errors = unseen_fabric_errors(network);
+  return "network " + name + " of profile " + profile.name() + " is borrowed from other clusters; on this one " +
+         (errors.empty() ? "its error is unknown"
+                         : "collectives between nodes may be off as on fabrics left out of such a fit, " + errors) +
+         "; a few points of nccl-tests mend it (equipoise fit --base " + profile.name() + ")";
 }
 
 std::string unlikely_nic(const std::string& key, double nic_GBps) {
@@ -88,6 +82,9 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
                     std::to_string(of_profile) +
                     "; NVLink is taken to reach all GPUs of a larger one as fast: measure there with `equipoise profile`");
   if (gpus <= in_node) return notes;
+  if (in_node < of_profile)
+    notes.push_back(node + ": those of profile " + profile.name() + " have " + std::to_string(of_profile) +
+                    " on NVLink; leave the key out for them");
   if (std::string note = unlikely_nic("cluster.network.nic_GBps", nic_GBps(cluster, profile)); !note.empty())
     notes.push_back(std::move(note));
   const int tensor = layout.tensor;

@@ -70,6 +70,9 @@ class Clusters(StudyCase):
         found = notes(*grid, "cluster.gpus_per_node=8", "batch.sequences_per_step=6")
         self.assertIn("12 GPUs on nodes of 8 GPUs (cluster.gpus_per_node): the last node has 4", found)
         self.assertNotIn("parallel.tensor", found)
+        self.assertNotIn("on NVLink; leave", found)
+        smaller = "nodes of 8 GPUs (cluster.gpus_per_node): those of profile gb200-nvl72 have 72 on NVLink; leave the key out for them"
+        self.assertIn(smaller, notes(*grid, "cluster.gpus_per_node=8", "cluster.profile=gb200-nvl72", "batch.sequences_per_step=6"))
         found = notes(*grid, "cluster.gpus_per_node=16", "batch.sequences_per_step=6")
         self.assertIn("nodes of 16 GPUs (cluster.gpus_per_node): profile h100-sxm has times inside nodes of 8", found)
 
