@@ -333,9 +333,10 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   TuneJob job = job_of(options, log);
   Layout all;  // whatever the layout is, so many GPUs
   all.data = static_cast<int>(job.gpus);
-  if (!options.quiet)
-    for (const std::string& note : unlikely_cluster(job.study.cluster, all, job.inputs.profile))
-      log << "note: " << note << '\n';
+  std::vector<std::string> notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
+  notes.push_back(borrowed_network(job.study.cluster, job.gpus, job.inputs.profile));
+  for (const std::string& note : notes)
+    if (!options.quiet && !note.empty()) log << "note: " << note << '\n';
   job.search.share = share;
   job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;

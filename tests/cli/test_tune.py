@@ -234,6 +234,7 @@ class Tune(Case):
         result = run("tune", study, "--gpus", 12, "--budget", 2)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("note: 12 GPUs on nodes of 8 GPUs (cluster.gpus_per_node): the last node has 4", result.stderr)
+        self.assertIn("note: network rail-400 of profile h100-sxm is borrowed from other clusters; ", result.stderr)
 
     def test_an_earlier_search_is_set_aside(self):
         out = self.folder / "twice"
