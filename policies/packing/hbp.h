@@ -63,8 +63,7 @@ inline constexpr PackParameter kHbp[] = {
     balance_parameter(),
     parameter::choice<&HbpOptions::selection>(
         "selection", kGroupSelectionNames,
-        "of groups; simulated: by the time of whole plans; algorithm-1: by "
-        "the paper's Algorithm 1 alone")};
+        "of groups; simulated: by the time of whole plans; algorithm-1: by the paper's Algorithm 1 alone")};
 
 Plan plan_hbp(const PackingProblem& problem);
 

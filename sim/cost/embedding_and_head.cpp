@@ -29,38 +29,26 @@ void LayerCosts::push_embedding(std::int64_t tokens, bool backward, OpList& ops,
 
 namespace {
 
-struct LossBytes {
-  double forward, backward;
+// Reads and writes of a logit by a loss's kernels, PyTorch's where it has none of its own: in the logit's
+// type, and in fp32. All but `fused` and `chunked` begin with an fp32 copy, and all but these and `sum` end
+// with an fp32 gradient that is cast back.
+struct LossPass {
+  double own, fp32;
+  [[nodiscard]] double bytes(double element) const { return own * element + fp32 * kFp32Bytes; }
 };
-
-// Read and written of a logit by a loss's kernels, PyTorch's where it has none of its own. `element`: bytes
-// of a logit. All but `fused` begin with an fp32 copy, and all but it and `sum` end with an fp32 gradient
-// that is cast back.
-LossBytes loss_bytes(LossKind loss, double element) {
-  const double cast = element + kFp32Bytes;
-  switch (loss) {
-    case LossKind::fused:  // cast to fp32, maximum and sum of exponentials: two reads, one write; softmax to
-                           // gradient
-      return {element + 2 * kFp32Bytes, kFp32Bytes + element};
-    case LossKind::unfused:  // maximum (1), difference (2), exponentials (2), sum (1), quotient (2); scaled
-                             // (2)
-      return {cast + 8 * kFp32Bytes, 2 * kFp32Bytes + cast};
-    case LossKind::pytorch:  // log_softmax (2); nll_loss's gradient (1), log_softmax's (3)
-      return {cast + 2 * kFp32Bytes, 4 * kFp32Bytes + cast};
-    case LossKind::sum:  // one read; the gradient is one number for all
-      return {cast + kFp32Bytes, element};
-    case LossKind::mean:  // one read; one write
-      return {cast + kFp32Bytes, kFp32Bytes + cast};
-    case LossKind::mean_square:  // difference 2, square 2, mean 1; gradient 1, power 2, its double 2, product
-                                 // 3
-      return {cast + 5 * kFp32Bytes, 8 * kFp32Bytes + cast};
-  }
-  return {};
-}
-
-bool is_cross_entropy(LossKind loss) {
-  return loss == LossKind::fused || loss == LossKind::unfused || loss == LossKind::pytorch;
-}
+struct Loss {
+  LossPass forward, backward;
+  bool is_cross_entropy = true;
+};
+constexpr Loss kLosses[] = {
+    {{1, 2}, {1, 1}},         // fused: maximum and sum of exponentials of the cast logit; softmax to gradient
+    {{1, 9}, {1, 3}},         // unfused: maximum 1, difference 2, exponentials 2, sum 1, quotient 2; scaled 2
+    {{1, 2}, {1, 0}, false},  // sum: one read; the gradient is one number for all
+    {{1, 2}, {1, 2}, false},  // mean: one read; one write
+    {{1, 6}, {1, 9}, false},  // mean_square: difference 2, square 2, mean; gradient, power 2, double 2, product 3
+    {{1, 3}, {1, 5}},         // pytorch: log_softmax 2; nll_loss's gradient 1, log_softmax's 3
+    {{3, 0}, {0, 0}}};        // chunked: maximum and sum of exponentials 1; the gradient in place 2
+static_assert(std::size(kLosses) == std::size(kLossNames));
 
 }  // namespace
 
@@ -104,34 +92,51 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
 }
 
 void LayerCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
-  const std::int64_t t = layout_.tensor;
-  const std::int64_t vocab = (model_.vocab + t - 1) / t;
+  const std::int64_t t = layout_.tensor, vocab = (model_.vocab + t - 1) / t;
   ops.push(norm(as_double(own_rows(tokens)) * as_double(model_.hidden) * element_bytes_,
                 ElementwisePass::forward, use));
-  push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                 as_double(tokens) * as_double(vocab) *
-                     row_elements(element_bytes_, loss_bytes(framework_.loss, element_bytes_).forward),
-                 use));
-  if (t > 1 && is_cross_entropy(framework_.loss)) {
+  const Loss& loss = kLosses[at(framework_.loss)];
+  const std::size_t first = ops.size();
+  const std::int64_t rows = tokens_with_logits(framework_.loss, tokens, vocab, model_.hidden);
+  push_column(OpName::logits_gemm, rows, vocab, model_.hidden, ops, use);
+  ops.push(moves(
+      OpName::cross_entropy, Elementwise::cross_entropy,
+      as_double(rows) * as_double(vocab) * row_elements(element_bytes_, loss.forward.bytes(element_bytes_)),
+      use));
+  if (t > 1 && loss.is_cross_entropy) {
     Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
-    reduce.bytes = 3 * as_double(tokens) * kFp32Bytes;
+    reduce.bytes = 3 * as_double(rows) * kFp32Bytes;
     reduce.duration =
         to_picoseconds(collectives_.seconds(Collective::all_reduce, reduce.bytes, tp_group_, use));
     ops.push(reduce);
   }
+  if (framework_.loss != LossKind::chunked) return;
+  // Its products add up a weight's gradient, which is added to that of the step in the backward.
+  push_gradients(WeightKind::head, gemm(OpName::input_gradient, rows, model_.hidden, vocab, use),
+                 grouped_gemm(gemm_, OpName::weight_gradient, GemmRole::weight_gradient, 1, model_.hidden,
+                              vocab, rows, use),
+                 rows, vocab, model_.hidden, true, ops, use);
+  ops.repeat(first, as_double(tokens) / as_double(rows));
 }
 
 void LayerCosts::push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
-  const std::int64_t t = layout_.tensor;
-  const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                 as_double(tokens) * as_double(vocab) *
-                     row_elements(2 * element_bytes_, loss_bytes(framework_.loss, element_bytes_).backward),
-                 use, ElementwisePass::backward));
-  push_gradients(WeightKind::head, tokens, vocab, model_.hidden, true, ops, use);
-  ops.push(norm(as_double(own_rows(tokens)) * as_double(model_.hidden) * element_bytes_,
-                ElementwisePass::backward, use));
+  const std::int64_t t = layout_.tensor, vocab = (model_.vocab + t - 1) / t;
+  const double hidden = as_double(own_rows(tokens)) * as_double(model_.hidden);
+  if (framework_.loss == LossKind::chunked) {  // gradients that are there, times that of the loss
+    const double weights =
+        model_.training.trains(WeightKind::head) ? as_double(vocab) * as_double(model_.hidden) : 0;
+    ops.push(moves(
+        OpName::cross_entropy, Elementwise::copy,
+        2 * hidden * element_bytes_ + weights * (2 * element_bytes_ + framework_.gradient_add_bytes), use));
+  } else {
+    const Loss& loss = kLosses[at(framework_.loss)];
+    ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                   as_double(tokens) * as_double(vocab) *
+                       row_elements(2 * element_bytes_, loss.backward.bytes(element_bytes_)),
+                   use, ElementwisePass::backward));
+    push_gradients(WeightKind::head, tokens, vocab, model_.hidden, true, ops, use);
+  }
+  ops.push(norm(hidden * element_bytes_, ElementwisePass::backward, use));
 }
 
 }  // namespace equipoise

@@ -1,6 +1,7 @@
 #include "sim/framework/framework.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +25,15 @@ using nlohmann::json;
 constexpr ShippedFiles kPresets{"framework", "EQUIPOISE_FRAMEWORKS", "frameworks", EQUIPOISE_FRAMEWORK_DIR,
                                 "the path of a .json file made by `equipoise fit --steps`"};
 
+constexpr std::string_view kDefaults[] = {
+    "zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
+    "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients", "overlap_grad_reduce",
+    "gradient_bucket_MB", "records_streams", "gradient_add_bytes", "step_end_bytes", "allocator_slack",
+    "fused_activation", "early_stop", "logit_bytes", "loss", "linear_layers", "attention_kernel",
+    "own_kernels", "exchange_sms", "routing_kernels", "expert_skew", "expert_kernel", "expert_streams",
+    "permute_fusion", "exchange_sm_margin", "fp8_input_bytes", "fp8_attention_bytes",
+    "fp8_activation_bytes", "fp8_weight_bytes"};
+
 bool flag_field(const json& node, const char* key, const std::string& where) {
   if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
   throw UserError(where + "." + key + ": expected true or false, found " +
@@ -46,40 +56,7 @@ int count_within(const json& node, const char* key, int most, const std::string&
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
   const std::string where = origin + ": defaults";
   const json& node = object_field(file, "defaults", origin + ": file");
-  refuse_unknown_keys(node,
-                      {"zero",
-                       "tp_overlap",
-                       "overlap_param_gather",
-                       "reduce_each_micro_batch",
-                       "gradient_bytes",
-                       "optimizer_bytes",
-                       "gradient_copy_bytes",
-                       "scatter_gradients",
-                       "overlap_grad_reduce",
-                       "gradient_bucket_MB",
-                       "records_streams",
-                       "gradient_add_bytes",
-                       "step_end_bytes",
-                       "allocator_slack",
-                       "fused_activation",
-                       "early_stop",
-                       "logit_bytes",
-                       "loss",
-                       "linear_layers",
-                       "attention_kernel",
-                       "own_kernels",
-                       "exchange_sms",
-                       "routing_kernels",
-                       "expert_skew",
-                       "expert_kernel",
-                       "expert_streams",
-                       "permute_fusion",
-                       "exchange_sm_margin",
-                       "fp8_input_bytes",
-                       "fp8_attention_bytes",
-                       "fp8_activation_bytes",
-                       "fp8_weight_bytes"},
-                      where);
+  refuse_unknown_keys(node, {std::begin(kDefaults), std::end(kDefaults)}, where);
   preset.zero = count_within(node, "zero", 3, where);
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
   FrameworkOptions& o = preset.options;
@@ -259,6 +236,13 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
 }
 
 }  // namespace
+
+std::int64_t tokens_with_logits(LossKind loss, std::int64_t tokens, std::int64_t vocab, std::int64_t hidden) {
+  if (loss != LossKind::chunked || tokens <= 0) return tokens;
+  const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  const auto chunk = std::bit_ceil(static_cast<std::uint64_t>(up(tokens, up(vocab, hidden))));
+  return std::min(tokens, static_cast<std::int64_t>(chunk));
+}
 
 FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origin) {
   if (!file.is_object())

@@ -52,9 +52,6 @@ struct LaunchCounts {
 // layer; a whole step.
 enum class Graphs : std::uint8_t { none, attention, layer, full };
 inline constexpr std::string_view kGraphsNames[] = {"none", "attention", "layer", "full"};
-constexpr std::string_view name_of(Graphs graphs) {
-  return kGraphsNames[at(graphs)];
-}
 
 struct HostOptions {
   double seconds_per_launch = 0;
@@ -90,13 +87,15 @@ Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers);
 // --- The framework.
 
 // What follows the logits. fused: a cross-entropy of two reads and a write. unfused: Megatron-LM's
-// vocabulary-parallel one, kernel by kernel; pytorch: its own of an fp32 copy, likewise. The others stand in for a loss in benchmarks: the sum, the mean,
-// or the mean of (logit - 1)^2 over the fp32 copy that Float16Module makes.
-enum class LossKind : std::uint8_t { fused, unfused, sum, mean, mean_square, pytorch };
-inline constexpr std::string_view kLossNames[] = {"fused", "unfused", "sum", "mean", "mean-square", "pytorch"};
-constexpr std::string_view name_of(LossKind loss) {
-  return kLossNames[at(loss)];
-}
+// vocabulary-parallel one, kernel by kernel; pytorch: its own of an fp32 copy, likewise; chunked: Liger
+// Kernel's fused linear cross-entropy. The others stand in for a loss in benchmarks: the sum, the mean, or
+// the mean of (logit - 1)^2 over the fp32 copy that Float16Module makes.
+enum class LossKind : std::uint8_t { fused, unfused, sum, mean, mean_square, pytorch, chunked };
+inline constexpr std::string_view kLossNames[] = {"fused",       "unfused", "sum",    "mean",
+                                                  "mean-square", "pytorch", "chunked"};
+// Tokens whose logits a rank holds at once: all, or those of a chunk of Liger Kernel's, a power of two whose
+// logits are about as large as the hidden states of all (arXiv 2410.10989, section 3.2).
+std::int64_t tokens_with_logits(LossKind loss, std::int64_t tokens, std::int64_t vocab, std::int64_t hidden);
 
 // Whose linear layers run. fused: Q, K and V are one product, gate and up another, norms write FP8, and TP
 // gathers a product's input again under the products of the backward (Megatron-LM, Transformer Engine). torch:
@@ -125,9 +124,6 @@ constexpr std::string_view name_of(ExpertOverlap overlap) {
 // What moves token copies to their experts and back.
 enum class ExpertDispatcher : std::uint8_t { all_to_all, deepep };
 inline constexpr std::string_view kExpertDispatcherNames[] = {"alltoall", "deepep"};
-constexpr std::string_view name_of(ExpertDispatcher dispatcher) {
-  return kExpertDispatcherNames[at(dispatcher)];
-}
 
 inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;
 

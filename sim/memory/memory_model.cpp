@@ -10,8 +10,6 @@ namespace {
 
 constexpr double kBf16 = 2;
 constexpr double kFp32 = 4;
-// What the loss keeps of a logit for its backward: the softmax.
-constexpr double kSoftmaxBytes = kFp32;
 
 // The mean of a model's layers: stages have layers of each kind.
 double mean_kept_bytes(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework) {
@@ -33,7 +31,9 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       reserve_(profile.device().reserve_bytes),
       gradient_bytes_(framework.gradient_bytes + framework.gradient_copy_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
-      logit_bytes_(framework.logit_bytes),
+      loss_(framework.loss),
+      logit_bytes_(loss_ == LossKind::chunked ? kBf16 : framework.logit_bytes),
+      softmax_bytes_(loss_ == LossKind::chunked ? 0 : kFp32),
       slack_(1 + framework.allocator_slack),
       records_streams_(framework.records_streams),
       keeps_gathered_kv_(framework.keep_gathered_kv && (gathers_keys(layout.acting_form()) ||
@@ -128,8 +128,12 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   Footprint out;
   out.gathered_kv = 2 * as_double(gathered) * kv_bytes_per_token_;
   // Of multi-token prediction the softmax of one pass through the head waits beside the logits of the next.
-  if (makes_logits)
-    out.logits = n * as_double(model_.vocab) / layout_.tensor * (logit_bytes_ + model_.mtp_layers * kSoftmaxBytes);
+  if (makes_logits) {
+    const std::int64_t vocab = (model_.vocab + layout_.tensor - 1) / layout_.tensor;
+    out.logits = as_double(tokens_with_logits(loss_, rank_tokens, vocab, model_.hidden)) *
+                 as_double(model_.vocab) / layout_.tensor *
+                 (logit_bytes_ + model_.mtp_layers * softmax_bytes_);
+  }
   out.buffers = 2 * n * input_per_token_;
   // The layer at work is whole: all of it, or what its named parts repeat.
   out.buffers += n * (recomputes ? whole_per_token_ : whole_per_token_ - kept_per_token_);
@@ -172,8 +176,8 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (keeping_[at(v)] - recomputed);
   if (micro_batch.chunk.count > 1) out.kv = as_double(copied) * kv_bytes_per_token_ * layers_[at(v)];
   if (makes_logits)
-    out.softmax =
-        as_double(tokens) * as_double(model_.vocab) / layout_.tensor * kSoftmaxBytes * (1 + model_.mtp_layers);
+    out.softmax = as_double(tokens) * as_double(model_.vocab) / layout_.tensor * softmax_bytes_ *
+                  (1 + model_.mtp_layers);
   if (records_streams_ && layout_.tensor > 1)  // of attention's output product and of the FFN's
     out.buffers += as_double(tokens) * 2 * kBf16 * as_double(model_.hidden) * layers_[at(v)];
   for (double* bytes : {&out.activations, &out.softmax, &out.logits, &out.buffers}) *bytes *= slack_;

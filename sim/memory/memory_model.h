@@ -132,7 +132,9 @@ class MemoryModel {
   double reserve_;
   double gradient_bytes_;
   double optimizer_bytes_;
+  LossKind loss_;
   double logit_bytes_;
+  double softmax_bytes_;  // kept of a logit for the backward, unless its gradient is there already
   double slack_;  // what an allocator holds for a byte that a micro-batch keeps
   bool records_streams_;
   bool keeps_gathered_kv_;

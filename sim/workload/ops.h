@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -82,6 +83,15 @@ class OpList {
   // Marks the ops from number `first` on as repeats of a forward's.
   void mark_again(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).again = true;
+  }
+  // The ops from number `first` on run `times` over, the last time as a part.
+  void repeat(std::size_t first, double times) {
+    for (Op& op : std::span(ops_).subspan(first, size_ - first)) {
+      op.duration = static_cast<Picoseconds>(std::llround(static_cast<double>(op.duration) * times));
+      op.launches = static_cast<std::uint32_t>(std::ceil(op.launches * times));
+      op.flops *= times;
+      op.bytes *= times;
+    }
   }
   // Marks the ops from number `first` on as those that a recomputation does not repeat.
   void mark_once(std::size_t first) {

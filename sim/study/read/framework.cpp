@@ -264,9 +264,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     choice<&FrameworkOptions::loss>(
         "loss", kLossNames,
         "What follows the logits, the preset's by default; fused: a cross-entropy of two reads and a write; "
-        "unfused: Megatron-LM's, kernel by kernel; pytorch: its own of an fp32 copy, kernel by kernel; sum: "
-        "of an fp32 copy of the logits, in a benchmark; mean: of that copy; mean-square: the mean of (logit "
-        "- 1)^2 of that copy"),
+        "unfused: Megatron-LM's, kernel by kernel; pytorch: its own of an fp32 copy, kernel by kernel; "
+        "chunked: Liger Kernel's fused linear cross-entropy, whose forward makes logits and gradients chunk "
+        "by chunk; sum: of an fp32 copy of the logits, in a benchmark; mean: of that copy; mean-square: the "
+        "mean of (logit - 1)^2 of that copy"),
     choice<&FrameworkOptions::linear_layers>(
         "linear_layers", kLinearLayersNames,
         "Whose linear layers run, the preset's by default; fused: Q, K and V in one product, gate and up in "
@@ -281,7 +282,9 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     integer<&FrameworkOptions::logit_bytes>(
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
-        "with fp32 log-softmax and gradient beside bf16 logits (PyTorch), 14 where an fp32 copy is kept too"),
+        "with fp32 log-softmax and gradient beside bf16 logits (PyTorch), 14 where an fp32 copy is kept too")
+        .acting("unless loss is chunked",
+                [](const Study& study) { return study.framework.in_training.loss != LossKind::chunked; }),
     number<&FrameworkOptions::fp8_input_bytes>(
         "fp8_input_bytes", 0, 4,
         "With precision fp8, kept of an element of a linear layer's input: 1 as Transformer Engine keeps it, "
@@ -348,8 +351,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "expert_kernel",
         "The profile's grouped kernel that takes the products of all experts of a rank in one launch "
         "(cutlass-grouped, triton-fused; torch-grouped of h100-sxm and h200-sxm); empty: the library's GEMM "
-        "for each "
-        "expert; the preset's by default")
+        "for each expert; the preset's by default")
         .acting("with a model that has experts", acts::has_experts),
     flag<&FrameworkOptions::permute_fusion>(
         "permute_fusion",

@@ -385,7 +385,7 @@ TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forw
        {Case{LossKind::fused, 10, 6}, Case{LossKind::unfused, 38, 14}, Case{LossKind::sum, 10, 2},
         Case{LossKind::mean, 10, 10}, Case{LossKind::mean_square, 26, 38},
         Case{LossKind::pytorch, 14, 22}}) {
-    const std::string name(name_of(loss));
+    const std::string name(kLossNames[at(loss)]);
     CAPTURE(name);
     FrameworkOptions framework;
     framework.loss = loss;
@@ -399,6 +399,41 @@ TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forw
     models.costs.head_backward_ops(1000, list, use);
     CHECK(bytes_of(list, OpName::cross_entropy) == 1000 * (128256.0 / 8) * backward_bytes);
   }
+}
+
+TEST_CASE("A chunked loss makes logits and their gradients chunk by chunk, in the forward") {
+  // 128,256 columns are 32 times 4,096, so that a chunk is the power of two above 5,000 / 32: 256 tokens, 20 chunks,
+  // the last one of 136. With 16,032 columns a rank: above 5,000 / 4, 2,048.
+  CHECK(tokens_with_logits(LossKind::chunked, 5000, 128256, 4096) == 256);
+  CHECK(tokens_with_logits(LossKind::chunked, 5000, 16032, 4096) == 2048);
+  CHECK(tokens_with_logits(LossKind::chunked, 100, 32000, 4096) == 16);
+  CHECK(tokens_with_logits(LossKind::chunked, 100, 2000, 4096) == 100);
+  CHECK(tokens_with_logits(LossKind::fused, 5000, 128256, 4096) == 5000);
+  FrameworkOptions framework;
+  const Models whole(builtin_model("llama3.1-8b"), tensor_parallel(1), framework);
+  framework.loss = LossKind::chunked;
+  framework.gradient_add_bytes = 10;
+  const Models models(builtin_model("llama3.1-8b"), tensor_parallel(1), framework);
+  OpList list, other;
+  RangeUse use;
+  const auto sum = [](const OpList& ops, double Op::* of) {
+    double all = 0;
+    for (const Op& op : ops.ops()) all += op.*of;
+    return all;
+  };
+  models.costs.head_forward_ops(5000, list, use);
+  CHECK(names_of(list) == Names{"rms_norm", "logits_gemm", "cross_entropy", "input_gradient", "weight_gradient"});
+  CHECK(bytes_of(list, OpName::cross_entropy) == doctest::Approx(5000 * 128256.0 * 3 * 2));
+  CHECK(sum(list, &Op::flops) == doctest::Approx(3 * 2.0 * 5000 * 4096 * 128256));
+  CHECK(list.ops()[1].launches == 20);
+  // The same products as without chunks, which then begin with the backward.
+  models.costs.head_backward_ops(5000, list, use);
+  CHECK(names_of(list) == Names{"cross_entropy", "rms_norm"});
+  CHECK(sum(list, &Op::flops) == 0);
+  CHECK(list.ops()[0].bytes == 2 * 5000 * 4096 * 2.0 + 128256 * 4096.0 * (2 * 2 + 10));
+  whole.costs.head_forward_ops(5000, list, use);
+  whole.costs.head_backward_ops(5000, other, use);
+  CHECK(sum(list, &Op::flops) + sum(other, &Op::flops) == doctest::Approx(3 * 2.0 * 5000 * 4096 * 128256));
 }
 
 TEST_CASE("RoPE and the gated activation as PyTorch's own kernels move more of each element") {

@@ -264,6 +264,14 @@ TEST_CASE("Micro-batches that wait for their backward on the last stage keep the
   CHECK(peak_of(models, "1f1b", {1, 1, 1}, 1, 10).parts.logits == 10 * kLogits);
 }
 
+TEST_CASE("A chunked loss holds the bf16 logits of a chunk, and nothing of them for the backward") {
+  // 256 columns are 4 times 64: of 10 tokens a chunk takes the power of two from 10 / 4 on.
+  FrameworkOptions framework;
+  framework.loss = LossKind::chunked;
+  const Models models(small_model(), layout_of(1, 1, 0), framework);
+  CHECK(peak_of(models, "gpipe", {1, 1, 1}, 1, 10).parts.logits == 4 * 256 * 2);
+}
+
 TEST_CASE("Activations are held as long as the schedule says: until B, or W where backwards are split") {
   const Models models(small_model(), layout_of(4, 1, 0));
   const std::vector<std::int32_t> groups(8, 1);
