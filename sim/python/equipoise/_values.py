@@ -5,7 +5,7 @@ import json
 import os
 import reprlib
 from collections.abc import Mapping
-from typing import Any, List, NoReturn
+from typing import Any, Dict, List, NoReturn, Union
 
 import numpy as np
 
@@ -70,20 +70,38 @@ def json_text(value: Any, argument: str) -> str:
         raise ValueError(f"{argument}: expected values that JSON has, {error}") from None
 
 
-def lengths_array(lengths: Any) -> np.ndarray:
+def page_data(path: Union[str, os.PathLike], argument: str, kind: str) -> Dict[str, Any]:
+    """What a report.html, or the one in a folder, draws: a block of JSON in it."""
+    name = os.path.join(path, "report.html") if os.path.isdir(path) else os.fspath(path)
+    try:
+        with open(name, encoding="utf-8") as file:
+            _, begins, text = file.read().partition('id="data">')
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "no text"
+        raise ValueError(f"{argument}: {name}: expected the page of a {kind}, found none: {why}") from None
+    text, ends, _ = text.partition("</script>")
+    if not begins or not ends:
+        raise ValueError(f"{argument}: {name}: expected the page of a {kind}, found no such page")
+    data = json.loads(text)
+    if data.get("kind") != kind:
+        raise ValueError(f"{argument}: {name}: expected the page of a {kind}, found that of a {data.get('kind')}")
+    return data
+
+
+def lengths_array(lengths: Any, argument: str = "lengths") -> np.ndarray:
     """Tokens of each document as int64, without a copy where they are that already."""
     try:
         array = np.asarray(lengths)
     except ValueError as error:  # lists of unequal lengths
-        raise ValueError(f"lengths: expected one list of integers, found {reprlib.repr(lengths)}") from error
+        raise ValueError(f"{argument}: expected one list of integers, found {reprlib.repr(lengths)}") from error
     if array.ndim == 0:
-        refuse("lengths", "one list of integers", lengths)
+        refuse(argument, "one list of integers", lengths)
     if array.ndim != 1:
-        raise ValueError(f"lengths: expected one list of integers, found {array.ndim} dimensions")
+        raise ValueError(f"{argument}: expected one list of integers, found {array.ndim} dimensions")
     if array.size == 0:
-        raise ValueError("lengths: expected at least one document, found none")
+        raise ValueError(f"{argument}: expected at least one document, found none")
     if array.dtype.kind not in "iu":
-        raise ValueError(f"lengths: expected integers, found {array.dtype}")
+        raise ValueError(f"{argument}: expected integers, found {array.dtype}")
     if array.min() < 1:
-        refuse("lengths", "at least 1 token each", int(array.min()))
+        refuse(argument, "at least 1 token each", int(array.min()))
     return np.ascontiguousarray(array, dtype=np.int64)

@@ -15,12 +15,13 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 import pandas as pd
 
 from . import _core
-from ._values import json_text, path_of, refuse, text_of
+from ._values import json_text, page_data, path_of, refuse, text_of
 from .study import Source, _flat
 
 PATH = Path(__file__).with_name("equipoise")
 FAILED = 1  # a check failed: an answer, no error
 StrPath = Union[str, os.PathLike]
+DEGREES = ("tensor", "context", "pipeline", "data", "expert")  # of a layout, keys of `parallel`
 
 
 def main() -> None:
@@ -88,8 +89,9 @@ def _options(**given: Any) -> List[str]:
 class Tuned:
     """What a search found: schema equipoise.tune/1. Times are simulated."""
 
-    def __init__(self, text: str, best: Optional[Dict[str, Any]]):
+    def __init__(self, text: str, best: Optional[Dict[str, Any]], page: Dict[str, Any]):
         self.found: Dict[str, Any] = json.loads(text)
+        self.page = page  # what the search's report.html draws, schema equipoise.report/1
         self.best = best  # a study of the given one's rows on that layout, the first of the ranking last; None where none runs
 
     @property
@@ -100,6 +102,33 @@ class Tuned:
         """One row a place of the ranking: label, layout, every metric by its name."""
         rows = [{"rank": row["rank"], "label": row["label"], **row["layout"], **_flat(row["metrics"])} for row in self.ranking]
         return pd.DataFrame(rows).set_index("rank") if rows else pd.DataFrame()
+
+    def tried(self) -> pd.DataFrame:
+        """One row a candidate, in the order of the search: degrees and the other keys of its layout, label, policy, outcome
+        (ok, slower, oom, unplaceable, refused, late; states: a layout whose states alone do not fit, with no label), and of
+        those that ran to their end tokens_per_second_per_gpu, token_delay_mean and peak_memory_bytes; else the reason.
+        Of large searches it has every candidate that ran, and 15,000 and 10,000 layouts of the others."""
+        search, gpus = self.page["search"], self.page["tune"]["study"]["gpus"]
+        outcomes, reasons = search["outcomes"], [*search["reasons"], None]
+        layouts = [
+            {**dict(zip(search["keys"], values)), **{f"parallel.{key}": degree for key, degree in zip(DEGREES, degrees)}}
+            for *degrees, values in search["layouts"]
+        ]
+        rows = [
+            {
+                **layouts[layout],
+                "label": search["rows"][row][0],
+                "policy": search["rows"][row][1],
+                "outcome": outcomes[outcome],
+                "tokens_per_second_per_gpu": 1 / seconds / gpus if outcomes[outcome] == "ok" else None,
+                "token_delay_mean": delay,
+                "peak_memory_bytes": peak if outcomes[outcome] == "ok" else None,
+                "reason": reasons[-1 if reason is None else reason],
+            }
+            for _, layout, row, outcome, seconds, delay, peak, reason in search["trials"]
+        ]
+        rows += [{**layouts[layout], "outcome": "states", "reason": reasons[-1 if reason is None else reason]} for layout, reason in search["too_large"]]
+        return pd.DataFrame(rows)
 
     def __str__(self) -> str:
         return f"{len(self.ranking)} rows, the fastest first; simulated\n{self.frame()}"
@@ -141,7 +170,8 @@ def tune(
         except ValueError as error:  # --for is a word of Python's
             raise ValueError(re.sub("^for: ", "framework: ", str(error))) from None
         best = Path(folder) / "best.json"
-        return Tuned(text, json.loads(best.read_text(encoding="utf-8")) if best.exists() else None)
+        found = json.loads(best.read_text(encoding="utf-8")) if best.exists() else None
+        return Tuned(text, found, page_data(folder, "out", "tune"))
 
 
 class Checked:

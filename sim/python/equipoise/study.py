@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import pandas as pd
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, path_of, refuse, text_of, unknown
+from ._values import flag, integer, json_text, page_data, path_of, refuse, text_of, unknown
 
 Source = Union[str, os.PathLike, Mapping]
 
@@ -31,10 +31,12 @@ class Result:
         source: str = "{}",
         checks: str = "[]",
         directory: str = "",
+        out: str = "",
     ):
-        self._state = (summary, table, steps, gpus, plans, notes, case, source, checks, directory)
+        self._state = (summary, table, steps, gpus, plans, notes, case, source, checks, directory, out)
         self.source: Dict[str, Any] = json.loads(source)  # the study's values, with what was set
         self.directory = directory  # what its paths are relative to
+        self.out = out  # the folder of study(out=...); empty: none
         self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
         self.table = table  # what `equipoise study` prints
         self.notes = notes
@@ -82,6 +84,16 @@ class Result:
     def plans(self) -> Dict[str, Any]:
         """The plans of all rows, schema equipoise.plans/1 (plan.json)."""
         return json.loads(self._state[4])
+
+    def page(self) -> Dict[str, Any]:
+        """What report.html of `study(out=...)` draws, schema equipoise.report/1: where each row's time goes, timelines of
+        a few telling steps, document lengths ... Raises ValueError without `out`, and where the folder has another page."""
+        if not self.out:
+            raise ValueError("result: expected one of study(..., out=FOLDER), whose report.html has this, found one without out")
+        page = page_data(self.out, "result", "study")
+        if [(row["label"], row["metrics"]) for row in page["summary"]["policies"]] != [(row["label"], row["metrics"]) for row in self.policies]:
+            raise ValueError(f"result: {os.path.join(self.out, 'report.html')}: expected this study's page, found another's")
+        return page
 
     def checks(self) -> pd.DataFrame:
         """With `verify=True` one row a thing that was looked at once more: what, holds (None: it was not looked at),
@@ -256,7 +268,8 @@ def study(
     )
     beside = (directory or "") if isinstance(source, Mapping) else os.path.dirname(source)
     result = Result(
-        texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks, os.path.abspath(beside)
+        texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks, os.path.abspath(beside),
+        os.path.abspath(folder) if folder else "",
     )
     result.functions = {opened.labels[place]: entry for place, entry in own.items()}
     wrong = [f"{check['what']}: {check['found']}" for check in json.loads(texts.checks) if check["holds"] is False]
