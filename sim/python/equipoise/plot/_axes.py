@@ -53,6 +53,8 @@ def name_rows(axes: Any, labels: List[str], width: int = 36, upwards: bool = Fal
 
 def legend(axes: Any, handles: List[Any], texts: List[str]) -> None:
     """The legend beside the axes, where it covers nothing."""
+    if not handles:
+        return
     texts = [cut(text, 40) for text in texts]
     axes.legend(handles, texts, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0, fontsize="small")
 
@@ -128,6 +130,11 @@ def fastest(result: Result) -> Optional[str]:
     rates = {row["label"]: (row["metrics"] or {}).get("tokens_per_second_per_gpu") for row in result.policies}
     ran = {label: rate for label, rate in rates.items() if rate is not None}
     return max(ran, key=lambda label: ran[label]) if ran else None
+
+
+def none_ran(rows: Sequence[Mapping]) -> ValueError:
+    """What is said of a result in which nothing ran, with the first row's reason."""
+    return ValueError(f"result: expected a row that ran, found none; {rows[0]['label']}: {rows[0]['reason']}")
 
 
 def rate_error(metrics: Mapping) -> Optional[List[List[float]]]:

@@ -5,9 +5,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-from .._values import lengths_array, page_data, refuse
+from .._values import integer, lengths_array, page_data, path_of, refuse
 from ..study import Result
-from ._axes import GIB, PARTS, cut, drawn_by, entitle, height_of, name_rows, new_axes, new_figure, one_of, percent_axis, stack
+from ._axes import GIB, PARTS, cut, drawn_by, entitle, height_of, name_rows, new_axes, new_figure, none_ran, one_of, percent_axis, stack
 
 Paged = Union[Result, str, os.PathLike]
 
@@ -30,21 +30,19 @@ DELAYS = ((0, 0, "at once"), (1, 1, "1 step"), (2, 3, "2 to 3 steps"), (4, 7, "4
 OPS = (("forward", "#9ecae1"), ("backward", "#3182bd"), ("forward, dropped again", "#c7e9c0"), ("forward, again", "#fdae6b"), ("weight gradients", "#756bb1"))
 
 
-def _page_of(result: Any) -> Dict[str, Any]:
+def _page_of(result: Any, argument: str = "result") -> Dict[str, Any]:
     """The data of a study's page."""
     if isinstance(result, Result):
-        return result.page()
+        try:
+            return result.page()
+        except ValueError as error:
+            raise ValueError(str(error).replace("result", argument, 1)) from None
     if isinstance(result, (str, os.PathLike)):
-        return page_data(result, "result", "study")
+        return page_data(path_of(argument, result), argument, "study")
     raise ValueError(
-        "result: expected what equipoise.study(..., out=FOLDER) returns, or that folder, found "
+        f"{argument}: expected what equipoise.study(..., out=FOLDER) returns, or that folder, found "
         f"{type(result).__name__}{drawn_by(result)}"
     )
-
-
-def _none_ran(page: Dict[str, Any]) -> ValueError:
-    row = page["summary"]["policies"][0]
-    return ValueError(f"result: expected a row that ran, found none; {row['label']}: {row['reason']}")
 
 
 def losses(result: Paged):
@@ -54,7 +52,7 @@ def losses(result: Paged):
     page = _page_of(result)
     ran = {row["policy"]["label"]: row["losses"] for row in _rows(page) if _rate(row["policy"]) is not None}
     if not ran:
-        raise _none_ran(page)
+        raise none_ran(page["summary"]["policies"])
     shares = {label: {loss["name"]: loss["share"] for loss in row} for label, row in ran.items()}
     for row in shares.values():
         row[COMPUTATION] = max(0.0, 1 - sum(row.values()))
@@ -85,7 +83,8 @@ def critical_path(result: Paged):
         found = f"fidelity {page['fidelity']}"
         raise ValueError(f'result: expected a critical path, which study(fidelity="op", out=FOLDER) records, found none with {found}')
     figure, axes = new_axes(height=height_of(len(paths), least=2.4), width=8.6)
-    stack(axes, list(paths), {name: ([path["by_axis"].get(axis, 0.0) for path in paths.values()], f"C{LOSSES.index(name)}") for axis, name in AXES.items()})
+    seconds = {name: [path["by_axis"].get(axis, 0.0) for path in paths.values()] for axis, name in AXES.items()}
+    stack(axes, list(paths), {name: (values, f"C{LOSSES.index(name)}") for name, values in seconds.items()})
     axes.set_xlabel(f"seconds of step {next(iter(paths.values()))['step']}, simulated")
     return figure
 
@@ -101,7 +100,7 @@ def imbalance(result: Paged):
         rows[row["label"]] = [step for step in steps if not step["tail"]]
     rows = {label: steps for label, steps in rows.items() if steps}
     if not rows:
-        raise _none_ran(page)
+        raise none_ran(page["summary"]["policies"])
     kinds = {"imbalance": "micro-batches of a step", "cp_imbalance": "ranks of a CP group"}
     values = {key: [[s[key] for s in steps if s[key] is not None] for steps in rows.values()] for key in kinds}
     uneven = [key for key in kinds if any(value > 1.0005 for row in values[key] for value in row)] or ["imbalance"]
@@ -109,7 +108,8 @@ def imbalance(result: Paged):
     for axes, key in zip(figure.subplots(1, len(uneven), sharey=True, squeeze=False)[0], uneven):
         for place, row in enumerate(values[key]):
             best = "C1" if list(rows)[place] == page["winner"] and len(rows) > 1 else "C0"
-            axes.plot(row, [place + 0.5 * ((i * 0.618) % 1 - 0.5) for i in range(len(row))], "o", color=best, alpha=0.45, markersize=4, markeredgewidth=0)
+            apart = [place + 0.5 * ((i * 0.618) % 1 - 0.5) for i in range(len(row))]  # so that dots lie beside each other
+            axes.plot(row, apart, "o", color=best, alpha=0.45, markersize=4, markeredgewidth=0)
             if row:
                 axes.plot([np.median(row)] * 2, [place - 0.35, place + 0.35], color="0.2", linewidth=2)
         axes.set_title(kinds[key])
@@ -181,7 +181,12 @@ def lengths(documents: Any):
     study(out=FOLDER) or that folder, whose documents are as policies get them: one that is cut at a window's border counts
     as its pieces."""
     of_page = isinstance(documents, (Result, str, os.PathLike))
-    bins = _page_of(documents)["lengths"] if of_page else _bins(lengths_array(documents, "documents"))
+    if not of_page and drawn_by(documents):
+        raise ValueError(
+            "documents: expected lengths in tokens, or what equipoise.study(..., out=FOLDER) returns, found "
+            f"{type(documents).__name__}{drawn_by(documents)}"
+        )
+    bins = _page_of(documents, "documents")["lengths"] if of_page else _bins(lengths_array(documents, "documents"))
     if not bins:
         raise ValueError("documents: expected a study whose documents were read, found one without")
     bins = _from_first_percentile(bins)
@@ -214,7 +219,7 @@ def memory_by_stage(result: Paged):
     page = _page_of(result)
     rows = [row for row in _rows(page) if row["memory"]["stages"] and row["policy"]["memory"]]
     if not rows:
-        raise _none_ran(page)
+        raise none_ran(page["summary"]["policies"])
     across = min(4, len(rows))
     down = -(-len(rows) // across)
     figure = new_figure(height=0.8 + 2.1 * down, width=max(5.0, 2.6 * across) + 1.4)
@@ -254,12 +259,14 @@ def pipeline(result: Paged, policy: Union[str, Sequence[str], None] = None, step
     if not drawn:
         if any(row["drawn"] for row in page["rows"]):
             raise ValueError("result: expected a row whose steps the page has room for, found none: timeline/ in the folder has them")
-        raise _none_ran(page)
+        raise none_ran(page["summary"]["policies"])
     chosen = [policy] if isinstance(policy, str) else policy
     if chosen is None:
         chosen = [label for label in dict.fromkeys([page["summary"]["baseline"], page["winner"]]) if label in drawn] or list(drawn)[:1]
     if not isinstance(chosen, (list, tuple)) or not 1 <= len(chosen) <= 2:
         refuse("policy", "the label of a row, or a list of one or two", policy)
+    if step is not None:
+        integer("step", step, 0)
     steps = []
     for label in chosen:
         known = drawn[one_of("policy", label, list(drawn))]
@@ -300,5 +307,5 @@ def _draw_step(axes: Any, one: Dict[str, Any], stages: int, whole: float, handle
     begin, end = one["pipeline"] / 1e6, one["end"] / 1e6
     handles["gradients, optimizer"] = axes.broken_barh([(begin, end - begin)], (-0.5, stages), facecolors="0.8")
     axes.set_ylim(stages - 0.5, -0.5)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_yticks(range(0, stages, 1 + stages // 13))
     axes.set_ylabel("stage")

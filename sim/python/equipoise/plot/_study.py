@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional
 
 from ..study import Result
-from ._axes import GIB, PARTS, cut, entitle, fastest, height_of, lines, name_rows, new_axes, of, one_of, percent_axis, rate_error, stack
+from ._axes import GIB, PARTS, cut, entitle, fastest, height_of, lines, name_rows, new_axes, none_ran, of, one_of, percent_axis, rate_error, stack
 
 
 def _told_apart(row: Dict[str, Any], rows: List[Dict[str, Any]]) -> bool:
@@ -20,7 +20,7 @@ def comparison(result: Result):
     of(result, "result", Result)
     rows, best = list(reversed(result.policies)), fastest(result)
     if best is None:
-        raise ValueError(f"result: expected a row that ran, found none; {rows[-1]['label']}: {rows[-1]['reason']}")
+        raise none_ran(result.policies)
     figure, axes = new_axes(height=height_of(len(rows)))
     for place, row in enumerate(rows):
         metrics = row["metrics"]
@@ -49,8 +49,10 @@ def memory(result: Result):
     """What holds the bytes of each row's fullest GPU, stacked."""
     of(result, "result", Result)
     frame = result.memory()
-    figure, axes = new_axes(height=height_of(len(frame), least=3.0), width=8.0)
     parts = [part for part in PARTS if part in frame.columns]
+    if not parts:
+        raise none_ran(result.policies)
+    figure, axes = new_axes(height=height_of(len(frame), least=3.0), width=8.0)
     colours = {part: f"C{place}" for place, part in enumerate(PARTS)}
     stack(axes, list(frame.index), {part.replace("_", " "): ((frame[part].astype(float).fillna(0) / GIB).tolist(), colours[part]) for part in parts})
     axes.set_xlabel("GiB of the fullest GPU, modelled")
@@ -61,6 +63,8 @@ def steps(result: Result):
     """Seconds of every step, a line a row, the fastest row's wide; the steps that only empty what was held are marked.
     Beside ten rows the others are grey."""
     of(result, "result", Result)
+    if fastest(result) is None:
+        raise none_ran(result.policies)
     figure, axes = new_axes(width=8.0)
     frames = dict(list(result.steps().groupby("policy", sort=False)))
     drawn = lines(axes, {label: (frame["step"], frame["step_seconds"]) for label, frame in frames.items()}, fastest(result), "(fastest)")
@@ -79,8 +83,7 @@ def gpus(result: Result, policy: Optional[str] = None):
     of(result, "result", Result)
     frame = result.gpus()
     if frame.empty:
-        rows = result.policies
-        raise ValueError(f"result: expected a row that ran, found none; {rows[0]['label']}: {rows[0]['reason']}")
+        raise none_ran(result.policies)
     if policy is not None:
         return _load_map(frame[frame["policy"] == one_of("policy", policy, list(frame["policy"].unique()))], policy)
     figure, axes = new_axes(width=8.0)

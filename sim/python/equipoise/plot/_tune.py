@@ -126,8 +126,8 @@ def choices(tuned: Tuned):
     of(tuned, "tuned", Tuned)
     ran = _ran(tuned)
     best = ran[RATE].max()
-    keys = ["policy", *(key for key in ran.columns if "." in key and key.split(".")[-1] in DEGREES), *(key for key in tuned.page["search"]["keys"] if key.split(".")[-1] not in DEGREES)]
-    worth: Dict[str, Any] = {key: ran[ran[key].notna()].groupby(key)[RATE].max() / best for key in dict.fromkeys(keys)}
+    keys = dict.fromkeys(["policy", *(f"parallel.{key}" for key in DEGREES), *tuned.page["search"]["keys"]])
+    worth: Dict[str, Any] = {key: ran[ran[key].notna()].groupby(key)[RATE].max() / best for key in keys}
     worth = {key: values for key, values in worth.items() if len(values) > 1}
     if not worth:
         raise ValueError("tuned: expected candidates that ran with several values of a key, found none")
