@@ -26,7 +26,7 @@ def unknown(what: str, name: Any, known: List[str]) -> str:
 
 def path_of(argument: str, value: Any, expected: str = "a path") -> str:
     """A file or folder's name."""
-    if not isinstance(value, (str, os.PathLike)):
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         refuse(argument, expected, value)
     return os.fspath(value)
 
@@ -41,6 +41,23 @@ def text_of(argument: str, value: Any, expected: str) -> str:
     if not isinstance(value, str):
         refuse(argument, expected, value)
     return value
+
+
+def number(argument: str, value: Any) -> float:
+    """An argument that is a number, NumPy's too, and no bool."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        refuse(argument, "a number", value)
+    return float(value)
+
+
+def folder_of(argument: str, value: Any) -> str:
+    """A folder that is there; the current one without it."""
+    if value is None or value == "":  # as os.path.dirname of a file's bare name
+        return os.getcwd()
+    path = path_of(argument, value, "a folder")
+    if not os.path.isdir(path):
+        refuse(argument, "a folder that is there", path)
+    return path
 
 
 def integer(argument: str, value: Any, least: int, most: int = 2**62) -> int:
@@ -64,10 +81,11 @@ def json_text(value: Any, argument: str) -> str:
     """JSON of an argument's value; NumPy's numbers and arrays and paths are taken as what they hold."""
     try:
         return json.dumps(value, default=_plain, allow_nan=False)
-    except (TypeError, ValueError) as error:  # no type of JSON's, NaN, a key that is no text
-        for key, one in value.items() if isinstance(value, Mapping) else ():
+    except (TypeError, ValueError):  # no type of JSON's, NaN, a key that is no text
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+        for key, one in parts:
             json_text(one, f"{argument}: {key}")
-        raise ValueError(f"{argument}: expected values that JSON has, {error}") from None
+        raise ValueError(f"{argument}: expected values that JSON has, found {reprlib.repr(value)}") from None
 
 
 def page_data(path: Union[str, os.PathLike], argument: str, kind: str) -> Dict[str, Any]:

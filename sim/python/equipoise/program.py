@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
+import numpy as np
 import pandas as pd
 
 from . import _core
-from ._values import json_text, page_data, path_of, refuse, text_of
+from ._values import flag, folder_of, integer, json_text, number, page_data, path_of, refuse, text_of
 from .study import Source, _flat
 
 PATH = Path(__file__).with_name("equipoise")
@@ -57,13 +58,21 @@ def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str 
     if not isinstance(source, Mapping):
         yield path_of(argument, source, "a path, or a dict of keys")
         return
-    with tempfile.NamedTemporaryFile("w", dir=directory or os.getcwd(), prefix=".study-", suffix=".json") as file:
-        file.write(json_text(source, argument))
+    text, folder = json_text(source, argument), folder_of("directory", directory)
+    try:
+        opened = tempfile.NamedTemporaryFile("w", dir=folder, prefix=".study-", suffix=".json")
+    except OSError as error:
+        raise ValueError(f"directory: {folder}: cannot be written: {error.strerror}") from None
+    with opened as file:
+        file.write(text)
         file.flush()
         try:
             yield file.name
         except ValueError as error:  # about a dict, which the caller knows by no path
             raise ValueError(str(error).replace(file.name, "study" if argument == "source" else argument)) from None
+
+
+_OURS = ("format", "quiet")  # options that the module itself gives
 
 
 def _options(**given: Any) -> List[str]:
@@ -73,8 +82,13 @@ def _options(**given: Any) -> List[str]:
         option = "--" + name.replace("_", "-")
         if name == "set" and not isinstance(value, (Mapping, type(None))):
             refuse("set", "a dict of keys and values, {'parallel.context': 4}", value)
+        if name in _OURS:
+            refuse(name, "none, as the module reads what the program prints", value)
         if value is None or value is False:
             continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if not isinstance(one, (str, os.PathLike, int, float, np.number, Mapping)):
+                refuse(name, "text, a number, or a list of these", value)
         if value is True:
             words.append(option)
         elif isinstance(value, Mapping):
@@ -161,7 +175,17 @@ def tune(
     with contextlib.ExitStack() as files:
         study = files.enter_context(_file_of(source, directory))
         folder = path_of("out", out) if out is not None else files.enter_context(tempfile.TemporaryDirectory()) + "/tune"
-        words = _options(set=set, budget=budget, minutes=minutes, resume=resume, max_delay=max_delay, gpus=gpus, jobs=jobs)
+        for name, value, least in (("budget", budget, 1), ("gpus", gpus, 1), ("jobs", jobs, 0)):
+            if value is not None:
+                integer(name, value, least)
+        bounds = max_delay if isinstance(max_delay, (list, tuple)) else [] if max_delay is None else [max_delay]
+        for bound in bounds:
+            number("max_delay", bound)
+        if minutes is not None:
+            number("minutes", minutes)
+        if framework is not None:
+            text_of("framework", framework, "a name")
+        words = _options(set=set, budget=budget, minutes=minutes, resume=flag("resume", resume), max_delay=max_delay, gpus=gpus, jobs=jobs)
         words += _options(**{"for": framework})
         if space is not None:
             words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir(), "space"))]
@@ -210,12 +234,12 @@ def check(
     """A study held against what it is expected to show, a file that `update` makes: `equipoise check`. With `only_worse`
     a metric that moved for the better is said (`gain`) and does not fail."""
     with _file_of(source, directory) as study:
-        words = _options(set=set, only_worse=only_worse, update=update)
+        words = _options(set=set, only_worse=flag("only_worse", only_worse), update=flag("update", update))
         for name, value in (("metric", metric), ("tolerance", tolerance)):
             if isinstance(value, str) or not hasattr(value or [], "__iter__"):
                 refuse(name, "a list", value)
         if metric is not None:
-            words += ["--metric", ",".join(metric)]
+            words += ["--metric", ",".join(text_of("metric", one, "a list of names") for one in metric)]
         if tolerance is not None:
             words += ["--tolerance", ",".join(map(str, tolerance))]
         return Checked(run("check", study, "--expect", path_of("expect", expect), "--format", "json", "--quiet", *words))
@@ -243,7 +267,7 @@ def fit(
 def predict(profile: StrPath, rows: StrPath, **options: Any) -> pd.DataFrame:
     """Attention, GEMM or collective rows in the columns of the public tables, with what a profile says of them
     (`predicted_ms`) and, where a time is given, the error: `equipoise predict`."""
-    words = _options(profile=path_of("profile", profile), rows=path_of("rows", rows), **options)
+    words = _options(profile=path_of("profile", profile, "a profile's name or path"), rows=path_of("rows", rows), **options)
     return pd.read_csv(io.StringIO(run("predict", "--format", "csv", *words)))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import pandas as pd
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, page_data, path_of, refuse, text_of, unknown
+from ._values import flag, integer, json_text, number, page_data, path_of, refuse, text_of, unknown
 
 Source = Union[str, os.PathLike, Mapping]
 
@@ -138,7 +138,7 @@ def _flat(values: Mapping, before: str = "") -> Dict[str, Any]:
 def _read(source: Source, directory: Optional[Union[str, os.PathLike]]) -> Tuple[Dict[str, Any], str]:
     """A study's values, and the path that names it in errors and that its own paths are relative to."""
     if isinstance(source, Mapping):
-        return dict(source), os.path.join(path_of("directory", directory or ""), "study")
+        return dict(source), os.path.join("" if directory in (None, "") else path_of("directory", directory, "a folder"), "study")
     path = path_of("source", source, "a study's path, or a dict of its keys")
     return json.loads(_core.read_json(path)), path
 
@@ -252,8 +252,7 @@ def study(
     engines, as `equipoise study --verify` does: `checks()` says what holds, and a receipt keeps it. Where something does
     not, that is a fault of this program: VerificationError, which has the `result`.
     """
-    if isinstance(max_memory_GB, bool) or not isinstance(max_memory_GB, (int, float)):
-        refuse("max_memory_GB", "a number", max_memory_GB)
+    max_memory_GB = number("max_memory_GB", max_memory_GB)
     opened, own = open_study(source, set, policies, directory, _case)
     if not _case:
         warn_of_numbered(opened)
