@@ -255,6 +255,19 @@ class Figures(unittest.TestCase):
             with self.subTest(draw.__name__), self.assertRaisesRegex(ValueError, "result: expected a row that ran, found none; plain: "):
                 draw(tight)
 
+    def test_a_row_that_does_not_fit_is_not_called_fastest(self):
+        rows = [{"name": "plain", "recompute": "full"}, {"name": "plain", "recompute": "none", "label": "large"}]
+        study = {**self.study, "policies": rows}
+        bytes_of = equipoise.study(study).frame()["peak_memory_bytes"]
+        result = equipoise.study(study, set={"cluster.memory_GB": bytes_of.mean() / 1e9}, ignore_memory=True)
+        self.assertEqual([row["status"] for row in result.policies], ["ok", "oom"])
+        self.assertGreater(*reversed(result.frame()["tokens_per_second_per_gpu"].tolist()))
+        said = [text.get_text() for text in drawn(plot.comparison(result)).axes[0].texts]
+        self.assertRegex(said[0], "x, does not fit$")
+        self.assertRegex(said[1], "x, fastest$")
+        named = [text.get_text() for text in plot.steps(result).axes[0].get_legend().get_texts()]
+        self.assertEqual(named, ["plain (fastest)", "large"])
+
     def test_many_rows_with_long_names_have_room(self):
         rows = [{"name": name, "label": f"{name} {i}, {LONG}"} for i in range(14) for name in ("plain", "wlb")]
         study = {**copy.deepcopy(self.study), "policies": rows, "baseline": rows[0]["label"]}

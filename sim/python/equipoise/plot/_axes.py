@@ -126,8 +126,9 @@ def one_of(argument: str, value: Any, known: Sequence[str]) -> str:
 
 
 def fastest(result: Result) -> Optional[str]:
-    """The row with the most tokens per second and GPU; none where none ran."""
-    rates = {row["label"]: (row["metrics"] or {}).get("tokens_per_second_per_gpu") for row in result.policies}
+    """The row with the most tokens per second and GPU, of those that fit if any does; none where none ran."""
+    fit = [row for row in result.policies if row["status"] == "ok"] or result.policies
+    rates = {row["label"]: (row["metrics"] or {}).get("tokens_per_second_per_gpu") for row in fit}
     ran = {label: rate for label, rate in rates.items() if rate is not None}
     return max(ran, key=lambda label: ran[label]) if ran else None
 

@@ -1,13 +1,16 @@
 """Figures of what only a study's page holds: of `study(out=FOLDER)`, or of that folder."""
 
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
 from .._values import integer, lengths_array, page_data, path_of, refuse
 from ..study import Result
-from ._axes import GIB, PARTS, cut, drawn_by, entitle, height_of, name_rows, new_axes, new_figure, none_ran, one_of, percent_axis, stack
+from ._axes import GIB, PARTS, cut, drawn_by, entitle, height_of, legend, name_rows, new_axes, new_figure, none_ran, one_of, percent_axis, stack
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Paged = Union[Result, str, os.PathLike]
 
@@ -45,7 +48,7 @@ def _page_of(result: Any, argument: str = "result") -> Dict[str, Any]:
     )
 
 
-def losses(result: Paged):
+def losses(result: Paged) -> "Figure":
     """Where each row's step goes, in shares of it, simulated: computation, waiting, each axis's communication that nothing
     hides, recompute. Each second of a GPU counts once, as a mean over all GPUs and full steps. `result` is of
     study(out=FOLDER), or that folder."""
@@ -74,7 +77,7 @@ def _rate(policy: Mapping) -> Optional[float]:
     return (policy["metrics"] or {}).get("tokens_per_second_per_gpu")
 
 
-def critical_path(result: Paged):
+def critical_path(result: Paged) -> "Figure":
     """Seconds of the critical path of one step of each row by kind of op, simulated: the chain of ops that nothing else could
     have overtaken. `result` is of study(fidelity="op", out=FOLDER), or that folder."""
     page = _page_of(result)
@@ -89,7 +92,7 @@ def critical_path(result: Paged):
     return figure
 
 
-def imbalance(result: Paged):
+def imbalance(result: Paged) -> "Figure":
     """Slowest over mean, simulated, a dot a full step and a tick at the median of each row: micro-batches of a step by
     forward time, ranks of a CP group by attention time. 1 is even. Long studies have a part of their steps here.
     `result` is of study(out=FOLDER), or that folder."""
@@ -120,7 +123,7 @@ def imbalance(result: Paged):
     return figure
 
 
-def delay(result: Paged):
+def delay(result: Paged) -> "Figure":
     """Shares of tokens by the steps that they wait between their arrival and their training, each row's plan; in the bars
     the mean and the longest. Rows that see all documents first have none and are not drawn. `result` is of
     study(out=FOLDER), or that folder."""
@@ -175,7 +178,7 @@ def _tokens(count: int) -> str:
     return f"{count // 1024}K" if count >= 1024 and count % 1024 == 0 else str(count)
 
 
-def lengths(documents: Any):
+def lengths(documents: Any) -> "Figure":
     """Shares of documents, of their tokens and of the attention that they cause (query-key pairs, n (n + 1) / 2), by document
     length in tokens, in bins of a factor 2; counted, not simulated. `documents`: lengths in tokens, or a result of
     study(out=FOLDER) or that folder, whose documents are as policies get them: one that is cut at a window's border counts
@@ -196,7 +199,7 @@ def lengths(documents: Any):
     while begin > 0 and attention < 0.5:
         begin -= 1
         attention += shares["causal_pairs"][begin]
-    figure, axes = new_axes(width=8.0)
+    figure, axes = new_axes(width=9.0)
     for place, (key, colour) in enumerate(series.items()):
         name = "attention (query-key pairs)" if key == "causal_pairs" else key
         axes.bar(np.arange(len(bins)) + 0.27 * (place - 1), shares[key], width=0.27, color=colour, label=name)
@@ -205,14 +208,14 @@ def lengths(documents: Any):
     axes.set_xlabel("document length from, in tokens, bins of a factor 2")
     axes.set_ylabel("share of all")
     percent_axis(axes.yaxis)
-    axes.legend()
+    legend(axes, *axes.get_legend_handles_labels())
     share = {key: f"{100 * values[begin:].sum():.3g}\u00a0%" for key, values in shares.items()}
     entitle(axes, f"Documents of {_tokens(bins[begin]['begin'])} tokens and more: {share['documents']} of all, {share['tokens']} of the tokens, "
-            f"{share['causal_pairs']} of the attention", 76)
+            f"{share['causal_pairs']} of the attention", 60)
     return figure
 
 
-def memory_by_stage(result: Paged):
+def memory_by_stage(result: Paged) -> "Figure":
     """What holds the bytes of the fullest lane of every pipeline stage, a panel a row, in GiB, modelled; the dashed line is
     what a GPU has. The step is the one that holds the most, or of what was recorded the fullest. `result` is of
     study(out=FOLDER), or that folder."""
@@ -247,7 +250,7 @@ def memory_by_stage(result: Paged):
     return figure
 
 
-def pipeline(result: Paged, policy: Union[str, Sequence[str], None] = None, step: Optional[int] = None):
+def pipeline(result: Paged, policy: Union[str, Sequence[str], None] = None, step: Optional[int] = None) -> "Figure":
     """A step's timeline, simulated: a line a pipeline stage, boxes are forward and backward of micro-batches by their
     numbers, what is empty is waiting; grey at the end are gradients and the optimizer. `policy`: one row or two on one
     time axis; the baseline and the fastest without it. `step`: one of the few telling ones that the page has (of median

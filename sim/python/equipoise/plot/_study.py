@@ -1,19 +1,22 @@
 """Figures of a study's tables."""
 
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ..study import Result
 from ._axes import GIB, PARTS, cut, entitle, fastest, height_of, lines, name_rows, new_axes, none_ran, of, one_of, percent_axis, rate_error, stack
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def _told_apart(row: Dict[str, Any], rows: List[Dict[str, Any]]) -> bool:
     """Whether the interval of its speed-up is above those of all other rows that ran, as in the study's table."""
     low, others = row["metrics"]["speedup_low"], [other for other in rows if other is not row and other["status"] == "ok"]
     highs = [other["metrics"]["speedup_high"] for other in others]
-    return low is not None and all(high is not None and low > high for high in highs)
+    return not highs or low is not None and all(high is not None and low > high for high in highs)
 
 
-def comparison(result: Result):
+def comparison(result: Result) -> "Figure":
     """Tokens per second and GPU of every row; the bar of a speed-up (over the baseline) is its 95 % interval. The fastest has
     another colour and says so, and where its interval overlaps with another's. A row that did not run has no bar, and says
     why in its place."""
@@ -28,7 +31,8 @@ def comparison(result: Result):
         won = row["label"] == best and len(rows) > 1
         axes.barh(place, rate or 0.0, xerr=rate_error(metrics), color="C1" if won else "C0", ecolor="0.3", capsize=3)
         said = ([] if speedup is None else [f"{speedup:.2f}x"]) + (
-            [] if not won else ["fastest"] if _told_apart(row, rows) else ["fastest, not told apart"])
+            [] if not won else ["fastest"] if _told_apart(row, rows) else ["fastest, not told apart"]) + (
+            ["does not fit"] if row["status"] == "oom" else [])
         if rate is None:
             axes.annotate(" " + _why(row), (0, place), color="0.3", va="center", fontsize="small")
         elif said:
@@ -45,7 +49,7 @@ def _why(row: Dict[str, Any], width: int = 64) -> str:
     return cut(text, width)
 
 
-def memory(result: Result):
+def memory(result: Result) -> "Figure":
     """What holds the bytes of each row's fullest GPU, stacked."""
     of(result, "result", Result)
     frame = result.memory()
@@ -59,7 +63,7 @@ def memory(result: Result):
     return figure
 
 
-def steps(result: Result):
+def steps(result: Result) -> "Figure":
     """Seconds of every step, a line a row, the fastest row's wide; the steps that only empty what was held are marked.
     Beside ten rows the others are grey."""
     of(result, "result", Result)
@@ -76,7 +80,7 @@ def steps(result: Result):
     return figure
 
 
-def gpus(result: Result, policy: Optional[str] = None):
+def gpus(result: Result, policy: Optional[str] = None) -> "Figure":
     """Compute seconds of every GPU over the mean of all, simulated, mean over full steps: a line a row, GPUs from least to
     most loaded, the fastest row's wide; beside ten rows the others are grey. Of one `policy` a map: pipeline stages down,
     data- and context-parallel replicas across; TP ranks stand beside each other where they differ."""

@@ -1,10 +1,13 @@
 """Figures of a sweep."""
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from .._values import refuse
 from ..sweep import Sweep
 from ._axes import entitle, lines, new_axes, of, one_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def _metric(frame: Any, metric: str) -> None:
@@ -17,7 +20,7 @@ def _metric(frame: Any, metric: str) -> None:
         raise ValueError(f"swept: expected a row with {metric}, found none{'; ' + reasons[0] if reasons else ''}")
 
 
-def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None):
+def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None) -> "Figure":
     """A metric over the values of one key, a line a policy (or of one `policy`), wide for the one with the most tokens per
     second and GPU of all; beside ten rows the others are grey. Over those of two keys, a map of one `policy` (the first)."""
     of(swept, "swept", Sweep)

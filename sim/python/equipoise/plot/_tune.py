@@ -1,9 +1,12 @@
 """Figures of a search."""
 
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict
 
 from ..program import DEGREES, Tuned
 from ._axes import GIB, cut, entitle, height_of, name_rows, new_axes, new_figure, of, percent_axis, rate_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RATE = "tokens_per_second_per_gpu"
 COSTS = {"token_delay_mean": (1, "steps that a token waits, on the mean"), "peak_memory_bytes": (GIB, "most memory of a GPU, GiB")}
@@ -20,7 +23,7 @@ def _ran(tuned: Tuned) -> Any:
     return ran
 
 
-def tune(tuned: Tuned):
+def tune(tuned: Tuned) -> "Figure":
     """Tokens per second and GPU of the fastest candidates, simulated, each with the 95 % interval of its speed-up over the
     study's baseline; the first has another colour, and the baseline stands below them in grey."""
     of(tuned, "tuned", Tuned)
@@ -46,7 +49,7 @@ def tune(tuned: Tuned):
     return figure
 
 
-def layouts(tuned: Tuned):
+def layouts(tuned: Tuned) -> "Figure":
     """Which layouts run, and how fast: a map for each TP degree, CP down and PP across, DP is what is left. A cell has the
     tokens per second and GPU of its fastest candidate, simulated; where none ran to its end, why. What is empty was not
     tried."""
@@ -94,7 +97,7 @@ def _layout_map(axes: Any, frame: Any, low: float, high: float) -> Any:
     return image if table.notna().any().any() else None
 
 
-def frontier(tuned: Tuned):
+def frontier(tuned: Tuned) -> "Figure":
     """What speed costs: tokens per second and GPU, simulated, against the steps that a token waits on the mean, and against
     the most memory of a GPU (GiB, modelled). Each candidate that ran to its end is a dot; the line joins those that none
     beats in both. A search ends what is slower than its tenth best, so slower candidates with less delay or memory may be
@@ -119,7 +122,7 @@ def frontier(tuned: Tuned):
     return figure
 
 
-def choices(tuned: Tuned):
+def choices(tuned: Tuned) -> "Figure":
     """What each choice is worth: the fastest candidate with each value of a key, all other keys free, in tokens per second and
     GPU over the fastest of all, simulated. A value without a dot did not run to its end with anything;
     one whose name would cover a faster one's has only the dot."""

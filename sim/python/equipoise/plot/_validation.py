@@ -1,12 +1,15 @@
 """Figures of a validation: simulated beside measured."""
 
 from collections.abc import Mapping
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List
 
 from ._axes import VALIDATION, drawn_by, height_of, legend, name_rows, new_figure, percent_axis
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def validation(validated: Mapping):
+
+def validation(validated: Mapping) -> "Figure":
     """What `validate` returns: seconds of each row's mean step, simulated and measured, with the error (simulated / measured
     - 1) and the noise of the measurement; the error of each step, and that of each kind of op, each in the band of its
     limit. What was not measured is not drawn."""
