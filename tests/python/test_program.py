@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the module asks the program for: tune, check, predict, fit, verify; figures; a sampler from a study's row."""
+"""What the module asks the program for: tune, check, predict, fit, verify; a sampler from a study's row."""
 
 import json
 import os
@@ -223,103 +223,6 @@ class Program(unittest.TestCase):
         equipoise.study(file, policies={"mine": lambda lengths, options: [[[b[::2]], [b[1::2]]] for b in options["batches"]]}, out=self.folder / "own")
         with self.assertRaisesRegex(ValueError, "row: expected one with a policy, found mine, .* functions stay in the process of their study"):
             equipoise.BatchSampler.from_study(self.folder / "own/summary.json", "mine", lengths)
-
-    def test_figures(self):
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            self.skipTest("no matplotlib")
-        result = equipoise.study(self.study)
-        for draw in (equipoise.plot.comparison, equipoise.plot.memory, equipoise.plot.steps):
-            file = self.folder / f"{draw.__name__}.svg"
-            draw(result).savefig(file)
-            self.assertIn("</svg>", file.read_text())
-        self.assertEqual(len(equipoise.plot.comparison(result).axes[0].patches), len(result.policies))
-        long = equipoise.study({**self.study, "name": "a study whose name says all that it is about, " * 4})
-        figure = equipoise.plot.comparison(long)
-        figure.savefig(self.folder / "long.png")  # which lays it out
-        title, whole = figure.axes[0].title.get_window_extent(), figure.bbox
-        self.assertTrue(whole.x0 <= title.x0 and title.x1 <= whole.x1 and title.y1 <= whole.y1, (title, whole))
-        stacked = {}
-        for bar in equipoise.plot.memory(result).axes[0].patches:
-            place = round(bar.get_y() + bar.get_height() / 2)
-            stacked[place] = stacked.get(place, 0) + bar.get_width() * 2**30
-        for place, row in enumerate(result.policies):
-            self.assertAlmostEqual(stacked[place] / row["memory"]["peak_bytes"], 1, 9)
-        none = equipoise.study(self.study, policies={"none": lambda lengths, options: None})
-        axes = equipoise.plot.comparison(none).axes[0]
-        self.assertEqual([label.get_text() for label in axes.get_yticklabels()], ["none", "wlb", "fixed-greedy", "plain"])
-        self.assertEqual(axes.patches[0].get_width(), 0)
-        self.assertIn("refused: policy none: steps: expected", " ".join(text.get_text() for text in axes.texts))
-        with self.assertRaisesRegex(ValueError, "result: expected a row that ran, found none; plain: "):
-            equipoise.plot.comparison(equipoise.study(self.study, set={"cluster.memory_GB": 1}))
-        with self.assertRaisesRegex(ValueError, "policies: expected functions by label"):
-            equipoise.study(self.study, policies=[len])
-        one = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"]})
-        self.assertEqual(len(equipoise.plot.sweep(one).axes[0].lines), len(result.policies))
-        two = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"], "parallel.context": [1, 2]})
-        self.assertEqual(equipoise.plot.sweep(two).axes[0].images[0].get_array().shape, (2, 2))
-        lines = equipoise.plot.sweep(one, policy="wlb").axes[0].lines
-        self.assertEqual([line.get_label() for line in lines], ["wlb"])
-        none = {"cluster.memory_GB": [1, 80]}
-        lines = equipoise.plot.sweep(equipoise.sweep(self.study, none)).axes[0].lines  # nothing runs with the first value
-        self.assertEqual([list(line.get_ydata())[0] != list(line.get_ydata())[0] for line in lines], [True] * len(result.policies))
-        with self.assertRaisesRegex(ValueError, "swept: expected a row with mfu, found none; plain: "):
-            equipoise.plot.sweep(equipoise.sweep(self.study, {"cluster.memory_GB": [1, 2]}), "mfu")
-        for draw, wrong, text in (
-            (equipoise.plot.sweep, result, "swept: expected what equipoise.sweep returns, found Result, which plot.comparison"),
-            (equipoise.plot.sweep, equipoise.sweep(self.study, {}), "swept: expected a sweep of one or two keys .*, found none"),
-            (equipoise.plot.comparison, one, "result: expected what equipoise.study returns, found Sweep, which plot.sweep draws"),
-            (equipoise.plot.memory, None, "result: expected what equipoise.study returns, found NoneType"),
-            (equipoise.plot.steps, equipoise.pack([1], "plain"), "result: .* found Plan, whose frame"),
-            (lambda swept: equipoise.plot.sweep(swept, metric="speed"), one, 'metric: expected one of .*mfu.*, found "speed"'),
-        ):
-            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
-                draw(wrong)
-        with self.assertRaisesRegex(ValueError, "policy: expected one of"):
-            equipoise.plot.sweep(two, policy="nobody")
-
-    def test_legends_cover_nothing_and_name_the_fastest(self):
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            self.skipTest("no matplotlib")
-        slow = [{"name": "plain", "label": f"plain {i}, a row with a name that is longer than any legend has room for"} for i in range(12)]
-        study = {**self.study, "policies": [*slow, {"name": "equipoise", "moves": 200}]}
-        many = equipoise.study(study)
-        rates = many.frame()["tokens_per_second_per_gpu"]
-        self.assertEqual(rates.idxmax(), "equipoise")  # the last row, beyond those that a legend names
-        few = equipoise.study(self.study)
-        over = equipoise.sweep(study, {"batch.context_window": ["16K", "32K"]})
-        best = over.frame().loc[over.frame()["tokens_per_second_per_gpu"].idxmax()]
-        self.assertEqual(best["label"], "equipoise")
-        for figure, last in (
-            (equipoise.plot.steps(many), ["equipoise (fastest)", "3 more rows"]),
-            (equipoise.plot.sweep(over), [f"equipoise (fastest, at {best['batch.context_window']})", "3 more rows"]),
-            (equipoise.plot.steps(few), None),
-            (equipoise.plot.sweep(over, policy="equipoise"), ["equipoise"]),
-            (equipoise.plot.memory(many), None),
-        ):
-            figure.savefig(self.folder / "figure.png")  # which lays it out
-            axes = figure.axes[0]
-            legend, inside, whole = axes.get_legend().get_window_extent(), axes.get_window_extent(), figure.bbox
-            self.assertGreater(legend.x0, inside.x1)
-            self.assertTrue(legend.x1 <= whole.x1 and legend.y0 >= whole.y0 and legend.y1 <= whole.y1, (legend, whole))
-            self.assertGreater(inside.width, 0.4 * whole.width)  # the long names leave room for the lines
-            texts = [text.get_text() for text in axes.get_legend().get_texts()]
-            self.assertLessEqual(len(texts), 11)
-            if last is not None:
-                self.assertEqual(texts[-len(last) :], last)
-        lines = equipoise.plot.steps(many).axes[0].lines
-        widths = {line.get_label(): line.get_linewidth() for line in lines if line.get_label() in rates.index}
-        self.assertEqual(len(widths), 13)
-        self.assertEqual([label for label, width in widths.items() if width == max(widths.values())], ["equipoise"])
-        texts = [text.get_text() for text in equipoise.plot.steps(few).axes[0].get_legend().get_texts()]
-        fastest = few.frame()["tokens_per_second_per_gpu"].idxmax()
-        self.assertEqual(texts, [f"{label} (fastest)" if label == fastest else label for label in few.frame().index])
-        bars = equipoise.plot.comparison(many).axes[0]
-        self.assertEqual(["x, fastest" in text.get_text() for text in bars.texts], [True] + 12 * [False])
-        self.assertEqual(len({bar.get_facecolor() for bar in bars.patches}), 2)
 
     def test_a_study_looks_at_its_own_result(self):
         def dealt(lengths, options):

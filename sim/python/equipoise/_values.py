@@ -5,7 +5,7 @@ import json
 import os
 import reprlib
 from collections.abc import Mapping
-from typing import Any, List, NoReturn
+from typing import Any, Dict, List, NoReturn, Union
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def unknown(what: str, name: Any, known: List[str]) -> str:
 
 def path_of(argument: str, value: Any, expected: str = "a path") -> str:
     """A file or folder's name."""
-    if not isinstance(value, (str, os.PathLike)):
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         refuse(argument, expected, value)
     return os.fspath(value)
 
@@ -41,6 +41,23 @@ def text_of(argument: str, value: Any, expected: str) -> str:
     if not isinstance(value, str):
         refuse(argument, expected, value)
     return value
+
+
+def number(argument: str, value: Any) -> float:
+    """An argument that is a number, NumPy's too, and no bool."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        refuse(argument, "a number", value)
+    return float(value)
+
+
+def folder_of(argument: str, value: Any) -> str:
+    """A folder that is there; the current one without it."""
+    if value is None or value == "":  # as os.path.dirname of a file's bare name
+        return os.getcwd()
+    path = path_of(argument, value, "a folder")
+    if not os.path.isdir(path):
+        refuse(argument, "a folder that is there", path)
+    return path
 
 
 def integer(argument: str, value: Any, least: int, most: int = 2**62) -> int:
@@ -64,26 +81,45 @@ def json_text(value: Any, argument: str) -> str:
     """JSON of an argument's value; NumPy's numbers and arrays and paths are taken as what they hold."""
     try:
         return json.dumps(value, default=_plain, allow_nan=False)
-    except (TypeError, ValueError) as error:  # no type of JSON's, NaN, a key that is no text
-        for key, one in value.items() if isinstance(value, Mapping) else ():
+    except (TypeError, ValueError):  # no type of JSON's, NaN, a key that is no text
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+        for key, one in parts:
             json_text(one, f"{argument}: {key}")
-        raise ValueError(f"{argument}: expected values that JSON has, {error}") from None
+        raise ValueError(f"{argument}: expected values that JSON has, found {reprlib.repr(value)}") from None
 
 
-def lengths_array(lengths: Any) -> np.ndarray:
+def page_data(path: Union[str, os.PathLike], argument: str, kind: str) -> Dict[str, Any]:
+    """What a report.html, or the one in a folder, draws: a block of JSON in it."""
+    name = os.path.join(path, "report.html") if os.path.isdir(path) else os.fspath(path)
+    try:
+        with open(name, encoding="utf-8") as file:
+            _, begins, text = file.read().partition('id="data">')
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "no text"
+        raise ValueError(f"{argument}: {name}: expected the page of a {kind}, found none: {why}") from None
+    text, ends, _ = text.partition("</script>")
+    if not begins or not ends:
+        raise ValueError(f"{argument}: {name}: expected the page of a {kind}, found no such page")
+    data = json.loads(text)
+    if data.get("kind") != kind:
+        raise ValueError(f"{argument}: {name}: expected the page of a {kind}, found that of a {data.get('kind')}")
+    return data
+
+
+def lengths_array(lengths: Any, argument: str = "lengths") -> np.ndarray:
     """Tokens of each document as int64, without a copy where they are that already."""
     try:
         array = np.asarray(lengths)
     except ValueError as error:  # lists of unequal lengths
-        raise ValueError(f"lengths: expected one list of integers, found {reprlib.repr(lengths)}") from error
+        raise ValueError(f"{argument}: expected one list of integers, found {reprlib.repr(lengths)}") from error
     if array.ndim == 0:
-        refuse("lengths", "one list of integers", lengths)
+        refuse(argument, "one list of integers", lengths)
     if array.ndim != 1:
-        raise ValueError(f"lengths: expected one list of integers, found {array.ndim} dimensions")
+        raise ValueError(f"{argument}: expected one list of integers, found {array.ndim} dimensions")
     if array.size == 0:
-        raise ValueError("lengths: expected at least one document, found none")
+        raise ValueError(f"{argument}: expected at least one document, found none")
     if array.dtype.kind not in "iu":
-        raise ValueError(f"lengths: expected integers, found {array.dtype}")
+        raise ValueError(f"{argument}: expected integers, found {array.dtype}")
     if array.min() < 1:
-        refuse("lengths", "at least 1 token each", int(array.min()))
+        refuse(argument, "at least 1 token each", int(array.min()))
     return np.ascontiguousarray(array, dtype=np.int64)

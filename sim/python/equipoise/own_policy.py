@@ -36,6 +36,8 @@ def parts(own: Any, label: Optional[str] = None) -> Tuple[Policy, str, Mapping]:
         refuse("policy", "a name, a function f(lengths, options) or equipoise.policy(function, ...)", own)
     if not isinstance(options, Mapping):
         refuse("policy: options", "a dict, which the function is given", options)
+    if not isinstance(entry.get("label", ""), str):
+        refuse("policy: label", "a text", entry["label"])
     return function, label or entry.get("label") or getattr(function, "__name__", "own"), options
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Union
 
 import numpy as np
 
-from ._values import refuse
+from ._values import refuse, text_of
 
 IGNORED = -100  # of a label: no loss, PyTorch's own default
 
@@ -22,7 +22,9 @@ class PackedDataset(_Dataset):
     """Documents of a dataset by what a BatchSampler gives: an index, or (document, begin, end)."""
 
     def __init__(self, dataset: Any, field: str = "input_ids"):
-        self.dataset, self.field = dataset, field
+        if not hasattr(dataset, "__getitem__"):
+            refuse("dataset", "something whose items are documents, by their index", dataset)
+        self.dataset, self.field = dataset, text_of("field", field, "a name")
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -43,8 +45,8 @@ def collate(documents: List[Any]) -> Dict[str, Any]:
     token of the same document, IGNORED at its last; cu_seqlens (documents + 1), where each begins and the
     last ends, as variable-length attention takes it; max_seqlen.
     """
-    if len(documents) == 0:
-        refuse("documents", "at least one", documents)
+    if isinstance(documents, (str, bytes)) or not hasattr(documents, "__len__") or len(documents) == 0:
+        refuse("documents", "a list of at least one document", documents)
     import torch
 
     arrays = [np.asarray(d, dtype=np.int64) for d in documents]

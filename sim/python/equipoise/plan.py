@@ -42,8 +42,11 @@ class Plan:
 
     def write(self, path: Union[str, os.PathLike]) -> None:
         """Writes it as a file that a study takes: {"name": "plan", "file": path}."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.text() + "\n")
+        try:
+            with open(path_of("path", path), "w", encoding="utf-8") as file:
+                file.write(self.text() + "\n")
+        except OSError as error:
+            raise ValueError(f"path: {os.fspath(path)}: cannot be written: {error.strerror}") from None
 
     @property
     def json(self) -> Dict[str, Any]:

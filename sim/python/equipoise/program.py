@@ -12,15 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
+import numpy as np
 import pandas as pd
 
 from . import _core
-from ._values import json_text, path_of, refuse, text_of
+from ._values import flag, folder_of, integer, json_text, number, page_data, path_of, refuse, text_of
 from .study import Source, _flat
 
 PATH = Path(__file__).with_name("equipoise")
 FAILED = 1  # a check failed: an answer, no error
 StrPath = Union[str, os.PathLike]
+DEGREES = ("tensor", "context", "pipeline", "data", "expert")  # of a layout, keys of `parallel`
 
 
 def main() -> None:
@@ -56,13 +58,21 @@ def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str 
     if not isinstance(source, Mapping):
         yield path_of(argument, source, "a path, or a dict of keys")
         return
-    with tempfile.NamedTemporaryFile("w", dir=directory or os.getcwd(), prefix=".study-", suffix=".json") as file:
-        file.write(json_text(source, argument))
+    text, folder = json_text(source, argument), folder_of("directory", directory)
+    try:
+        opened = tempfile.NamedTemporaryFile("w", dir=folder, prefix=".study-", suffix=".json")
+    except OSError as error:
+        raise ValueError(f"directory: {folder}: cannot be written: {error.strerror}") from None
+    with opened as file:
+        file.write(text)
         file.flush()
         try:
             yield file.name
         except ValueError as error:  # about a dict, which the caller knows by no path
             raise ValueError(str(error).replace(file.name, "study" if argument == "source" else argument)) from None
+
+
+_OURS = ("format", "quiet")  # options that the module itself gives
 
 
 def _options(**given: Any) -> List[str]:
@@ -72,8 +82,13 @@ def _options(**given: Any) -> List[str]:
         option = "--" + name.replace("_", "-")
         if name == "set" and not isinstance(value, (Mapping, type(None))):
             refuse("set", "a dict of keys and values, {'parallel.context': 4}", value)
+        if name in _OURS:
+            refuse(name, "none, as the module reads what the program prints", value)
         if value is None or value is False:
             continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if not isinstance(one, (str, os.PathLike, int, float, np.number, Mapping)):
+                refuse(name, "text, a number, or a list of these", value)
         if value is True:
             words.append(option)
         elif isinstance(value, Mapping):
@@ -88,8 +103,9 @@ def _options(**given: Any) -> List[str]:
 class Tuned:
     """What a search found: schema equipoise.tune/1. Times are simulated."""
 
-    def __init__(self, text: str, best: Optional[Dict[str, Any]]):
+    def __init__(self, text: str, best: Optional[Dict[str, Any]], page: Dict[str, Any]):
         self.found: Dict[str, Any] = json.loads(text)
+        self.page = page  # what the search's report.html draws, schema equipoise.report/1
         self.best = best  # a study of the given one's rows on that layout, the first of the ranking last; None where none runs
 
     @property
@@ -100,6 +116,33 @@ class Tuned:
         """One row a place of the ranking: label, layout, every metric by its name."""
         rows = [{"rank": row["rank"], "label": row["label"], **row["layout"], **_flat(row["metrics"])} for row in self.ranking]
         return pd.DataFrame(rows).set_index("rank") if rows else pd.DataFrame()
+
+    def tried(self) -> pd.DataFrame:
+        """One row a candidate, in the order of the search: degrees and the other keys of its layout, label, policy, outcome
+        (ok, slower, oom, unplaceable, refused, late; states: a layout whose states alone do not fit, with no label), and of
+        those that ran to their end tokens_per_second_per_gpu, token_delay_mean and peak_memory_bytes; else the reason.
+        Of large searches it has every candidate that ran, and 15,000 and 10,000 layouts of the others."""
+        search, gpus = self.page["search"], self.page["tune"]["study"]["gpus"]
+        outcomes, reasons = search["outcomes"], [*search["reasons"], None]
+        layouts = [
+            {**dict(zip(search["keys"], values)), **{f"parallel.{key}": degree for key, degree in zip(DEGREES, degrees)}}
+            for *degrees, values in search["layouts"]
+        ]
+        rows = [
+            {
+                **layouts[layout],
+                "label": search["rows"][row][0],
+                "policy": search["rows"][row][1],
+                "outcome": outcomes[outcome],
+                "tokens_per_second_per_gpu": 1 / seconds / gpus if outcomes[outcome] == "ok" else None,
+                "token_delay_mean": delay,
+                "peak_memory_bytes": peak if outcomes[outcome] == "ok" else None,
+                "reason": reasons[-1 if reason is None else reason],
+            }
+            for _, layout, row, outcome, seconds, delay, peak, reason in search["trials"]
+        ]
+        rows += [{**layouts[layout], "outcome": "states", "reason": reasons[-1 if reason is None else reason]} for layout, reason in search["too_large"]]
+        return pd.DataFrame(rows)
 
     def __str__(self) -> str:
         return f"{len(self.ranking)} rows, the fastest first; simulated\n{self.frame()}"
@@ -132,7 +175,17 @@ def tune(
     with contextlib.ExitStack() as files:
         study = files.enter_context(_file_of(source, directory))
         folder = path_of("out", out) if out is not None else files.enter_context(tempfile.TemporaryDirectory()) + "/tune"
-        words = _options(set=set, budget=budget, minutes=minutes, resume=resume, max_delay=max_delay, gpus=gpus, jobs=jobs)
+        for name, value, least in (("budget", budget, 1), ("gpus", gpus, 1), ("jobs", jobs, 0)):
+            if value is not None:
+                integer(name, value, least)
+        bounds = max_delay if isinstance(max_delay, (list, tuple)) else [] if max_delay is None else [max_delay]
+        for bound in bounds:
+            number("max_delay", bound)
+        if minutes is not None:
+            number("minutes", minutes)
+        if framework is not None:
+            text_of("framework", framework, "a name")
+        words = _options(set=set, budget=budget, minutes=minutes, resume=flag("resume", resume), max_delay=max_delay, gpus=gpus, jobs=jobs)
         words += _options(**{"for": framework})
         if space is not None:
             words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir(), "space"))]
@@ -141,7 +194,8 @@ def tune(
         except ValueError as error:  # --for is a word of Python's
             raise ValueError(re.sub("^for: ", "framework: ", str(error))) from None
         best = Path(folder) / "best.json"
-        return Tuned(text, json.loads(best.read_text(encoding="utf-8")) if best.exists() else None)
+        found = json.loads(best.read_text(encoding="utf-8")) if best.exists() else None
+        return Tuned(text, found, page_data(folder, "out", "tune"))
 
 
 class Checked:
@@ -180,12 +234,12 @@ def check(
     """A study held against what it is expected to show, a file that `update` makes: `equipoise check`. With `only_worse`
     a metric that moved for the better is said (`gain`) and does not fail."""
     with _file_of(source, directory) as study:
-        words = _options(set=set, only_worse=only_worse, update=update)
+        words = _options(set=set, only_worse=flag("only_worse", only_worse), update=flag("update", update))
         for name, value in (("metric", metric), ("tolerance", tolerance)):
             if isinstance(value, str) or not hasattr(value or [], "__iter__"):
                 refuse(name, "a list", value)
         if metric is not None:
-            words += ["--metric", ",".join(metric)]
+            words += ["--metric", ",".join(text_of("metric", one, "a list of names") for one in metric)]
         if tolerance is not None:
             words += ["--tolerance", ",".join(map(str, tolerance))]
         return Checked(run("check", study, "--expect", path_of("expect", expect), "--format", "json", "--quiet", *words))
@@ -213,7 +267,7 @@ def fit(
 def predict(profile: StrPath, rows: StrPath, **options: Any) -> pd.DataFrame:
     """Attention, GEMM or collective rows in the columns of the public tables, with what a profile says of them
     (`predicted_ms`) and, where a time is given, the error: `equipoise predict`."""
-    words = _options(profile=path_of("profile", profile), rows=path_of("rows", rows), **options)
+    words = _options(profile=path_of("profile", profile, "a profile's name or path"), rows=path_of("rows", rows), **options)
     return pd.read_csv(io.StringIO(run("predict", "--format", "csv", *words)))
 
 

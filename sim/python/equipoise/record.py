@@ -16,8 +16,16 @@ _EXPECTED = (
 )
 
 
-def _array(value: Any) -> np.ndarray:
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+def _array(batch: Any, key: str) -> np.ndarray:
+    """The numbers that a batch has under a key."""
+    value = batch.get(key)
+    try:
+        array = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        array = np.array(None)
+    if array.dtype.kind not in "iubf":
+        refuse(f"record: batch: {key}", "an array of integers", value)
+    return array
 
 
 def lengths_of(batch: Any) -> List[int]:
@@ -28,14 +36,14 @@ def lengths_of(batch: Any) -> List[int]:
     get = batch.get if hasattr(batch, "get") else lambda key: None
     for key in ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q"):
         if get(key) is not None:
-            return [int(n) for n in np.diff(_array(get(key)).ravel())]
+            return [int(n) for n in np.diff(_array(batch, key).ravel())]
     for key in ("lengths", "length"):
         if get(key) is not None:
-            return [int(n) for n in _array(get(key)).ravel()]
-    if get("attention_mask") is not None and _array(get("attention_mask")).ndim == 2:
-        return [int(n) for n in _array(get("attention_mask")).astype(bool).sum(axis=1)]
+            return [int(n) for n in _array(batch, key).ravel()]
+    if get("attention_mask") is not None and _array(batch, "attention_mask").ndim == 2:
+        return [int(n) for n in _array(batch, "attention_mask").astype(bool).sum(axis=1)]
     if get("position_ids") is not None:
-        return _between_zeros(_array(get("position_ids")))
+        return _between_zeros(_array(batch, "position_ids"))
     documents = get("input_ids") if hasattr(batch, "get") else batch
     if isinstance(documents, (list, tuple)) and documents and all(_is_document(d) for d in documents):
         return [len(d["input_ids"]) if hasattr(d, "get") else len(d) for d in documents]
@@ -72,7 +80,7 @@ def record(
     `lengths(batch)` says what a batch holds where `lengths_of` cannot see it. Documents of no token are left
     out.
     """
-    if not hasattr(dataloader, "__iter__"):
+    if not hasattr(dataloader, "__iter__") or isinstance(dataloader, (str, bytes)):
         refuse("dataloader", "something to iterate over", dataloader)
     if lengths is not None and not callable(lengths):
         refuse("lengths", "a function of a batch", lengths)
@@ -87,7 +95,7 @@ def record(
         except TypeError:
             refuse("lengths", "a function that gives a list of integers", of_batch)
     if not found:
-        raise ValueError("record: expected at least one document, found none")
+        raise ValueError("dataloader: expected at least one document, found none")
     written = np.array(found, dtype=np.int64)
     write_trace(written, path)
     return written

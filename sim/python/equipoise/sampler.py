@@ -148,6 +148,8 @@ class BatchSampler:
 
         Returns when the first epoch is planned: a row that these lanes cannot run, or whose cut documents `slices` does
         not allow, is refused here."""
+        for name in {"lanes", "policy"} & options.keys():
+            refuse(name, "none beside a row, which has its own", options[name])
         result = _result(result)
         labels = [other["label"] for other in result.policies]
         if row not in labels:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import pandas as pd
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, path_of, refuse, text_of, unknown
+from ._values import flag, integer, json_text, number, page_data, path_of, refuse, text_of, unknown
 
 Source = Union[str, os.PathLike, Mapping]
 
@@ -31,10 +31,12 @@ class Result:
         source: str = "{}",
         checks: str = "[]",
         directory: str = "",
+        out: str = "",
     ):
-        self._state = (summary, table, steps, gpus, plans, notes, case, source, checks, directory)
+        self._state = (summary, table, steps, gpus, plans, notes, case, source, checks, directory, out)
         self.source: Dict[str, Any] = json.loads(source)  # the study's values, with what was set
         self.directory = directory  # what its paths are relative to
+        self.out = out  # the folder of study(out=...); empty: none
         self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
         self.table = table  # what `equipoise study` prints
         self.notes = notes
@@ -83,6 +85,16 @@ class Result:
         """The plans of all rows, schema equipoise.plans/1 (plan.json)."""
         return json.loads(self._state[4])
 
+    def page(self) -> Dict[str, Any]:
+        """What report.html of `study(out=...)` draws, schema equipoise.report/1: where each row's time goes, timelines of
+        a few telling steps, document lengths ... Raises ValueError without `out`, and where the folder has another page."""
+        if not self.out:
+            raise ValueError("result: expected one of study(..., out=FOLDER), whose report.html has this, found one without out")
+        page = page_data(self.out, "result", "study")
+        if [(row["label"], row["metrics"]) for row in page["summary"]["policies"]] != [(row["label"], row["metrics"]) for row in self.policies]:
+            raise ValueError(f"result: {os.path.join(self.out, 'report.html')}: expected this study's page, found another's")
+        return page
+
     def checks(self) -> pd.DataFrame:
         """With `verify=True` one row a thing that was looked at once more: what, holds (None: it was not looked at),
         found."""
@@ -126,7 +138,7 @@ def _flat(values: Mapping, before: str = "") -> Dict[str, Any]:
 def _read(source: Source, directory: Optional[Union[str, os.PathLike]]) -> Tuple[Dict[str, Any], str]:
     """A study's values, and the path that names it in errors and that its own paths are relative to."""
     if isinstance(source, Mapping):
-        return dict(source), os.path.join(path_of("directory", directory or ""), "study")
+        return dict(source), os.path.join("" if directory in (None, "") else path_of("directory", directory, "a folder"), "study")
     path = path_of("source", source, "a study's path, or a dict of its keys")
     return json.loads(_core.read_json(path)), path
 
@@ -240,8 +252,7 @@ def study(
     engines, as `equipoise study --verify` does: `checks()` says what holds, and a receipt keeps it. Where something does
     not, that is a fault of this program: VerificationError, which has the `result`.
     """
-    if isinstance(max_memory_GB, bool) or not isinstance(max_memory_GB, (int, float)):
-        refuse("max_memory_GB", "a number", max_memory_GB)
+    max_memory_GB = number("max_memory_GB", max_memory_GB)
     opened, own = open_study(source, set, policies, directory, _case)
     if not _case:
         warn_of_numbered(opened)
@@ -256,7 +267,8 @@ def study(
     )
     beside = (directory or "") if isinstance(source, Mapping) else os.path.dirname(source)
     result = Result(
-        texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks, os.path.abspath(beside)
+        texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks, os.path.abspath(beside),
+        os.path.abspath(folder) if folder else "",
     )
     result.functions = {opened.labels[place]: entry for place, entry in own.items()}
     wrong = [f"{check['what']}: {check['found']}" for check in json.loads(texts.checks) if check["holds"] is False]

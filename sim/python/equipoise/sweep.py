@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 import pandas as pd
 
 from . import _core
-from ._values import path_of, refuse
+from ._values import path_of, refuse, unknown
 from .study import Result, Source, case_name, open_study, study, warn_of_numbered
 
 
@@ -91,6 +91,10 @@ def sweep(source: Source, grid: Mapping, executor: Any = None, **options: Any) -
     for key, values in grid.items():
         if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or len(values) == 0:
             refuse(f"grid: {key}", "a list of at least one value", values)
+    known = [name for name in study.__kwdefaults__ or {} if not name.startswith("_")]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"options: {unknown('option', name, known)}")
     if executor is not None and not hasattr(executor, "submit"):
         refuse("executor", "something with submit, as concurrent.futures has", executor)
     cases: List[Dict[str, Any]] = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]

@@ -1,0 +1,121 @@
+"""Figures of a study's tables."""
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from ..study import Result
+from ._axes import GIB, PARTS, cut, entitle, fastest, height_of, lines, name_rows, new_axes, none_ran, of, one_of, percent_axis, rate_error, stack
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _told_apart(row: Dict[str, Any], rows: List[Dict[str, Any]]) -> bool:
+    """Whether the interval of its speed-up is above those of all other rows that ran, as in the study's table."""
+    low, others = row["metrics"]["speedup_low"], [other for other in rows if other is not row and other["status"] == "ok"]
+    highs = [other["metrics"]["speedup_high"] for other in others]
+    return not highs or low is not None and all(high is not None and low > high for high in highs)
+
+
+def comparison(result: Result) -> "Figure":
+    """Tokens per second and GPU of every row; the bar of a speed-up (over the baseline) is its 95 % interval. The fastest has
+    another colour and says so, and where its interval overlaps with another's. A row that did not run has no bar, and says
+    why in its place."""
+    of(result, "result", Result)
+    rows, best = list(reversed(result.policies)), fastest(result)
+    if best is None:
+        raise none_ran(result.policies)
+    figure, axes = new_axes(height=height_of(len(rows)))
+    for place, row in enumerate(rows):
+        metrics = row["metrics"]
+        rate, speedup = metrics["tokens_per_second_per_gpu"], metrics["speedup"]
+        won = row["label"] == best and len(rows) > 1
+        axes.barh(place, rate or 0.0, xerr=rate_error(metrics), color="C1" if won else "C0", ecolor="0.3", capsize=3)
+        said = ([] if speedup is None else [f"{speedup:.2f}x"]) + (
+            [] if not won else ["fastest"] if _told_apart(row, rows) else ["fastest, not told apart"]) + (
+            ["does not fit"] if row["status"] == "oom" else [])
+        if rate is None:
+            axes.annotate(" " + _why(row), (0, place), color="0.3", va="center", fontsize="small")
+        elif said:
+            axes.annotate(" " + ", ".join(said), (0, place), color="white", va="center")
+    name_rows(axes, [row["label"] for row in rows], upwards=True)
+    axes.set_xlabel(f"tokens/s/GPU, simulated\nin the bars the speed-up over {cut(result.summary['baseline'], 20)}")
+    entitle(axes, result.summary["study"]["name"])
+    return figure
+
+
+def _why(row: Dict[str, Any], width: int = 64) -> str:
+    """Why a row did not run, in a line."""
+    text = f"{'does not fit' if row['status'] == 'oom' else row['status']}: {row['reason'] or ''}".rstrip(": ")
+    return cut(text, width)
+
+
+def memory(result: Result) -> "Figure":
+    """What holds the bytes of each row's fullest GPU, stacked."""
+    of(result, "result", Result)
+    frame = result.memory()
+    parts = [part for part in PARTS if part in frame.columns]
+    if not parts:
+        raise none_ran(result.policies)
+    figure, axes = new_axes(height=height_of(len(frame), least=3.0), width=8.0)
+    colours = {part: f"C{place}" for place, part in enumerate(PARTS)}
+    stack(axes, list(frame.index), {part.replace("_", " "): ((frame[part].astype(float).fillna(0) / GIB).tolist(), colours[part]) for part in parts})
+    axes.set_xlabel("GiB of the fullest GPU, modelled")
+    return figure
+
+
+def steps(result: Result) -> "Figure":
+    """Seconds of every step, a line a row, the fastest row's wide; the steps that only empty what was held are marked.
+    Beside ten rows the others are grey."""
+    of(result, "result", Result)
+    if fastest(result) is None:
+        raise none_ran(result.policies)
+    figure, axes = new_axes(width=8.0)
+    frames = dict(list(result.steps().groupby("policy", sort=False)))
+    drawn = lines(axes, {label: (frame["step"], frame["step_seconds"]) for label, frame in frames.items()}, fastest(result), "(fastest)")
+    for label, frame in frames.items():
+        tail = frame[frame["tail"].astype(bool)]
+        axes.plot(tail["step"], tail["step_seconds"], "x", color=drawn[label].get_color())
+    axes.set_xlabel("step")
+    axes.set_ylabel("seconds, simulated")
+    return figure
+
+
+def gpus(result: Result, policy: Optional[str] = None) -> "Figure":
+    """Compute seconds of every GPU over the mean of all, simulated, mean over full steps: a line a row, GPUs from least to
+    most loaded, the fastest row's wide; beside ten rows the others are grey. Of one `policy` a map: pipeline stages down,
+    data- and context-parallel replicas across; TP ranks stand beside each other where they differ."""
+    of(result, "result", Result)
+    frame = result.gpus()
+    if frame.empty:
+        raise none_ran(result.policies)
+    if policy is not None:
+        return _load_map(frame[frame["policy"] == one_of("policy", policy, list(frame["policy"].unique()))], policy)
+    figure, axes = new_axes(width=8.0)
+    sorted_loads = {label: rows["relative_to_mean"].sort_values().to_numpy() for label, rows in frame.groupby("policy", sort=False)}
+    shares = {label: [(place + 1) / len(values) for place in range(len(values))] for label, values in sorted_loads.items()}
+    drawn = lines(axes, {label: (shares[label], values) for label, values in sorted_loads.items()}, fastest(result), "(fastest)")
+    for line in drawn.values():
+        line.set_drawstyle("steps-pre")
+    axes.axhline(1, color="0.6", linewidth=0.8, linestyle="--")
+    percent_axis(axes.xaxis)
+    axes.set_xlabel("GPUs, from least to most loaded")
+    axes.set_ylabel("compute time over the mean, simulated")
+    return figure
+
+
+def _load_map(frame: Any, policy: str) -> Any:
+    """The load of each GPU of one row; TP ranks that do the same are one cell."""
+    places = ["dp", "cp", "tp"]
+    if (frame.groupby(["pp", "dp", "cp"])["relative_to_mean"].nunique() <= 1).all():
+        frame, places = frame[frame["tp"] == frame["tp"].min()], places[:2]
+    table = frame.pivot(index="pp", columns=places, values="relative_to_mean").to_numpy()
+    figure, axes = new_axes(height=max(2.4, min(8.0, 1.4 + 0.3 * len(table))), width=8.0)
+    spread = max(0.05, float(table.max()) - 1)
+    image = axes.imshow(table, aspect="auto", cmap="coolwarm", vmin=1 - spread, vmax=1 + spread, interpolation="nearest")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("replica: DP, in it CP" + (", in it TP" if "tp" in places else "; TP ranks do the same"))
+    axes.set_ylabel("pipeline stage")
+    entitle(axes, f"{policy}: slowest {table.max():.2f}x the mean", 64)
+    figure.colorbar(image, label="compute time over the mean,\nsimulated")
+    return figure
