@@ -66,10 +66,10 @@ class Pages(Case):
             self.assertFalse({"src", "srcset", "action"} & attributes.keys())
         return outline
 
-    def tune(self, **cluster):
+    def tune(self, gpus=4, batch=None, **cluster):
         out = self.folder / "tuned"
         space = {"parallel.tensor": [1, 2], "parallel.context": [1, 2], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}]}
-        self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster)), "--space", self.write("space.json", space), "--gpus", 4, "--out", out, "--quiet")
+        self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster, batch=dict(STUDY["batch"], **(batch or {})))), "--space", self.write("space.json", space), "--gpus", gpus, "--out", out, "--quiet")
         return out / "report.html"
 
     def validation(self):
@@ -301,6 +301,36 @@ class InABrowser(Pages):
         self.assertEqual(page.evaluate("document.documentElement.dataset.ready"), "true")
         return page
 
+    def check_names(self, page):
+        """As a screen reader has the page: what takes the focus has a name, a figure or a region one of its own; each mark of a
+        figure says something, and only a figure that has marks is told to have them."""
+        named = {}
+        for node in page.send("Accessibility.getFullAXTree")["nodes"]:
+            role = node["role"]["value"]
+            if not node["ignored"] and (role in ("image", "region") or any(p["name"] == "focusable" and p["value"]["value"] for p in node["properties"])):
+                named.setdefault(role, []).append(node["name"]["value"].strip())
+        for role, names in named.items():
+            self.assertNotIn("", names, role)
+        named["group"] = page.evaluate("[...document.querySelectorAll('[role=group]')].map(n => n.getAttribute('aria-label'))")  # details are none
+        for role in ("image", "region", "group"):
+            names = named.get(role, [])
+            self.assertEqual(len(names), len(set(names)), names)
+        charts = page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [(c.marks || []).filter(([, lines]) => !lines()[0]).length, !!c.marks,"
+                               "c.tabIndex === 0, c.hasAttribute('aria-description')])")
+        for mute, *walked in charts:
+            self.assertEqual((mute, len(set(walked))), (0, 1), charts)
+
+    def beside_verdict(self, page):
+        """The line of what is beyond the profile's samples, and the notes."""
+        return page.evaluate("[document.querySelector('#verdict .beyond')?.textContent, [...document.querySelectorAll('#verdict .notes li')].map(n => n.textContent)]")
+
+    def hover(self, page, selector, index=0):
+        """What the tip says of a mark under the pointer."""
+        x, y = page.evaluate("(() => { const n = document.querySelectorAll('%s')[%d]; n.scrollIntoView({block: 'center'}); const b = n.getBoundingClientRect();"
+                             "return [b.left + b.width / 2, b.top + b.height / 2]; })()" % (selector, index))
+        page.mouse("mouseMoved", x, y, button="none", clickCount=0)
+        return page.evaluate("document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText")
+
     def photograph(self, page, name):
         if folder := os.environ.get("EQUIPOISE_SCREENSHOTS"):
             pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
@@ -331,13 +361,21 @@ class InABrowser(Pages):
                                     "delay", "provenance"])
         self.assertIn("--fidelity op", page.evaluate("document.getElementById('losses').textContent"))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter(s => !s.querySelector('p, svg, canvas, table')).length"), 0)
-        verdict = page.evaluate("document.getElementById('verdict').textContent")
-        for note in summary["study"]["notes"]:
-            self.assertIn(note, verdict)
-        self.assertIn("beyond the profile’s samples", verdict)
+        beyond, notes = self.beside_verdict(page)
+        self.assertLessEqual(set(self.notes_of(summary)), set(notes))
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         for chart in page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [c.getAttribute('aria-label'), c.querySelectorAll('svg, canvas').length])"):
             self.assertTrue(chart[0])
             self.assertEqual(chart[1], 1, chart)
+
+    @staticmethod
+    def share(row):
+        share = row["provenance"]["beyond_samples_share"]
+        return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
+
+    @staticmethod
+    def notes_of(summary):
+        return summary["study"]["notes"] + [note for policy in summary["policies"] for note in policy.get("notes", [])]
 
     def test_controls(self):
         file = self.page(STUDY)
@@ -484,7 +522,16 @@ class InABrowser(Pages):
         links = page.evaluate("[...document.querySelectorAll('#cases a')].map(a => decodeURIComponent(a.pathname))")
         for link in links:
             self.assertTrue(pathlib.Path(link).exists(), link)
-
+        beyond, notes = self.beside_verdict(page)
+        most = {p["label"]: max((row for case in cases for row in case["rows"] if row["label"] == p["label"]), key=lambda row: row["beyond_samples"]) for p in cases[0]["rows"]}
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{label} up to {100 * row['beyond_samples']:.0f} %" for label, row in most.items()) + ".")
+        self.assertEqual(len(notes), len({note for case in cases for note in case["notes"]}))
+        for case in cases:  # its own with its keys, what all have alone
+            summary = json.loads((file.parent / case["folder"] / "summary.json").read_text())
+            self.assertEqual(case["notes"], summary["study"]["notes"])
+            for note in case["notes"]:
+                with_it = [other for other in cases if note in other["notes"]]
+                self.assertIn(note if len(with_it) == len(cases) else ", ".join(" ".join(other["assignments"]) for other in with_it) + ": " + note, notes)
 
     def test_search(self):
         page = self.look(self.tune(), "tune")
@@ -501,6 +548,19 @@ class InABrowser(Pages):
                          ["verdict", "ranking", "layouts", "frontier", "choices", "what_if", "candidates", "provenance"])
         fastest = 1 / min(one["seconds_per_token"] for one in ran) / found["study"]["gpus"]
         self.assertIn("%.0f" % fastest, page.evaluate("document.querySelector('#frontier table').textContent"))
+        shares = page.evaluate("[...document.querySelectorAll('#ranking tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
+        self.assertEqual(shares, ["%.1f" % (100 * row["provenance"]["beyond_samples_share"]) for row in found["ranking"]])
+
+    def test_a_search_has_its_notes_beside_the_verdict(self):
+        page = self.look(self.tune(gpus=16, batch={"oversize": "truncate"}), "tune-notes")
+        found = json.loads((self.folder / "tuned" / "tune.json").read_text())
+        beyond, notes = self.beside_verdict(page)
+        sides = {"the winner": found["ranking"][0], "the study’s baseline": found["baseline"]}
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{name} {self.share(row)}" for name, row in sides.items()) + ".")
+        own = {name: row["study_notes"] + row.get("notes", []) for name, row in sides.items()}
+        self.assertIn("batch.oversize has no effect without batch.max_length", notes)  # of the study, and so of both
+        self.assertTrue([note for note in notes if note.startswith("the winner: network ")], notes)  # the baseline is on one node
+        self.assertEqual(sorted(notes), sorted({note if all(note in other for other in own.values()) else f"{name}: {note}" for name, all_ in own.items() for note in all_}))
 
     def test_a_search_says_what_does_not_fit(self):
         file = self.tune(memory_GB=14)
@@ -523,11 +583,35 @@ class InABrowser(Pages):
         page = self.look(file, "comparison")
         self.assertEqual(page.evaluate("document.querySelectorAll('#changes svg .whisker').length"), 2)
         self.assertIn("plain-4d", page.evaluate("document.querySelector('#changes .chart').getAttribute('aria-label')"))
+        beyond, notes = self.beside_verdict(page)
+        summaries = [json.loads((folder / "summary.json").read_text()) for folder in (before, after)]
+        own = [self.notes_of(summary) for summary in summaries]
+        both = [note for note in own[0] if note in own[1]]
+        self.assertTrue(both)
+        self.assertTrue([note for note in own[0] if note not in both])
+        self.assertEqual(sorted(notes), sorted(set(both + [f"only the {side}: {note}" for side, all_ in zip(("first", "second"), own) for note in all_ if note not in both])))
+        for row in summaries[0]["policies"]:
+            other = next((p for p in summaries[1]["policies"] if p["label"] == row["label"]), None)
+            self.assertIn(f"{row['label']} {self.share(row)}" if other and self.share(other) == self.share(row) else f"{row['label']} in the first {self.share(row)}", beyond)
+
+    def test_a_forged_result_has_a_page(self):
+        before, after = Report.two(self)
+        summary = json.loads((before / "summary.json").read_text())
+        for notes in (7, [3, None, {"a": 1}], {"a": "b"}, "text"):
+            summary["study"]["notes"] = summary["policies"][0]["notes"] = summary["policies"][0]["provenance"]["beyond_samples_share"] = notes
+            (before / "summary.json").write_text(json.dumps(summary))
+            self.ok("report", before, after, "--out", self.folder / "changes.html")
+            self.assertEqual(len(self.open(self.folder / "changes.html").evaluate("[...document.querySelectorAll('#changes-table tbody tr')]")), 3)
 
     def test_validation(self):
         page = self.look(self.validation(), "validation")
         values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
         self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
+        beyond, notes = self.beside_verdict(page)
+        summary = json.loads((self.folder / "own" / "summary.json").read_text())
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
+        self.assertTrue(summary["study"]["notes"])
+        self.assertLessEqual(set(self.notes_of(summary)), set(notes))
         steps = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["policies"]
         self.assertEqual(page.evaluate("document.querySelectorAll('#by_step svg circle').length"), sum(len(p["steps"]) for p in steps))
 

@@ -33,13 +33,8 @@ function sweepPage() {
   colourOf = colourer(labels, cases[0].baseline);
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
-  const beyond = largest(cases.flatMap((one) => one.rows.filter((row) => isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
-  if (beyond > 0)
-    document.getElementById("verdict").append(el("p", { class: "note" }, `Up to ${percent(beyond, 0)} of a row’s kernel times are beyond the profile’s samples; the table says how much of each.`));
-  const notes = cases.flatMap((one) => (one.notes || []).map((note) => `${one.assignments.join(" ")}: ${note}`));
-  if (notes.length)
-    document.getElementById("verdict").append(el("details", { open: notes.length < 4 }, el("summary", {}, notes.length === 1 ? "1 note on what is compared" : `${notes.length} notes on what is compared`),
-      el("ul", { class: "setup" }, ...notes.map((note) => el("li", {}, note)))));
+  const most = (label) => largest(cases.flatMap((one) => one.rows.filter((row) => row.label === label && isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
+  besideVerdict(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), one.notes || []])));
   const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };
   if (keys.length && cases.some((one) => one.winner)) sweepFigure(sweep);
   casesTable(sweep);
