@@ -294,7 +294,8 @@ class InABrowser(Pages):
         cls.addClassCleanup(cls.browser.close)
 
     def open(self, file, size="desktop", dark=False):
-        page = Page(self.browser, file, width=SIZES[size], dark=dark)
+        """`size`: a name of SIZES, or a width."""
+        page = Page(self.browser, file, width=SIZES.get(size, size), dark=dark)
         self.addCleanup(page.close)
         self.assertEqual(page.complaints(), [])
         self.assertEqual(page.requests(), [])
@@ -575,6 +576,28 @@ class InABrowser(Pages):
         file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2", "--sweep", "parallel.virtual_pipeline=1,2")
         page = self.look(file, "sweep-3")
         self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path.case').length"), 8 * len(STUDY["policies"]))
+        for width in (360, 400, 1280):
+            boxes = self.open(file, width).evaluate("[...document.querySelectorAll('#sweep svg > text')].map(t => t.getBoundingClientRect()).map(b => [b.left, b.right, b.top, b.bottom])")
+            self.assertEqual(len(boxes), 4)
+            for i, a in enumerate(boxes):
+                for b in boxes[:i]:
+                    self.assertFalse(a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3], (width, boxes))
+
+    def test_a_gap_of_a_sweep_says_why(self):
+        file = self.page(STUDY, "--sweep", "parallel.tensor=1,5,2")
+        page = self.look(file, "sweep-gap")
+        reasons = [row["reason"] for case in json.loads(page.evaluate("document.getElementById('data').textContent"))["cases"] for row in case["rows"] if row["reason"]]
+        self.assertEqual(len(reasons), 2)
+        for i, policy in enumerate(("plain-4d", "wlb")):
+            said = self.hover(page, "#sweep svg text.gap", i)
+            for part in (f"{policy}, parallel.tensor 5", "refused", reasons[i]):
+                self.assertIn(part, said)
+        page.evaluate("document.querySelector('#sweep .chart').focus()")
+        for _ in range(2 * 2 + 1):
+            page.key("ArrowRight")
+        self.assertIn(reasons[0], page.evaluate("document.getElementById('tip').innerText"))
+        shown = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
+        self.assertEqual(shown, ["–", "–", *reasons, "–", "–"])
 
     def test_comparison(self):
         before, after = Report.two(self)
