@@ -3,6 +3,8 @@
 #include <cassert>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/text.h"
+
 namespace equipoise {
 namespace {
 
@@ -82,8 +84,9 @@ std::string html_head(const std::string& kicker, const std::string& verdict,
 
 std::string html_table(const std::string& id, const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows) {
-  std::string text = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures by policy\">\n"
-                     "<table id=\"" + id + "\">\n<thead>" + cell_row(header, "th") + "</thead>\n<tbody>\n";
+  std::string text = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" +
+                     escaped(all_joined(header)) + "\">\n<table id=\"" + id + "\">\n<thead>" +
+                     cell_row(header, "th") + "</thead>\n<tbody>\n";
   for (const std::vector<std::string>& cells : rows) text += cell_row(cells, "td");
   return text + "</tbody>\n</table>\n</div>\n";
 }

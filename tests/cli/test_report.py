@@ -300,6 +300,7 @@ class InABrowser(Pages):
         self.assertEqual(page.complaints(), [])
         self.assertEqual(page.requests(), [])
         self.assertEqual(page.evaluate("document.documentElement.dataset.ready"), "true")
+        self.check_names(page)
         return page
 
     def check_names(self, page):

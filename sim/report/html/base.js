@@ -169,12 +169,13 @@ function saveFigure(host, name) {
 }
 
 // A chart in `parent` that is drawn anew when its width or the theme changes: draw(host, width) fills an empty
-// element. `title` is what a screen reader says. Below it stands how to save it; `place` is where the chart
-// itself goes if that is inside something that scrolls.
+// element. `title` is what a screen reader says, unless what is drawn has an aria-label of its own. Below it stands how to
+// save it; `place` is where the chart itself goes if that is inside something that scrolls.
 function chart(parent, title, draw, place = parent) {
   if (!hasCharts) return null;
-  const host = el("div", { class: "chart", role: "img", "aria-label": title, "aria-description": "Arrow keys go through its marks." });
-  const kind = el("button", { type: "button", onclick: () => saveFigure(host, fileName(title.split(/[:,]/)[0])) }, "SVG");
+  const host = el("div", { class: "chart", role: "img", "aria-label": title });
+  const name = () => host.getAttribute("aria-label").split(/[:,]/)[0];
+  const kind = el("button", { type: "button", onclick: () => saveFigure(host, fileName(name())) }, "SVG");
   place.append(host);
   parent.append(el("div", { class: "tools" }, kind));
   host.addEventListener("keydown", (event) => walkMarks(host, event));
@@ -188,10 +189,13 @@ function chart(parent, title, draw, place = parent) {
     delete host.chosen;
     draw(host, width);
     if (host.marks) host.tabIndex = 0;
+    else host.removeAttribute("tabindex");
+    if (host.marks) host.setAttribute("aria-description", "Arrow keys go through its marks.");
+    else host.removeAttribute("aria-description");
     const drawing = host.querySelector("svg, canvas");
     kind.hidden = !drawing;
     kind.textContent = drawing && drawing.localName === "canvas" ? "PNG" : "SVG";
-    kind.setAttribute("aria-label", `Save as ${kind.textContent}: ${title.split(/[:,]/)[0]}`);
+    kind.setAttribute("aria-label", `Save as ${kind.textContent}: ${name()}`);
   };
   new ResizeObserver(() => {
     if (host.clientWidth !== width) requestAnimationFrame(again);

@@ -78,7 +78,7 @@ function opsAgainst(v) {
   const parent = section("ops", "Kinds of op", `Error of each kind’s time; the band is its limit, ${percent(v.limits.op)}.`);
   const shown = v.ops;
   const most = Math.max(v.limits.op * 1.3, ...shown.map((op) => Math.abs(op.error || 0)));
-  chart(parent, "Errors by kind of op", (host, width) => {
+  chart(parent, "Errors by kind of op: " + shown.map((op) => `${op.op} ${signed(op.error)}`).join(", "), (host, width) => {
     const tall = 26, left = Math.min(190, width * 0.42);
     const svg = svgIn(host, width, shown.length * tall + 26);
     const x = d3.scaleLinear().domain([-most, most]).range([left, width - 22]);
