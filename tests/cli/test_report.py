@@ -14,7 +14,7 @@ import unittest
 import xml.etree.ElementTree
 
 from browser import Browser, Page, find_browser
-from support import STUDY, Case
+from support import STUDY, Case, run
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><!--<script>&amp;\'"'
 LIMIT_BYTES = 3_000_000
@@ -72,15 +72,18 @@ class Pages(Case):
         self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster, batch=dict(STUDY["batch"], **(batch or {})))), "--space", self.write("space.json", space), "--gpus", gpus, "--out", out, "--quiet")
         return out / "report.html"
 
-    def validation(self):
-        """Of a log that says what the simulator says, but 2 % slower."""
+    def validation(self, ops=()):
+        """Of a log that says what the simulator says, but 2 % slower, and of so many seconds of a step in kinds of op."""
         study = self.write("study.json", STUDY)
         self.ok("study", study, "--out", self.folder / "own", "--quiet")
         with open(self.folder / "own" / "steps.csv", newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        log = "policy,step,step_seconds\n" + "".join(f"{row['policy']},{row['step']},{float(row['step_seconds']) * 1.02}\n" for row in rows)
+        log = "policy,step,step_seconds,op,seconds\n" + "".join(
+            f"{row['policy']},{row['step']},{float(row['step_seconds']) * 1.02},,\n" + "".join(f"{row['policy']},{row['step']},,{op},{seconds}\n" for op, seconds in ops)
+            for row in rows)
         out = self.folder / "validated"
-        self.ok("validate", study, "--measured", self.write("measured.csv", log), "--out", out)
+        done = run("validate", study, "--measured", self.write("measured.csv", log), "--out", out)
+        self.assertEqual(done.returncode, 1 if ops else 0, done.stderr)  # the kinds' seconds are made up
         return out / "report.html"
 
 
@@ -407,6 +410,50 @@ class InABrowser(Pages):
                              "[t.getBoundingClientRect().left, Number(t.textContent)]); const [a, b] = [t[0], t[t.length - 1]], r = (b[1] - a[1]) / (b[0] - a[0]);"
                              "const box = s.getBoundingClientRect(); return [a[1] - (a[0] - box.left - 26) * r, b[1] + (box.right - 12 - b[0]) * r]; })()" % panel)
 
+    def middle_of_pipeline(self, page):
+        return page.evaluate("(() => { const s = document.querySelector('#timeline .pipeline'); s.scrollIntoView({block: 'center'}); const b = s.getBoundingClientRect();"
+                             "return [b.left + b.width / 2, b.top + 20]; })()")
+
+    def test_one_finger_pans_a_pipeline_or_scrolls_the_page(self):
+        page = self.open(self.page(STUDY), "phone")
+        page.send("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+        page.evaluate("document.querySelector('#timeline button[aria-label=\"Zoom in\"]').click()")
+        x, y = self.middle_of_pipeline(page)
+        zoomed = self.shown(page)
+        # A tap says what the op is. (Right after a drag the browser takes none.)
+        at = page.evaluate("(() => { const wide = [...document.querySelectorAll('#timeline .pipeline')[0].querySelectorAll('rect.op')].map(n => n.getBoundingClientRect())"
+                             ".reduce((a, b) => (b.width > a.width ? b : a)); return [wide.left + wide.width / 2, wide.top + wide.height / 2]; })()")
+        page.touch("touchStart", at)
+        page.touch("touchEnd")
+        said = page.evaluate("new Promise(done => { let left = 300; const look = () => (!tip.hidden || left-- === 0 ? done(tip.innerText) : requestAnimationFrame(look)); look(); })")
+        self.assertRegex(said, r"(?s)[FBDRW]\d+: .*tokens in")
+        page.touch("touchStart", (x, y))
+        for by in range(10, 90, 10):
+            page.touch("touchMove", (x - by, y))
+        dragged = self.shown(page)  # while the finger is down
+        page.touch("touchEnd")
+        width = page.evaluate("document.querySelector('#timeline .pipeline svg').clientWidth") - 38
+        span = zoomed[1] - zoomed[0]
+        self.assertAlmostEqual(dragged[0] - zoomed[0], span * 80 / width, delta=span * 20 / width)  # 15 pixels are slack before a drag
+        self.assertAlmostEqual(dragged[1] - dragged[0], span, delta=span / 20)  # to the pixel of a tick
+        self.assertEqual([round(v, 6) for v in self.shown(page)], [round(v, 6) for v in dragged])
+        self.assertEqual([round(v, 6) for v in self.shown(page, 1)], [round(v, 6) for v in dragged])
+        # Up and down the page goes, and the pipeline stays; a finger after that starts anew.
+        top = page.evaluate("scrollY")
+        page.touch("touchStart", (x, y))
+        for by in range(10, 130, 10):
+            page.touch("touchMove", (x, y - by))
+        page.touch("touchEnd")
+        self.assertEqual([round(v, 6) for v in self.shown(page)], [round(v, 6) for v in dragged])
+        self.assertGreater(page.evaluate("scrollY"), top + 50)
+        x, y = self.middle_of_pipeline(page)
+        page.touch("touchStart", (x, y))
+        for by in range(10, 90, 10):
+            page.touch("touchMove", (x + by, y))
+        page.touch("touchEnd")
+        self.assertAlmostEqual(self.shown(page)[0], zoomed[0], delta=span * 25 / width)
+        self.assertEqual(page.complaints(), [])
+
     def test_pipelines_zoom_and_pan(self):
         page = self.open(self.page(STUDY))
         begin, end = self.shown(page)
@@ -414,8 +461,7 @@ class InABrowser(Pages):
         boxes = page.evaluate("document.querySelectorAll('#timeline .pipeline svg')[0].querySelectorAll('rect.op').length")
         numbers = "[...document.querySelectorAll('#timeline .pipeline svg')[0].querySelectorAll('text.op')].map(t => t.textContent)"
         self.assertIn("0", page.evaluate(numbers))
-        x, y = page.evaluate("(() => { const s = document.querySelector('#timeline .pipeline'); s.scrollIntoView(); const b = s.getBoundingClientRect();"
-                             "return [b.left + b.width / 2, b.top + 20]; })()")
+        x, y = self.middle_of_pipeline(page)
         page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300, modifiers=2)  # with Ctrl
         zoomed = self.shown(page)
         self.assertAlmostEqual(zoomed[1] - zoomed[0], (end - begin) / 2.718, delta=(end - begin) / 20)
@@ -433,6 +479,7 @@ class InABrowser(Pages):
         page.key("+")
         whole = self.shown(page)
         self.assertAlmostEqual(whole[1] - whole[0], (end - begin) / 2, delta=end / 40)
+        x, y = self.middle_of_pipeline(page)
         page.evaluate("document.querySelector('#timeline button[aria-label=\"Show the whole step\"]').click()")
         page.send("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
         page.touch("touchStart", (x - 30, y), (x + 30, y))
@@ -482,9 +529,36 @@ class InABrowser(Pages):
     def test_op_fidelity(self):
         file = self.page(STUDY, "--fidelity", "op")
         page = self.look(file, "op")
-        path = json.loads((file.parent / "critical_path" / "wlb.json").read_text())
-        shown = page.evaluate("document.getElementById('path').textContent")
-        self.assertIn("%.4f" % path["steps"][0]["step_seconds"], shown)
+        paths = [json.loads((file.parent / "critical_path" / f"{policy}.json").read_text())["steps"][0] for policy in ("plain-4d", "wlb")]
+        names = {"compute": "computation", "tp": "TP communication", "cp": "CP communication", "pp": "transfers between stages", "dp": "gradient and parameter exchange"}
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#path .legend li')].map(n => n.textContent)"), list(names.values()))
+        # A bar a policy, of its kinds of op in one order, as long as the step beside the longest.
+        longest = max(path["step_seconds"] for path in paths)
+        bars = page.evaluate("[...document.querySelectorAll('#path svg g.row')].map(g => [...g.querySelectorAll('rect')].map(r => r.getBoundingClientRect()).map(b => [b.left, b.right]))")
+        full = max(bar[-1][1] for bar in bars) - bars[0][0][0]
+        for path, bar in zip(paths, bars):
+            self.assertEqual(len(bar), len(names))
+            for axis, (left, right) in zip(names, bar):
+                self.assertAlmostEqual(right - left, full * path["by_axis"][axis] / longest, delta=1.5)
+        self.assertEqual(self.hover(page, "#path svg g.row rect", 2).splitlines(), [
+            "CP communication", f"plain-4d: {1e3 * paths[0]['by_axis']['cp']:.1f} ms, {100 * paths[0]['by_axis']['cp'] / paths[0]['step_seconds']:.1f} % of the step"])
+        cells = page.evaluate("[...document.querySelectorAll('#path table')].map(t => [...t.tBodies[0].rows].map(r => [...r.cells].map(c => c.textContent)))")
+        self.assertEqual(cells[0], [[policy, *("%.4f" % s for s in (path["step_seconds"], *(path["by_axis"][axis] for axis in names)))] for policy, path in zip(("plain-4d", "wlb"), paths)])
+        free = [[policy, names.get(what, what.replace("_", " ")), "%.4f" % found["step_seconds"], "%.3fx" % found["speedup"]]
+                for policy, path in zip(("plain-4d", "wlb"), paths) for what, found in path["if_free"].items()]
+        self.assertEqual(sorted(cells[1]), sorted(free))
+
+    def test_kinds_of_op_beside_a_log(self):
+        page = self.look(self.validation(ops=(("attention", 0.004), ("gemm", 0.02))), "validation-ops")
+        ops = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["ops"]
+        self.assertEqual({op["op"] for op in ops}, {"attention", "gemm"})
+        signed = lambda share: ("+" if share >= 0 else "−") + f"{abs(100 * share):.1f} %"
+        dots = page.evaluate("[...document.querySelectorAll('#ops svg circle')].map(c => [c.parentNode.querySelector('text').textContent, c.style.fill])")
+        self.assertEqual(dots, [[op["op"], "var(--p0)" if op["within_limit"] else "var(--bad)"] for op in ops])
+        self.assertRegex(self.hover(page, "#ops svg circle"), "(?s)^%s.*%s of " % (ops[0]["op"], re.escape(signed(ops[0]["error"]))))
+        rows = page.evaluate("[...document.querySelectorAll('#ops tbody tr')].map(r => [r.cells[0].textContent, r.cells[4].textContent])")
+        self.assertEqual(rows, [[op["op"], signed(op["error"])] for op in ops])
+        self.assertIn(signed(ops[1]["error"]), page.evaluate("document.querySelector('#ops .chart').getAttribute('aria-label')"))
 
     def test_hostile_names(self):
         study = dict(STUDY, name=HOSTILE, policies=[{"name": "plain-4d", "label": HOSTILE}, "wlb"], baseline=HOSTILE)

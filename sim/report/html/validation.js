@@ -81,7 +81,7 @@ function opsAgainst(v) {
   chart(parent, "Errors by kind of op: " + shown.map((op) => `${op.op} ${signed(op.error)}`).join(", "), (host, width) => {
     const tall = 26, left = Math.min(190, width * 0.42);
     const svg = svgIn(host, width, shown.length * tall + 26);
-    const x = d3.scaleLinear().domain([-most, most]).range([left, width - 22]);
+    const x = d3.scaleLinear().domain([-most, most]).nice(3).range([left, width - 32]);
     svg.append("rect").attr("x", x(-v.limits.op)).attr("width", x(v.limits.op) - x(-v.limits.op)).attr("y", 0).attr("height", shown.length * tall).style("fill", "var(--faint)");
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${shown.length * tall})`).call(d3.axisBottom(x).ticks(width < 500 ? 3 : 7).tickFormat((e) => signed(e)).tickSize(-shown.length * tall));
     const row = svg.selectAll("g.row").data(shown).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
