@@ -274,6 +274,7 @@ int validate_log(Study study, const ValidateOptions& options, std::ostream& out)
   validation.study = study.name;
   validation.profile = study.cluster.profile;
   validation.notes.insert(validation.notes.end(), simulated.notes.begin(), simulated.notes.end());
+  validation.beyond_samples = simulated.beyond_samples;
   return conclude(validation, options, out, [](const std::filesystem::path&) {});
 }
 
@@ -368,6 +369,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     validation.profile = study.cluster.profile;
     validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
     validation.other_load = told_load();
+    validation.notes = study.notes;
     if (options.replay) {
       for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
       validation.notes.emplace_back(

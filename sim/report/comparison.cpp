@@ -375,8 +375,12 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
       node[key] = row->policy["metrics"].value(key, json());
     const json measured = row->policy.value("measured", json());
     node["pack_ms"] = measured.is_object() ? measured.value("pack_ms", json()) : json();
+    node["beyond_samples_share"] =
+        row->policy.value("provenance", json::object()).value("beyond_samples_share", json());
+    node["notes"] = row->policy.value("notes", json::array());
     return node;
   };
+  const auto notes = [](const SavedResult& saved) { return saved.summary["study"].value("notes", json()); };
   ordered_json rows = ordered_json::array(), differences = ordered_json::array();
   for (const RowChange& row : found.rows)
     rows.push_back({{"label", row.label}, {"first", side(row.before)}, {"second", side(row.after)},
@@ -384,9 +388,15 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
                     {"verdict", row.verdict}});
   for (const Difference& d : found.differences)
     differences.push_back({{"key", d.key}, {"first", d.before}, {"second", d.after}});
-  return {{"schema", "equipoise.comparison/1"}, {"first", printable(before.path)}, {"second", printable(after.path)},
-          {"verdict", found.verdict}, {"same_documents", found.same_documents}, {"rows", std::move(rows)},
-          {"differences", std::move(differences)}};
+  return {{"schema", "equipoise.comparison/1"},
+          {"first", printable(before.path)},
+          {"second", printable(after.path)},
+          {"verdict", found.verdict},
+          {"same_documents", found.same_documents},
+          {"rows", std::move(rows)},
+          {"differences", std::move(differences)},
+          {"first_notes", notes(before)},
+          {"second_notes", notes(after)}};
 }
 
 std::string comparison_csv(const SavedComparison& found) {

@@ -3,6 +3,8 @@
 #include <cassert>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/text.h"
+
 namespace equipoise {
 namespace {
 
@@ -18,12 +20,7 @@ std::string data_block(const nlohmann::json& data) {
   const std::string text = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string out;
   out.reserve(text.size() + text.size() / 64);
-  for (const char c : text) {
-    if (c == '<')
-      out += "\\u003c";
-    else
-      out += c;
-  }
+  for (const char& c : text) out += c == '<' ? std::string_view("\\u003c") : std::string_view(&c, 1);
   return out;
 }
 
@@ -52,28 +49,12 @@ bool has_charts() {
 }  // namespace
 
 std::string markup_escaped(std::string_view text) {
+  static constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
+  for (const char& c : text) {
+    const std::size_t found = std::string_view("&<>\"'").find(c);
+    out += found == std::string_view::npos ? std::string_view(&c, 1) : kNames[found];
   }
   return out;
 }
@@ -103,8 +84,9 @@ std::string html_head(const std::string& kicker, const std::string& verdict,
 
 std::string html_table(const std::string& id, const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows) {
-  std::string text = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures by policy\">\n"
-                     "<table id=\"" + id + "\">\n<thead>" + cell_row(header, "th") + "</thead>\n<tbody>\n";
+  std::string text = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" +
+                     escaped(all_joined(header)) + "\">\n<table id=\"" + id + "\">\n<thead>" +
+                     cell_row(header, "th") + "</thead>\n<tbody>\n";
   for (const std::vector<std::string>& cells : rows) text += cell_row(cells, "td");
   return text + "</tbody>\n</table>\n</div>\n";
 }

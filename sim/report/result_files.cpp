@@ -185,7 +185,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples},
-                   {"beyond_samples_share", beyond_samples_share(p)},
+                   {"beyond_samples_share", beyond_samples_share(p.use)},
                    {"on_derived_tables", p.use.derived}}}};
     if (!result.kernel_errors.empty()) node["provenance"]["kernel_errors"] = result.kernel_errors;
     if (json derived = derived_json(p.run); !derived.empty())
@@ -200,10 +200,6 @@ json summary_json(const Study& study, const StudyResult& result) {
     policies.push_back(std::move(node));
   }
   const Layout& l = study.layout;
-  json notes = study.notes;
-  for (const std::string& note : result.notes) notes.push_back(note);
-  if (!result.network_note.empty()) notes.push_back(result.network_note);
-  for (const std::string& differs : differences_of(result)) notes.push_back(differs);
   return {{"schema", "equipoise.summary/1"},
           {"version", EQUIPOISE_VERSION},
           {"study",
@@ -220,7 +216,7 @@ json summary_json(const Study& study, const StudyResult& result) {
             {"documents", result.documents},
             {"tokens", result.tokens},
             {"dropped_tokens", result.dropped_tokens},
-            {"notes", std::move(notes)}}},
+            {"notes", notes_of(study, result)}}},
           {"baseline", study.baseline},
           {"policies", std::move(policies)}};
 }

@@ -176,10 +176,8 @@ std::string content_of(const Study& study, const StudyResult& result) {
     verdict[1].front() = static_cast<char>(std::toupper(static_cast<unsigned char>(verdict[1].front())));
     verdict.front().replace(cut, std::string::npos, ".");
   }
-  std::string text = "<section id=\"verdict\">\n<p class=\"kicker\">" + escaped(study.name) + "</p>\n<h1>" +
-                     escaped(verdict.front()) + "</h1>\n";
-  for (std::size_t i = 1; i < verdict.size(); ++i) text += html_paragraph(verdict[i], "lead");
-  text += html_paragraph(heading_text(study, result), "setup") + "</section>\n";
+  std::string text = html_head(study.name, verdict.front(), {verdict.begin() + 1, verdict.end()},
+                               {heading_text(study, result)});
   const ComparisonTable comparison = comparison_of(result);
   text += "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n" +
           html_table("comparison", comparison.header, comparison.rows);
@@ -232,7 +230,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
                     {"speedup_high", value(m.speedup_high)},
                     {"step_seconds", value(m.step_seconds)},
                     {"peak_memory_bytes", value(m.peak_memory_bytes)},
-                    {"beyond_samples", rounded(beyond_samples_share(row), 4)}});
+                    {"beyond_samples", rounded(beyond_samples_share(row.use), 4)}});
   }
   const PolicyResult* winner = winner_of(result);
   return {{"study", study.name},
@@ -241,7 +239,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
           {"baseline", study.baseline},
           {"gpus", study.layout.gpus()},
           {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
-          {"notes", differences_of(result)},
+          {"notes", notes_of(study, result)},
           {"told_apart", winner != nullptr && not_told_apart(result, *winner).empty()},
           {"rows", std::move(rows)}};
 }
@@ -290,22 +288,17 @@ std::string SweepPage::html() const {
     else
       others += (others.empty() ? "" : ", ") + listed(label) + " in " + std::to_string(count);
   }
-  std::string content =
-      "<section id=\"verdict\">\n" + html_paragraph(title_, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";
-  if (left_out_ > 0)
-    content += html_paragraph("The last " + std::to_string(left_out_) +
-                                  " cases are too many for this page; each has its own in its folder.",
-                              "note");
-  if (const std::string note = gpus_note(); !note.empty())
-    content += html_paragraph("Note: " + note + ".", "note");
-  if (!others.empty()) content += html_paragraph("Fastest in others: " + others + ".", "lead");
+  std::vector<std::string> lines, notes;
+  if (!others.empty()) lines.push_back("Fastest in others: " + others + ".");
   if (won > 0 && won < run_)
-    content += html_paragraph(
-        "Not counted: " + std::to_string(run_ - won) +
-            " where the intervals of the fastest and another policy overlap, or there are none.",
-        "lead");
+    lines.push_back("Not counted: " + std::to_string(run_ - won) +
+                    " where the intervals of the fastest and another policy overlap, or there are none.");
+  if (left_out_ > 0)
+    notes.push_back("The last " + std::to_string(left_out_) +
+                    " cases are too many for this page; each has its own in its folder.");
+  if (const std::string note = gpus_note(); !note.empty()) notes.push_back("Note: " + note + ".");
   return html_page(
-      {title_, content + "</section>\n"},
+      {title_, html_head(title_, verdict, lines, notes)},
       {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});
 }
 

@@ -27,7 +27,7 @@ std::string rate(const PolicyResult& row) {
 
 // "; 57 % of its kernel times are beyond the profile's samples"; empty where none is.
 std::string extrapolated(const PolicyResult& row) {
-  const double percent = 100 * beyond_samples_share(row);
+  const double percent = 100 * beyond_samples_share(row.use);
   if (percent == 0) return "";
   return "; " + (percent < 1 ? std::string("less than 1") : fixed(percent, 0)) +
          " % of its kernel times are beyond the profile's samples";
@@ -207,9 +207,8 @@ const PolicyResult* winner_of(const StudyResult& result) {
   return fastest(result);
 }
 
-double beyond_samples_share(const PolicyResult& row) {
-  return row.use.calls > 0 ? static_cast<double>(row.use.beyond_samples) / static_cast<double>(row.use.calls)
-                           : 0;
+double beyond_samples_share(const RangeUse& use) {
+  return use.calls > 0 ? static_cast<double>(use.beyond_samples) / static_cast<double>(use.calls) : 0;
 }
 
 std::string limits_line(const Study& study, const StudyResult& result) {
@@ -412,6 +411,14 @@ std::vector<std::string> differences_of(const StudyResult& result) {
   for (std::string line : {recompute_difference(result), unequal_batches(result), tails_of(result)})
     if (!line.empty()) lines.push_back(std::move(line));
   return lines;
+}
+
+std::vector<std::string> notes_of(const Study& study, const StudyResult& result) {
+  std::vector<std::string> notes = study.notes;
+  notes.insert(notes.end(), result.notes.begin(), result.notes.end());
+  if (!result.network_note.empty()) notes.push_back(result.network_note);
+  for (const std::string& differs : differences_of(result)) notes.push_back(differs);
+  return notes;
 }
 
 }  // namespace equipoise

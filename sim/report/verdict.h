@@ -14,8 +14,8 @@ namespace equipoise {
 // did. Ties go to the first.
 const PolicyResult* winner_of(const StudyResult& result);
 
-// The share of the row's kernel times that lie beyond what the profile has samples of.
-double beyond_samples_share(const PolicyResult& row);
+// The share of a row's kernel times that lie beyond what the profile has samples of.
+double beyond_samples_share(const RangeUse& use);
 
 // "wlb is fastest; it is limited by ...": lines that end with a newline, none where nothing ran.
 std::string limits_line(const Study& study, const StudyResult& result);
@@ -59,5 +59,7 @@ std::string recompute_difference(const StudyResult& result);
 // Where rows are not of one kind, a line each, naming them: what they recompute, tokens a step, end-of-data
 // steps. For the notes of every table of these rows.
 std::vector<std::string> differences_of(const StudyResult& result);
+// What the reader has to know of all rows: of the study, of how it was run, and where rows differ.
+std::vector<std::string> notes_of(const Study& study, const StudyResult& result);
 
 }  // namespace equipoise

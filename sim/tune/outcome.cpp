@@ -356,9 +356,9 @@ json what_if_json(const WhatIf& what) {
 
 // summary.json's row without what was measured on this machine.
 json row_json(const Study& study, const StudyResult& result) {
-  json row = summary_json(study, result)["policies"][0];
-  row.erase("measured");
-  row.erase("gpu_compute_seconds");
+  json summary = summary_json(study, result), row = summary["policies"][0];
+  row["study_notes"] = summary["study"]["notes"];
+  for (const char* key : {"measured", "gpu_compute_seconds"}) row.erase(key);
   return row;
 }
 

@@ -41,7 +41,7 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   if (const std::string unequal = unequal_batches(report); !unequal.empty())
     lines.push_back("Global batches are not equal: " + unequal + ".");
   lines.push_back("It is limited by " + blame_text(m, winner.study.layout.pipeline) + "; " +
-                  fixed(100 * beyond_samples_share(winner.row()), 0) +
+                  fixed(100 * beyond_samples_share(winner.row().use), 0) +
                   " % of its kernel times are beyond the profile's samples.");
   lines.push_back(counts_text(report.found) + end_text(report));
   if (!report.flags_alone.empty()) lines.push_back(report.flags_alone);

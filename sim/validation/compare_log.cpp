@@ -6,6 +6,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
+#include "sim/report/verdict.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/validation/measured_log.h"
 
@@ -264,8 +265,9 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
   run.keep_plans = true;
   run.find_fits = false;
   if (with_ops) run.steps.fidelity = Fidelity::op;
-  SimulatedForLog simulated;
-  for (const PolicyResult& row : run_study(study, inputs, run).policies) {
+  const StudyResult result = run_study(study, inputs, run);
+  SimulatedForLog simulated{{}, notes_of(study, result), {}};
+  for (const PolicyResult& row : result.policies) {
     if (!row.simulated()) {
       simulated.notes.push_back(row.run.label + " is " + name_of(row.status) +
                                 " and not compared: " + row.reason);
@@ -273,6 +275,8 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
     }
     SimulatedPolicy& policy = simulated.policies.emplace_back();
     policy.label = row.run.label;
+    simulated.beyond_samples[policy.label] = beyond_samples_share(row.use);
+    simulated.notes.insert(simulated.notes.end(), row.notes.begin(), row.notes.end());
     policy.all_reduces = row.layout.zero == 0;
     for (const StepResult& step : row.steps)
       policy.steps.push_back({to_seconds(step.times.makespan), step.work.tokens, {}});

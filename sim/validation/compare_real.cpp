@@ -6,6 +6,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "sim/report/verdict.h"
 #include "sim/step/op_run.h"
 #include "sim/topology/rank_grid.h"
 
@@ -19,6 +20,8 @@ void compare_row(const RealRow& row, const RealResult& result, const InStepTimes
                  Validation& validation) {
   PolicyPairs policy;
   policy.label = row.label;
+  validation.beyond_samples[row.label] = beyond_samples_share(row.use);
+  validation.notes.insert(validation.notes.end(), row.ready.notes.begin(), row.ready.notes.end());
   std::map<int, std::vector<const TimedStep*>> by_step;
   for (const TimedStep& timed : result.timed) {
     ++policy.runs;

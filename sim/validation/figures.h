@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -60,6 +61,7 @@ struct Validation {
   std::vector<PolicyPairs> policies;
   std::vector<OpPair> ops;
   std::vector<std::string> notes;  // what the reader has to know: which runs were used, what was left out
+  std::map<std::string, double> beyond_samples;  // verdict.h's share of each policy, by label
   double other_load = 0;           // CPUs that other programs kept busy when the run began
 };
 

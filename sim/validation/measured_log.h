@@ -123,7 +123,8 @@ void keep_policy(const std::string& label, Study& study, MeasuredLog& log);
 
 struct SimulatedForLog {
   std::vector<SimulatedPolicy> policies;
-  std::vector<std::string> notes;  // rows that do not run, with their reasons
+  std::vector<std::string> notes;  // of the study and its rows, and rows that do not run, with their reasons
+  std::map<std::string, double> beyond_samples;  // as a validation's
 };
 
 // `gpu`: whose ops, by number. With ops all steps run at op fidelity. Throws UserError for a GPU that the

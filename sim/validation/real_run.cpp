@@ -14,7 +14,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "policies/loader.h"
 #include "sim/execution/dump.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/rank_executor.h"
@@ -44,13 +43,13 @@ Decision decide(const ModelShape& model, RealRow& row) {
   Decision decision;
   try {
     SimulatedRow simulated = simulate_row(row.ready, quiet_options(), Until::all_steps);
+    for (const StepResult& step : simulated.ran.steps) row.use += step.work.use;
+    for (const std::string& note : simulated.planned.notes) row.ready.notes.push_back(note);
     row.plan = std::move(simulated.planned.plan);
     decision.shard = simulated.ran.shard;
     decision.bucket = row.ready.run.pack.bucket_size;
     const RecomputedLayers recomputed(model, row.ready.models->layout);
     decision.plan = plan_json(row.plan, nlohmann::json::object(), &recomputed);
-  } catch (const UnplaceableDocument& e) {
-    decision.reason = e.what();
   } catch (const UserError& e) {
     decision.reason = e.what();
   }

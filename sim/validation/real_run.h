@@ -26,6 +26,7 @@ struct RealRow {
   std::string shard;   // the rule that runs
   std::string reason;  // why it cannot run; else empty
   std::vector<execution::ExecutableStep> steps;
+  RangeUse use{};  // of the profile by its plan; rank 0 knows it
 
   [[nodiscard]] bool runs() const { return reason.empty(); }
 };

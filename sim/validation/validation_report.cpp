@@ -130,6 +130,7 @@ ordered_json validation_json(const Validation& validation, const ValidationFigur
           {"limits", {{"step", validation.limits.step}, {"op", validation.limits.op}}},
           {"unmeasured_ops", figures.unmeasured_ops},
           {"notes", labels_json(validation.notes)},
+          {"beyond_samples_share", validation.beyond_samples},
           {"broken", labels_json(figures.broken)},
           {"other_load", validation.other_load},
           {"judged", figures.judged()},
@@ -246,8 +247,7 @@ std::string validation_text(const Validation& validation, const ValidationFigure
 }
 
 std::string validation_html(const Validation& validation, const ValidationFigures& figures) {
-  std::vector<std::string> lines;
-  for (const std::string& broken : figures.broken) lines.push_back(broken);
+  std::vector<std::string> lines = figures.broken;
   if (!figures.ops.empty()) {
     const auto far = std::ranges::max_element(
         figures.ops, {}, [](const OpFigures& op) { return std::abs(op.errors.error()); });
@@ -264,18 +264,17 @@ std::string validation_html(const Validation& validation, const ValidationFigure
   if (figures.ranking.measured.size() > 1)
     lines.push_back(figures.ranking.same() ? "Policies rank as they were measured."
                                            : "Policies rank otherwise than they were measured.");
-  std::vector<std::string> notes = {"Simulated with profile " + validation.profile + ", measured on " +
-                                    validation.device};
-  notes.insert(notes.end(), validation.notes.begin(), validation.notes.end());
+  const std::string setup =
+      "Simulated with profile " + validation.profile + ", measured on " + validation.device;
   double worst = 0;
   for (const PolicyFigures& policy : figures.policies)
-    if (std::abs(policy.errors.error()) > std::abs(worst)) worst = policy.errors.error();
+    worst = std::max(worst, std::abs(policy.errors.error()));
   const std::string verdict =
       std::string(figures.passed() ? "Passed" : "Failed") +
       (figures.policies.empty() ? std::string()
                                 : ": a policy's mean step is simulated at most " +
-                                      signed_percent(std::abs(worst)).substr(1) + " off what was measured");
-  return html_page({validation.study, html_head(validation.study, verdict, lines, notes)},
+                                      signed_percent(worst).substr(1) + " off what was measured");
+  return html_page({validation.study, html_head(validation.study, verdict, lines, {setup})},
                    {{"schema", "equipoise.report/1"},
                     {"kind", "validation"},
                     {"validation", validation_json(validation, figures)}});

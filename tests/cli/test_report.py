@@ -14,7 +14,7 @@ import unittest
 import xml.etree.ElementTree
 
 from browser import Browser, Page, find_browser
-from support import STUDY, Case
+from support import STUDY, Case, run
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><!--<script>&amp;\'"'
 LIMIT_BYTES = 3_000_000
@@ -66,21 +66,24 @@ class Pages(Case):
             self.assertFalse({"src", "srcset", "action"} & attributes.keys())
         return outline
 
-    def tune(self, **cluster):
+    def tune(self, gpus=4, batch=None, **cluster):
         out = self.folder / "tuned"
         space = {"parallel.tensor": [1, 2], "parallel.context": [1, 2], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}]}
-        self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster)), "--space", self.write("space.json", space), "--gpus", 4, "--out", out, "--quiet")
+        self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster, batch=dict(STUDY["batch"], **(batch or {})))), "--space", self.write("space.json", space), "--gpus", gpus, "--out", out, "--quiet")
         return out / "report.html"
 
-    def validation(self):
-        """Of a log that says what the simulator says, but 2 % slower."""
+    def validation(self, ops=()):
+        """Of a log that says what the simulator says, but 2 % slower, and of so many seconds of a step in kinds of op."""
         study = self.write("study.json", STUDY)
         self.ok("study", study, "--out", self.folder / "own", "--quiet")
         with open(self.folder / "own" / "steps.csv", newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        log = "policy,step,step_seconds\n" + "".join(f"{row['policy']},{row['step']},{float(row['step_seconds']) * 1.02}\n" for row in rows)
+        log = "policy,step,step_seconds,op,seconds\n" + "".join(
+            f"{row['policy']},{row['step']},{float(row['step_seconds']) * 1.02},,\n" + "".join(f"{row['policy']},{row['step']},,{op},{seconds}\n" for op, seconds in ops)
+            for row in rows)
         out = self.folder / "validated"
-        self.ok("validate", study, "--measured", self.write("measured.csv", log), "--out", out)
+        done = run("validate", study, "--measured", self.write("measured.csv", log), "--out", out)
+        self.assertEqual(done.returncode, 1 if ops else 0, done.stderr)  # the kinds' seconds are made up
         return out / "report.html"
 
 
@@ -294,12 +297,44 @@ class InABrowser(Pages):
         cls.addClassCleanup(cls.browser.close)
 
     def open(self, file, size="desktop", dark=False):
-        page = Page(self.browser, file, width=SIZES[size], dark=dark)
+        """`size`: a name of SIZES, or a width."""
+        page = Page(self.browser, file, width=SIZES.get(size, size), dark=dark)
         self.addCleanup(page.close)
         self.assertEqual(page.complaints(), [])
         self.assertEqual(page.requests(), [])
         self.assertEqual(page.evaluate("document.documentElement.dataset.ready"), "true")
+        self.check_names(page)
         return page
+
+    def check_names(self, page):
+        """As a screen reader has the page: what takes the focus has a name, a figure or a region one of its own; each mark of a
+        figure says something, and only a figure that has marks is told to have them."""
+        named = {}
+        for node in page.send("Accessibility.getFullAXTree")["nodes"]:
+            role = node["role"]["value"]
+            if not node["ignored"] and (role in ("image", "region") or any(p["name"] == "focusable" and p["value"]["value"] for p in node["properties"])):
+                named.setdefault(role, []).append(node["name"]["value"].strip())
+        for role, names in named.items():
+            self.assertNotIn("", names, role)
+        named["group"] = page.evaluate("[...document.querySelectorAll('[role=group]')].map(n => n.getAttribute('aria-label'))")  # details are none
+        for role in ("image", "region", "group"):
+            names = named.get(role, [])
+            self.assertEqual(len(names), len(set(names)), names)
+        charts = page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [(c.marks || []).filter(([, lines]) => !lines()[0]).length, !!c.marks,"
+                               "c.tabIndex === 0, c.hasAttribute('aria-description')])")
+        for mute, *walked in charts:
+            self.assertEqual((mute, len(set(walked))), (0, 1), charts)
+
+    def beside_verdict(self, page):
+        """The line of what is beyond the profile's samples, and the notes."""
+        return page.evaluate("[document.querySelector('#verdict .beyond')?.textContent, [...document.querySelectorAll('#verdict .notes li')].map(n => n.textContent)]")
+
+    def hover(self, page, selector, index=0):
+        """What the tip says of a mark under the pointer."""
+        x, y = page.evaluate("(() => { const n = document.querySelectorAll('%s')[%d]; n.scrollIntoView({block: 'center'}); const b = n.getBoundingClientRect();"
+                             "return [b.left + b.width / 2, b.top + b.height / 2]; })()" % (selector, index))
+        page.mouse("mouseMoved", x, y, button="none", clickCount=0)
+        return page.evaluate("document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText")
 
     def photograph(self, page, name):
         if folder := os.environ.get("EQUIPOISE_SCREENSHOTS"):
@@ -331,13 +366,21 @@ class InABrowser(Pages):
                                     "delay", "provenance"])
         self.assertIn("--fidelity op", page.evaluate("document.getElementById('losses').textContent"))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter(s => !s.querySelector('p, svg, canvas, table')).length"), 0)
-        verdict = page.evaluate("document.getElementById('verdict').textContent")
-        for note in summary["study"]["notes"]:
-            self.assertIn(note, verdict)
-        self.assertIn("beyond the profile’s samples", verdict)
+        beyond, notes = self.beside_verdict(page)
+        self.assertLessEqual(set(self.notes_of(summary)), set(notes))
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         for chart in page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [c.getAttribute('aria-label'), c.querySelectorAll('svg, canvas').length])"):
             self.assertTrue(chart[0])
             self.assertEqual(chart[1], 1, chart)
+
+    @staticmethod
+    def share(row):
+        share = row["provenance"]["beyond_samples_share"]
+        return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
+
+    @staticmethod
+    def notes_of(summary):
+        return summary["study"]["notes"] + [note for policy in summary["policies"] for note in policy.get("notes", [])]
 
     def test_controls(self):
         file = self.page(STUDY)
@@ -367,6 +410,50 @@ class InABrowser(Pages):
                              "[t.getBoundingClientRect().left, Number(t.textContent)]); const [a, b] = [t[0], t[t.length - 1]], r = (b[1] - a[1]) / (b[0] - a[0]);"
                              "const box = s.getBoundingClientRect(); return [a[1] - (a[0] - box.left - 26) * r, b[1] + (box.right - 12 - b[0]) * r]; })()" % panel)
 
+    def middle_of_pipeline(self, page):
+        return page.evaluate("(() => { const s = document.querySelector('#timeline .pipeline'); s.scrollIntoView({block: 'center'}); const b = s.getBoundingClientRect();"
+                             "return [b.left + b.width / 2, b.top + 20]; })()")
+
+    def test_one_finger_pans_a_pipeline_or_scrolls_the_page(self):
+        page = self.open(self.page(STUDY), "phone")
+        page.send("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+        page.evaluate("document.querySelector('#timeline button[aria-label=\"Zoom in\"]').click()")
+        x, y = self.middle_of_pipeline(page)
+        zoomed = self.shown(page)
+        # A tap says what the op is. (Right after a drag the browser takes none.)
+        at = page.evaluate("(() => { const wide = [...document.querySelectorAll('#timeline .pipeline')[0].querySelectorAll('rect.op')].map(n => n.getBoundingClientRect())"
+                             ".reduce((a, b) => (b.width > a.width ? b : a)); return [wide.left + wide.width / 2, wide.top + wide.height / 2]; })()")
+        page.touch("touchStart", at)
+        page.touch("touchEnd")
+        said = page.evaluate("new Promise(done => { let left = 300; const look = () => (!tip.hidden || left-- === 0 ? done(tip.innerText) : requestAnimationFrame(look)); look(); })")
+        self.assertRegex(said, r"(?s)[FBDRW]\d+: .*tokens in")
+        page.touch("touchStart", (x, y))
+        for by in range(10, 90, 10):
+            page.touch("touchMove", (x - by, y))
+        dragged = self.shown(page)  # while the finger is down
+        page.touch("touchEnd")
+        width = page.evaluate("document.querySelector('#timeline .pipeline svg').clientWidth") - 38
+        span = zoomed[1] - zoomed[0]
+        self.assertAlmostEqual(dragged[0] - zoomed[0], span * 80 / width, delta=span * 20 / width)  # 15 pixels are slack before a drag
+        self.assertAlmostEqual(dragged[1] - dragged[0], span, delta=span / 20)  # to the pixel of a tick
+        self.assertEqual([round(v, 6) for v in self.shown(page)], [round(v, 6) for v in dragged])
+        self.assertEqual([round(v, 6) for v in self.shown(page, 1)], [round(v, 6) for v in dragged])
+        # Up and down the page goes, and the pipeline stays; a finger after that starts anew.
+        top = page.evaluate("scrollY")
+        page.touch("touchStart", (x, y))
+        for by in range(10, 130, 10):
+            page.touch("touchMove", (x, y - by))
+        page.touch("touchEnd")
+        self.assertEqual([round(v, 6) for v in self.shown(page)], [round(v, 6) for v in dragged])
+        self.assertGreater(page.evaluate("scrollY"), top + 50)
+        x, y = self.middle_of_pipeline(page)
+        page.touch("touchStart", (x, y))
+        for by in range(10, 90, 10):
+            page.touch("touchMove", (x + by, y))
+        page.touch("touchEnd")
+        self.assertAlmostEqual(self.shown(page)[0], zoomed[0], delta=span * 25 / width)
+        self.assertEqual(page.complaints(), [])
+
     def test_pipelines_zoom_and_pan(self):
         page = self.open(self.page(STUDY))
         begin, end = self.shown(page)
@@ -374,8 +461,7 @@ class InABrowser(Pages):
         boxes = page.evaluate("document.querySelectorAll('#timeline .pipeline svg')[0].querySelectorAll('rect.op').length")
         numbers = "[...document.querySelectorAll('#timeline .pipeline svg')[0].querySelectorAll('text.op')].map(t => t.textContent)"
         self.assertIn("0", page.evaluate(numbers))
-        x, y = page.evaluate("(() => { const s = document.querySelector('#timeline .pipeline'); s.scrollIntoView(); const b = s.getBoundingClientRect();"
-                             "return [b.left + b.width / 2, b.top + 20]; })()")
+        x, y = self.middle_of_pipeline(page)
         page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300, modifiers=2)  # with Ctrl
         zoomed = self.shown(page)
         self.assertAlmostEqual(zoomed[1] - zoomed[0], (end - begin) / 2.718, delta=(end - begin) / 20)
@@ -393,6 +479,7 @@ class InABrowser(Pages):
         page.key("+")
         whole = self.shown(page)
         self.assertAlmostEqual(whole[1] - whole[0], (end - begin) / 2, delta=end / 40)
+        x, y = self.middle_of_pipeline(page)
         page.evaluate("document.querySelector('#timeline button[aria-label=\"Show the whole step\"]').click()")
         page.send("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
         page.touch("touchStart", (x - 30, y), (x + 30, y))
@@ -442,9 +529,36 @@ class InABrowser(Pages):
     def test_op_fidelity(self):
         file = self.page(STUDY, "--fidelity", "op")
         page = self.look(file, "op")
-        path = json.loads((file.parent / "critical_path" / "wlb.json").read_text())
-        shown = page.evaluate("document.getElementById('path').textContent")
-        self.assertIn("%.4f" % path["steps"][0]["step_seconds"], shown)
+        paths = [json.loads((file.parent / "critical_path" / f"{policy}.json").read_text())["steps"][0] for policy in ("plain-4d", "wlb")]
+        names = {"compute": "computation", "tp": "TP communication", "cp": "CP communication", "pp": "transfers between stages", "dp": "gradient and parameter exchange"}
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#path .legend li')].map(n => n.textContent)"), list(names.values()))
+        # A bar a policy, of its kinds of op in one order, as long as the step beside the longest.
+        longest = max(path["step_seconds"] for path in paths)
+        bars = page.evaluate("[...document.querySelectorAll('#path svg g.row')].map(g => [...g.querySelectorAll('rect')].map(r => r.getBoundingClientRect()).map(b => [b.left, b.right]))")
+        full = max(bar[-1][1] for bar in bars) - bars[0][0][0]
+        for path, bar in zip(paths, bars):
+            self.assertEqual(len(bar), len(names))
+            for axis, (left, right) in zip(names, bar):
+                self.assertAlmostEqual(right - left, full * path["by_axis"][axis] / longest, delta=1.5)
+        self.assertEqual(self.hover(page, "#path svg g.row rect", 2).splitlines(), [
+            "CP communication", f"plain-4d: {1e3 * paths[0]['by_axis']['cp']:.1f} ms, {100 * paths[0]['by_axis']['cp'] / paths[0]['step_seconds']:.1f} % of the step"])
+        cells = page.evaluate("[...document.querySelectorAll('#path table')].map(t => [...t.tBodies[0].rows].map(r => [...r.cells].map(c => c.textContent)))")
+        self.assertEqual(cells[0], [[policy, *("%.4f" % s for s in (path["step_seconds"], *(path["by_axis"][axis] for axis in names)))] for policy, path in zip(("plain-4d", "wlb"), paths)])
+        free = [[policy, names.get(what, what.replace("_", " ")), "%.4f" % found["step_seconds"], "%.3fx" % found["speedup"]]
+                for policy, path in zip(("plain-4d", "wlb"), paths) for what, found in path["if_free"].items()]
+        self.assertEqual(sorted(cells[1]), sorted(free))
+
+    def test_kinds_of_op_beside_a_log(self):
+        page = self.look(self.validation(ops=(("attention", 0.004), ("gemm", 0.02))), "validation-ops")
+        ops = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["ops"]
+        self.assertEqual({op["op"] for op in ops}, {"attention", "gemm"})
+        signed = lambda share: ("+" if share >= 0 else "−") + f"{abs(100 * share):.1f} %"
+        dots = page.evaluate("[...document.querySelectorAll('#ops svg circle')].map(c => [c.parentNode.querySelector('text').textContent, c.style.fill])")
+        self.assertEqual(dots, [[op["op"], "var(--p0)" if op["within_limit"] else "var(--bad)"] for op in ops])
+        self.assertRegex(self.hover(page, "#ops svg circle"), "(?s)^%s.*%s of " % (ops[0]["op"], re.escape(signed(ops[0]["error"]))))
+        rows = page.evaluate("[...document.querySelectorAll('#ops tbody tr')].map(r => [r.cells[0].textContent, r.cells[4].textContent])")
+        self.assertEqual(rows, [[op["op"], signed(op["error"])] for op in ops])
+        self.assertIn(signed(ops[1]["error"]), page.evaluate("document.querySelector('#ops .chart').getAttribute('aria-label')"))
 
     def test_hostile_names(self):
         study = dict(STUDY, name=HOSTILE, policies=[{"name": "plain-4d", "label": HOSTILE}, "wlb"], baseline=HOSTILE)
@@ -484,7 +598,16 @@ class InABrowser(Pages):
         links = page.evaluate("[...document.querySelectorAll('#cases a')].map(a => decodeURIComponent(a.pathname))")
         for link in links:
             self.assertTrue(pathlib.Path(link).exists(), link)
-
+        beyond, notes = self.beside_verdict(page)
+        most = {p["label"]: max((row for case in cases for row in case["rows"] if row["label"] == p["label"]), key=lambda row: row["beyond_samples"]) for p in cases[0]["rows"]}
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{label} up to {100 * row['beyond_samples']:.0f} %" for label, row in most.items()) + ".")
+        self.assertEqual(len(notes), len({note for case in cases for note in case["notes"]}))
+        for case in cases:  # its own with its keys, what all have alone
+            summary = json.loads((file.parent / case["folder"] / "summary.json").read_text())
+            self.assertEqual(case["notes"], summary["study"]["notes"])
+            for note in case["notes"]:
+                with_it = [other for other in cases if note in other["notes"]]
+                self.assertIn(note if len(with_it) == len(cases) else ", ".join(" ".join(other["assignments"]) for other in with_it) + ": " + note, notes)
 
     def test_search(self):
         page = self.look(self.tune(), "tune")
@@ -501,6 +624,19 @@ class InABrowser(Pages):
                          ["verdict", "ranking", "layouts", "frontier", "choices", "what_if", "candidates", "provenance"])
         fastest = 1 / min(one["seconds_per_token"] for one in ran) / found["study"]["gpus"]
         self.assertIn("%.0f" % fastest, page.evaluate("document.querySelector('#frontier table').textContent"))
+        shares = page.evaluate("[...document.querySelectorAll('#ranking tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
+        self.assertEqual(shares, ["%.1f" % (100 * row["provenance"]["beyond_samples_share"]) for row in found["ranking"]])
+
+    def test_a_search_has_its_notes_beside_the_verdict(self):
+        page = self.look(self.tune(gpus=16, batch={"oversize": "truncate"}), "tune-notes")
+        found = json.loads((self.folder / "tuned" / "tune.json").read_text())
+        beyond, notes = self.beside_verdict(page)
+        sides = {"the winner": found["ranking"][0], "the study’s baseline": found["baseline"]}
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{name} {self.share(row)}" for name, row in sides.items()) + ".")
+        own = {name: row["study_notes"] + row.get("notes", []) for name, row in sides.items()}
+        self.assertIn("batch.oversize has no effect without batch.max_length", notes)  # of the study, and so of both
+        self.assertTrue([note for note in notes if note.startswith("the winner: network ")], notes)  # the baseline is on one node
+        self.assertEqual(sorted(notes), sorted({note if all(note in other for other in own.values()) else f"{name}: {note}" for name, all_ in own.items() for note in all_}))
 
     def test_a_search_says_what_does_not_fit(self):
         file = self.tune(memory_GB=14)
@@ -515,6 +651,28 @@ class InABrowser(Pages):
         file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2", "--sweep", "parallel.virtual_pipeline=1,2")
         page = self.look(file, "sweep-3")
         self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path.case').length"), 8 * len(STUDY["policies"]))
+        for width in (360, 400, 1280):
+            boxes = self.open(file, width).evaluate("[...document.querySelectorAll('#sweep svg > text')].map(t => t.getBoundingClientRect()).map(b => [b.left, b.right, b.top, b.bottom])")
+            self.assertEqual(len(boxes), 4)
+            for i, a in enumerate(boxes):
+                for b in boxes[:i]:
+                    self.assertFalse(a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3], (width, boxes))
+
+    def test_a_gap_of_a_sweep_says_why(self):
+        file = self.page(STUDY, "--sweep", "parallel.tensor=1,5,2")
+        page = self.look(file, "sweep-gap")
+        reasons = [row["reason"] for case in json.loads(page.evaluate("document.getElementById('data').textContent"))["cases"] for row in case["rows"] if row["reason"]]
+        self.assertEqual(len(reasons), 2)
+        for i, policy in enumerate(("plain-4d", "wlb")):
+            said = self.hover(page, "#sweep svg text.gap", i)
+            for part in (f"{policy}, parallel.tensor 5", "refused", reasons[i]):
+                self.assertIn(part, said)
+        page.evaluate("document.querySelector('#sweep .chart').focus()")
+        for _ in range(2 * 2 + 1):
+            page.key("ArrowRight")
+        self.assertIn(reasons[0], page.evaluate("document.getElementById('tip').innerText"))
+        shown = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
+        self.assertEqual(shown, ["–", "–", *reasons, "–", "–"])
 
     def test_comparison(self):
         before, after = Report.two(self)
@@ -523,11 +681,35 @@ class InABrowser(Pages):
         page = self.look(file, "comparison")
         self.assertEqual(page.evaluate("document.querySelectorAll('#changes svg .whisker').length"), 2)
         self.assertIn("plain-4d", page.evaluate("document.querySelector('#changes .chart').getAttribute('aria-label')"))
+        beyond, notes = self.beside_verdict(page)
+        summaries = [json.loads((folder / "summary.json").read_text()) for folder in (before, after)]
+        own = [self.notes_of(summary) for summary in summaries]
+        both = [note for note in own[0] if note in own[1]]
+        self.assertTrue(both)
+        self.assertTrue([note for note in own[0] if note not in both])
+        self.assertEqual(sorted(notes), sorted(set(both + [f"only the {side}: {note}" for side, all_ in zip(("first", "second"), own) for note in all_ if note not in both])))
+        for row in summaries[0]["policies"]:
+            other = next((p for p in summaries[1]["policies"] if p["label"] == row["label"]), None)
+            self.assertIn(f"{row['label']} {self.share(row)}" if other and self.share(other) == self.share(row) else f"{row['label']} in the first {self.share(row)}", beyond)
+
+    def test_a_forged_result_has_a_page(self):
+        before, after = Report.two(self)
+        summary = json.loads((before / "summary.json").read_text())
+        for notes in (7, [3, None, {"a": 1}], {"a": "b"}, "text"):
+            summary["study"]["notes"] = summary["policies"][0]["notes"] = summary["policies"][0]["provenance"]["beyond_samples_share"] = notes
+            (before / "summary.json").write_text(json.dumps(summary))
+            self.ok("report", before, after, "--out", self.folder / "changes.html")
+            self.assertEqual(len(self.open(self.folder / "changes.html").evaluate("[...document.querySelectorAll('#changes-table tbody tr')]")), 3)
 
     def test_validation(self):
         page = self.look(self.validation(), "validation")
         values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
         self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
+        beyond, notes = self.beside_verdict(page)
+        summary = json.loads((self.folder / "own" / "summary.json").read_text())
+        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
+        self.assertTrue(summary["study"]["notes"])
+        self.assertLessEqual(set(self.notes_of(summary)), set(notes))
         steps = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["policies"]
         self.assertEqual(page.evaluate("document.querySelectorAll('#by_step svg circle').length"), sum(len(p["steps"]) for p in steps))
 

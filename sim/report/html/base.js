@@ -52,6 +52,35 @@ function section(id, title, ...lead) {
   return node;
 }
 
+// The share of a row's kernel times that is beyond the profile's samples; null where it has none.
+const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples / row.provenance.predictions : null);
+const shareText = (share) => (share > 0 && share < 0.01 ? "less than 1 %" : percent(share, 0));
+
+// The notes of a study and of its rows, each once and with its row's name; a saved result may hold anything there.
+function notesIn(notes, rows) {
+  const texts = (list) => (Array.isArray(list) ? list.filter((note) => typeof note === "string") : []);
+  return [...new Set([...texts(notes), ...rows.filter(Boolean).flatMap((row) => texts(row.notes).map((note) => (note.startsWith(row.label) ? note : `${row.label}: ${note}`)))])];
+}
+
+// The notes of several, [[whose, notes]]: what all have stands there once and alone, the rest once with whose it is.
+function notesOf(sides) {
+  return [...new Set(sides.flatMap(([, notes]) => notes))].map((note) => {
+    const whose = sides.filter(([, notes]) => notes.includes(note)).map(([name]) => name);
+    return whose.length === sides.length ? note : `${whose.join(", ")}: ${note}`;
+  });
+}
+
+// What the reader has to know of a page's figures, beside what they say: how much of them is beyond the profile's
+// samples, [[what, share]], and the notes.
+function besideVerdict(shares, notes) {
+  const parent = document.getElementById("verdict"), known = shares.filter(([, share]) => share !== null);
+  if (known.some(([, share]) => share > 0))
+    parent.append(el("p", { class: "note beyond" }, "Kernel times beyond the profile’s samples: " + known.map(([what, share]) => `${what} ${shareText(share)}`).join(", ") + "."));
+  if (notes.length)
+    parent.append(el("details", { class: "notes", open: notes.length < 4 }, el("summary", {}, notes.length === 1 ? "1 note" : `${notes.length} notes`),
+      el("ul", { class: "setup" }, ...notes.map((note) => el("li", {}, note)))));
+}
+
 function legend(items) {
   return el("ul", { class: "legend" }, ...items.map(([name, colour]) =>
     el("li", {}, el("i", { style: `background:${colour}`, "aria-hidden": "true" }), name)));
@@ -140,12 +169,13 @@ function saveFigure(host, name) {
 }
 
 // A chart in `parent` that is drawn anew when its width or the theme changes: draw(host, width) fills an empty
-// element. `title` is what a screen reader says. Below it stands how to save it; `place` is where the chart
-// itself goes if that is inside something that scrolls.
+// element. `title` is what a screen reader says, unless what is drawn has an aria-label of its own. Below it stands how to
+// save it; `place` is where the chart itself goes if that is inside something that scrolls.
 function chart(parent, title, draw, place = parent) {
   if (!hasCharts) return null;
-  const host = el("div", { class: "chart", role: "img", "aria-label": title, "aria-description": "Arrow keys go through its marks." });
-  const kind = el("button", { type: "button", onclick: () => saveFigure(host, fileName(title.split(/[:,]/)[0])) }, "SVG");
+  const host = el("div", { class: "chart", role: "img", "aria-label": title });
+  const name = () => host.getAttribute("aria-label").split(/[:,]/)[0];
+  const kind = el("button", { type: "button", onclick: () => saveFigure(host, fileName(name())) }, "SVG");
   place.append(host);
   parent.append(el("div", { class: "tools" }, kind));
   host.addEventListener("keydown", (event) => walkMarks(host, event));
@@ -159,10 +189,13 @@ function chart(parent, title, draw, place = parent) {
     delete host.chosen;
     draw(host, width);
     if (host.marks) host.tabIndex = 0;
+    else host.removeAttribute("tabindex");
+    if (host.marks) host.setAttribute("aria-description", "Arrow keys go through its marks.");
+    else host.removeAttribute("aria-description");
     const drawing = host.querySelector("svg, canvas");
     kind.hidden = !drawing;
     kind.textContent = drawing && drawing.localName === "canvas" ? "PNG" : "SVG";
-    kind.setAttribute("aria-label", `Save as ${kind.textContent}: ${title.split(/[:,]/)[0]}`);
+    kind.setAttribute("aria-label", `Save as ${kind.textContent}: ${name()}`);
   };
   new ResizeObserver(() => {
     if (host.clientWidth !== width) requestAnimationFrame(again);

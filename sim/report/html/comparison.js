@@ -6,6 +6,13 @@ function comparisonPage() {
   for (const body of report.querySelectorAll("table"))
     body.closest(".scroll").after(el("div", { class: "tools" }, csvButton(body, body.id.replace("-table", ""))));
   if (rows.length) ratios(parent, rows);
+  const all = data.comparison.rows, sides = ["first", "second"];
+  const shares = all.flatMap((row) => {
+    const own = sides.filter((side) => row[side] && isNumber(row[side].beyond_samples_share)).map((side) => [`${row.label} in the ${side}`, row[side].beyond_samples_share]);
+    return own.length === 2 && shareText(own[0][1]) === shareText(own[1][1]) ? [[row.label, own[0][1]]] : own;
+  });
+  besideVerdict(shares, notesOf(sides.map((side) =>
+    [`only the ${side}`, notesIn(data.comparison[side + "_notes"], all.map((row) => row[side] && { label: row.label, notes: row[side].notes }))])));
   contents();
 }
 

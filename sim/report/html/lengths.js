@@ -37,7 +37,7 @@ function lengthsSection() {
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
       .call(d3.axisBottom(x).tickFormat((i) => (i % every === 0 ? name(bins[i]) : "")).tickSize(0).tickPadding(8));
     svg.append("text").attr("class", "soft").attr("x", width - 4).attr("y", height - 6).attr("text-anchor", "end")
-      .text("document length in tokens, bins of a factor 2; the first holds all that are shorter");
+      .text("document length in tokens, bins of a factor 2");
     const wide = x.bandwidth() / series.length;
     series.forEach(([key, , colour], k) => {
       svg.selectAll(`rect.s${k}`).data(bins).join("rect").attr("class", `s${k}`).attr("x", (_, i) => x(i) + k * wide)
@@ -52,5 +52,5 @@ function lengthsSection() {
   });
   behind(parent, [["length from", true], ["documents", false], ["tokens", false], ["documents %", false], ["tokens %", false], ["attention %", false]],
     bins.map((bin) => [name(bin), grouped(bin.documents), grouped(bin.tokens), ...series.map(([key]) => (100 * share(bin, key)).toFixed(2))]));
-  parent.append(el("p", { class: "note" }, "Documents as policies get them: one that is cut at a window border counts as its pieces. Pairs are causal, n (n + 1) / 2."));
+  parent.append(el("p", { class: "note" }, "Documents as policies get them: one that is cut at a window border counts as its pieces. Pairs are causal, n (n + 1) / 2. The first bin holds all that are shorter."));
 }

@@ -19,7 +19,7 @@ function pathSection() {
   behind(parent, [["policy", true], ["step s", false], ...axes.map((axis) => [kAxisNames[axis] + " s", false])],
     steps.map((step) => [step.label, step.step_seconds.toFixed(4), ...axes.map((axis) => fixedOr(step.by_axis[axis], 4))]));
   const free = steps.flatMap((step) => Object.entries(step.if_free || {}).map(([what, f]) =>
-    [step.label, what.replaceAll("_", " "), f.step_seconds.toFixed(4), f.speedup.toFixed(3) + "x"]));
+    [step.label, kAxisNames[what] || what.replaceAll("_", " "), f.step_seconds.toFixed(4), f.speedup.toFixed(3) + "x"]));
   if (!free.length) return;
   parent.append(el("h3", {}, "If it were free"));
   behind(parent, [["policy", true], ["free", true], ["step s", false], ["speed-up", false]], free, "The same step, were an axis, a stage or the heaviest micro-batch free").open = free.length <= 12;

@@ -33,13 +33,8 @@ function sweepPage() {
   colourOf = colourer(labels, cases[0].baseline);
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
-  const beyond = largest(cases.flatMap((one) => one.rows.filter((row) => isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
-  if (beyond > 0)
-    document.getElementById("verdict").append(el("p", { class: "note" }, `Up to ${percent(beyond, 0)} of a row’s kernel times are beyond the profile’s samples; the table says how much of each.`));
-  const notes = cases.flatMap((one) => (one.notes || []).map((note) => `${one.assignments.join(" ")}: ${note}`));
-  if (notes.length)
-    document.getElementById("verdict").append(el("details", { open: notes.length < 4 }, el("summary", {}, notes.length === 1 ? "1 note on what is compared" : `${notes.length} notes on what is compared`),
-      el("ul", { class: "setup" }, ...notes.map((note) => el("li", {}, note)))));
+  const most = (label) => largest(cases.flatMap((one) => one.rows.filter((row) => row.label === label && isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
+  besideVerdict(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), one.notes || []])));
   const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };
   if (keys.length && cases.some((one) => one.winner)) sweepFigure(sweep);
   casesTable(sweep);
@@ -55,7 +50,8 @@ function orderedValues(values) {
 function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
   const views = [["lines", "Lines, one a policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
-  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where its interval overlaps with no other’s; where it does, none is told apart as the fastest (pale and with a question mark on the map).");
+  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where its interval overlaps with no other’s; where it does, none is told apart as the fastest (pale and with a question mark on the map).",
+    sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
   const state = { view: views[views.length - 1][0], x: longest[0], y: longest[1], metric: kSweepMetrics[0][0], policy: "", held: {} };
   for (const key of keys) state.held[key] = valuesOf(key)[0];
@@ -98,11 +94,10 @@ function sweepLines(host, width, sweep, state) {
     return { value, row, one, label, y: row && isNumber(row[state.metric]) ? row[state.metric] * scale : null };
   }) }));
   const all = lines.flatMap((line) => line.points.filter((p) => p.y !== null).map((p) => p.y));
-  if (!all.length) return;
   const svg = svgIn(host, width, height);
   const x = d3.scalePoint().domain(values).range([left, width - 12]).padding(0.3);
-  const y = d3.scaleLinear().domain([0, Math.max(...all)]).nice(5).range([height - bottom, 10]);
-  svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5, "~r").tickSize(-(width - left - 12)));
+  const y = d3.scaleLinear().domain([0, Math.max(0, ...all)]).nice(5).range([height - bottom, 10]);
+  if (all.length) svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5, "~r").tickSize(-(width - left - 12)));
   svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
     .call(d3.axisBottom(x).tickFormat((value, i) => (i % every === 0 ? value : "")).tickSize(0).tickPadding(8));
   svg.append("text").attr("class", "soft").attr("x", width - 12).attr("y", height - 6).attr("text-anchor", "end").text(state.x);
@@ -113,6 +108,17 @@ function sweepLines(host, width, sweep, state) {
       .attr("cx", (p) => x(p.value)).attr("cy", (p) => y(p.y)).style("fill", colourOf(line.label));
     tooltips(dots, (p) => [...rowLines(p.row, `${state.x} ${p.value}`), standing(p.one, p.row)]);
   }
+  const gaps = lines.flatMap((line) => line.points.filter((p) => p.y === null));
+  const marks = svg.selectAll("text.gap").data(gaps).join("text").attr("class", "gap").attr("text-anchor", "middle").style("font-size", "18px").style("fill", (p) => colourOf(p.label)).text("×")
+    .attr("x", (p) => x(p.value)).attr("y", (p) => height - bottom - 2 - 14 * gaps.filter((other) => other.value === p.value).indexOf(p));
+  tooltips(marks, (p) => gapLines(p, `${state.x} ${p.value}`, state.metric));
+}
+
+// Why a line has a gap.
+function gapLines(p, where, metric) {
+  if (!p.row) return [`${p.label}, ${where}`, "this case is not on this page"];
+  const without = p.row.status === "ok" ? `no figure here: ${kSweepMetrics.find((m) => m[0] === metric)[1].toLowerCase()}` : "";
+  return [...rowLines(p.row, where), without];
 }
 
 // The colour of a share of 0 to 1, and of text on it.
@@ -149,7 +155,7 @@ function sweepMap(host, width, sweep, state) {
   const cells = held.map((one) => {
     const place = { x: one.values[state.x], y: one.values[state.y] }, where = one.assignments.join(" ");
     const row = one.rows.find((r) => r.label === (state.policy || one.winner));
-    if (!row) return { ...place, text: ["none runs"], lines: [where, ...one.rows.map((r) => `${r.label}: ${r.status}`)] };
+    if (!row) return { ...place, text: ["none runs"], lines: [where, ...one.rows.map((r) => `${r.label}: ${r.status}${r.reason ? `: ${r.reason}` : ""}`)] };
     if (!state.policy) {
       const own = cssColour(colourOf(one.winner).slice(4, -1));
       return { ...place, fill: own, pale: !one.told_apart, text: [one.told_apart ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
@@ -162,11 +168,12 @@ function sweepMap(host, width, sweep, state) {
 }
 
 function sweepParallel(host, width, sweep, state) {
-  const axes = [...sweep.keys, state.metric], height = 380, top = 44, scale = metricScale(state.metric);
+  const axes = [...sweep.keys, state.metric], height = 380, scale = metricScale(state.metric);
   const rows = sweep.cases.flatMap((one) => one.rows.filter((row) => isNumber(row[state.metric]) && (!state.policy || row.label === state.policy)).map((row) => ({ one, row })));
   if (!rows.length) return;
   const svg = svgIn(host, width, height);
   const x = d3.scalePoint().domain(axes).range([20, width - 56]).padding(0.15);
+  const top = 12 + 16 * axisTitles(svg, axes, x, width, (axis) => (axis === state.metric ? kSweepMetrics.find((m) => m[0] === axis)[1] : shortKey(axis)));
   const y = Object.fromEntries(sweep.keys.map((key) => [key, d3.scalePoint().domain(sweep.valuesOf(key)).range([height - 16, top]).padding(0.3)]));
   y[state.metric] = d3.scaleLinear().domain(d3.extent(rows, (r) => r.row[state.metric] * scale)).nice(5).range([height - 16, top]);
   const beside = (label) => 3.5 * (sweep.labels.indexOf(label) - (sweep.labels.length - 1) / 2);  // policies do not cover each other
@@ -177,10 +184,22 @@ function sweepParallel(host, width, sweep, state) {
   axes.forEach((axis, i) => {
     const g = svg.append("g").attr("class", "axis halo").attr("transform", `translate(${x(axis)},0)`);
     g.call((axis === state.metric ? d3.axisRight(y[axis]).ticks(5, "~r") : d3.axisRight(y[axis])).tickSize(4));
+    g.selectAll("text").call(fitText, i + 1 < axes.length ? x.step() - 10 : 50);
     g.append("line").attr("y1", top).attr("y2", height - 16);
-    svg.append("text").attr("class", "soft").attr("x", x(axis)).attr("y", i % 2 ? 30 : 14).attr("text-anchor", i === 0 ? "start" : i + 1 === axes.length ? "end" : "middle")
-      .text(axis === state.metric ? kSweepMetrics.find((m) => m[0] === axis)[1] : shortKey(axis)).call(fitText, width / 2.2);
   });
+}
+
+// The titles of upright axes side by side, in as many rows as it takes for none to cover another: their number.
+function axisTitles(svg, axes, x, width, titleOf) {
+  const ends = [];  // of each row
+  svg.selectAll("text.title").data(axes).join("text").attr("class", "title soft").attr("x", x)
+    .attr("text-anchor", (_, i) => (i === 0 ? "start" : i + 1 === axes.length ? "end" : "middle")).text(titleOf).call(fitText, width / 2)
+    .each(function () {
+      const box = this.getBBox(), free = ends.findIndex((end) => end + 8 < box.x), row = free < 0 ? ends.length : free;
+      ends[row] = box.x + box.width;
+      d3.select(this).attr("y", 14 + 16 * row);
+    });
+  return ends.length;
 }
 
 // Every row of every case; titles sort, the controls above leave out rows.
@@ -189,11 +208,12 @@ function casesTable(sweep) {
   const parent = section("cases", "All cases", "All figures are simulated; the page of a case says from what.");
   const shown = keys.length ? keys : Object.keys(cases[0].values);
   const flat = cases.flatMap((one) => one.rows.map((row) => ({ one, row })));
-  const made = table([...shown.map((key) => [shortKey(key), true]), ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["told apart", true]],
+  const reasons = flat.filter(({ row }) => row.reason);
+  const made = table([...shown.map((key) => [shortKey(key), true]), ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["told apart", true], ...(reasons.length ? [["why not", true]] : [])],
     flat.map(({ one, row }) => [
       ...shown.map((key, i) => (i ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), row.label, row.status,
       metricText("tokens_per_second_per_gpu", row.tokens_per_second_per_gpu), speedupText(row) || "–", fixedOr(row.step_seconds, 3), metricText("peak_memory_bytes", row.peak_memory_bytes),
-      isNumber(row.beyond_samples) ? (100 * row.beyond_samples).toFixed(1) : "–", standing(one, row)]));
+      isNumber(row.tokens_per_second_per_gpu) ? (100 * row.beyond_samples).toFixed(1) : "–", standing(one, row), ...(reasons.length ? [row.reason || "–"] : [])]));
   const body = made.querySelector("table"), own = [...body.tBodies[0].rows];
   const state = { text: "", held: {} };
   const count = el("p", { class: "note", role: "status" });
@@ -213,8 +233,8 @@ function casesTable(sweep) {
     ...(labels.length > 1 ? [choice("policy", labels)] : []), ...(statuses.length > 1 ? [choice("status", statuses)] : [])), count, made);
   makeSortable(body);
   apply();
-  const reasons = flat.filter(({ row }) => row.reason);
   if (!reasons.length) return;
+  body.classList.add("reasons");
   const list = reasons.map(({ one, row }) => el("p", { class: "reason" }, `${one.assignments.join(" ")}: ${row.label}: ${row.reason}`));
   parent.append(el("details", { open: list.length < 6 }, el("summary", {}, `${grouped(list.length)} rows that did not run, or do not fit`), ...list));
 }

@@ -1,20 +1,21 @@
 // Tables: the figures behind a chart.
 
-// `columns`: [title, is text]; rows of texts or nodes, the first cell the row's name.
-function table(columns, rows) {
+// `columns`: [title, is text]; rows of texts or nodes, the first cell the row's name. `of`: what a screen reader says before
+// the titles.
+function table(columns, rows, of = "") {
   const cell = (value, index) => el(index === 0 ? "th" : "td",
     { scope: index === 0 ? "row" : null, class: columns[index][1] ? "text" : null }, value);
   const body = el("table", {},
     el("thead", {}, el("tr", {}, ...columns.map(([title, isText]) =>
       el("th", { scope: "col", class: isText ? "text" : null }, title)))),
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell)))));
-  return el("div", {}, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": columns.map((c) => c[0]).join(", ") }, body),
+  return el("div", {}, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": (of ? `${of}: ` : "") + columns.map((c) => c[0]).join(", ") }, body),
     el("div", { class: "tools" }, csvButton(body, columns.map((c) => c[0]).slice(0, 2).join(" "))));
 }
 
-// The same, folded away where there is a chart to look at.
-function behind(parent, columns, rows, title = "Figures") {
-  const node = el("details", { open: !hasCharts }, el("summary", {}, title), table(columns, rows));
+// The same, folded away where there is a chart to look at; it is of the last heading above it.
+function behind(parent, columns, rows, title = "Figures", of = [...parent.querySelectorAll(":scope > h2, :scope > h3")].pop().textContent) {
+  const node = el("details", { open: !hasCharts }, el("summary", {}, title), table(columns, rows, of));
   parent.append(node);
   return node;
 }

@@ -14,18 +14,6 @@ function rateInterval(metrics) {
   return [one * metrics.speedup_low, one * metrics.speedup_high];
 }
 
-// What the reader has to know of these figures, beside what they say: the share that is beyond the profile's samples
-// by policy, and the notes of the study and its rows.
-function besideVerdict(study) {
-  const parent = document.getElementById("verdict");
-  const used = study.policies.filter((p) => p.provenance && p.provenance.predictions > 0);
-  const share = (p) => p.provenance.beyond_samples / p.provenance.predictions;
-  if (used.some((p) => share(p) > 0))
-    parent.append(el("p", { class: "note" }, "Kernel times beyond the profile’s samples: " + used.map((p) => `${p.label} ${percent(share(p), 0)}`).join(", ") + "."));
-  const notes = [...new Set([...(study.study.notes || []), ...study.policies.flatMap((p) => (p.notes || []).map((note) => (note.startsWith(p.label) ? note : `${p.label}: ${note}`)))])];
-  if (notes.length) parent.append(el("details", { open: notes.length < 4 }, el("summary", {}, notes.length === 1 ? "1 note" : `${notes.length} notes`), el("ul", { class: "setup" }, ...notes.map((note) => el("li", {}, note)))));
-}
-
 const kNotRun = { oom: "out of memory", unplaceable: "cannot place a document", refused: "refused" };
 
 function throughputSection(study) {
@@ -34,7 +22,7 @@ function throughputSection(study) {
   const rows = study.policies.slice().sort((a, b) => (rate(b) || 0) - (rate(a) || 0));
   const ran = rows.filter((policy) => isNumber(rate(policy)));
   const baseline = ran.find((policy) => policy.label === study.baseline);
-  besideVerdict(study);
+  besideVerdict(study.policies.map((p) => [p.label, beyondOf(p)]), notesIn(study.study.notes, study.policies));
   const figures = document.getElementById("comparison");
   figures.closest(".scroll").after(el("div", { class: "tools" }, csvButton(figures, "All figures by policy")));
   for (const row of document.querySelectorAll("#comparison tbody tr"))

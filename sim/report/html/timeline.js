@@ -51,9 +51,9 @@ class TimelinePanel {
   constructor(parent, rows, label, time, changed, redrawAll) {
     Object.assign(this, { rows, time, changed, redrawAll, step: 0, lane: 0, pointers: new Map() });
     this.row = rows.find((row) => row.label === label) || rows[0];
-    this.controls = el("div", { class: "controls" });
+    this.controls = el("div", { class: "controls", role: "group" });
     this.about = el("p", { class: "note" });
-    this.scroll = el("div", { class: "pipeline", tabindex: "0", role: "region", "aria-label": "Timeline: arrow keys go from op to op, + and − zoom, 0 shows all" });
+    this.scroll = el("div", { class: "pipeline", tabindex: "0", role: "region" });
     this.table = el("div");
     parent.append(this.controls, this.about, this.scroll);
     this.redraw = chart(parent, "Pipeline timeline", (host, width) => this.draw(host, width), this.scroll);
@@ -63,6 +63,7 @@ class TimelinePanel {
     this.listen();
   }
   get drawnStep() { return this.row.drawn[this.step]; }
+  get name() { return `Pipeline of ${this.row.label}, step ${this.drawnStep.step}, lane ${this.drawnLane.lane}`; }
   get drawnLane() { return this.drawnStep.lanes[this.lane]; }
 
   show() {
@@ -84,6 +85,8 @@ class TimelinePanel {
       select("Step", steps, this.step, change("step")), select("Lane", lanes, this.lane, change("lane")),
       button("+", "Zoom in", () => this.time.zoom(2)), button("−", "Zoom out", () => this.time.zoom(0.5)),
       button("All", "Show the whole step", () => this.time.zoom(0)));
+    this.controls.setAttribute("aria-label", this.name);
+    this.scroll.setAttribute("aria-label", `${this.name}: arrow keys go from op to op, + and − zoom, 0 shows all`);
     const left = this.drawnStep.of_lanes - this.drawnStep.lanes.length;
     this.about.textContent = `Step ${this.drawnStep.step} takes ${seconds(this.drawnStep.end / 1e6)}, of which ${seconds(this.drawnStep.pipeline / 1e6)} are pipeline.` +
       (left > 0 ? ` ${left} of its ${this.drawnStep.of_lanes} lanes are left out here.` : "");
@@ -91,7 +94,7 @@ class TimelinePanel {
     this.table.replaceChildren();
     behind(this.table, [["micro-batch", true], ["tokens", false], ["pieces", false], ["longest", false], ["forward", false], ["documents", true]],
       lane.micro_batches.map(([count, slices, longest, forward, documents], i) =>
-        [String(i), grouped(count), String(slices), grouped(longest), seconds(forward / 1e6), documents]), "Micro-batches of this lane");
+        [String(i), grouped(count), String(slices), grouped(longest), seconds(forward / 1e6), documents]), "Micro-batches of this lane", this.name);
     if (this.redraw) this.redraw();
   }
 
@@ -145,6 +148,7 @@ class TimelinePanel {
     const tall = stages > 12 ? 18 : 26;
     const left = 26, right = 12;
     this.inner = width - left - right;
+    host.setAttribute("aria-label", this.name);
     const svg = svgIn(host, width, stages * tall + 40);
     const x = this.x = d3.scaleLinear().domain([this.time.begin, this.time.end]).range([left, width - right]).clamp(false);
     const part = (op) => [Math.max(left, x(op.start)), Math.min(width - right, x(op.end))];

@@ -5,6 +5,8 @@ function tunePage() {
   const tune = data.tune;
   const rows = tune.ranking.map((row, i) => ({ ...row, shown: data.names[i] }));
   const found = triedCandidates(tune);
+  const sides = [["the winner", tune.ranking[0]], ["the study’s baseline", tune.baseline]].filter(([, row]) => row);
+  besideVerdict(sides.map(([name, row]) => [name, beyondOf(row)]), notesOf(sides.map(([name, row]) => [name, notesIn(row.study_notes, [row])])));
   if (rows.length) rankingSection(tune, rows);
   layoutMap(found);
   frontierSection(found);
@@ -39,9 +41,9 @@ function rankingSection(tune, rows) {
     row.filter((r) => !r.isBaseline && rateInterval(r.metrics)).append("line").attr("class", "whisker").attr("y1", tall - 17.5).attr("y2", tall - 17.5)
       .attr("x1", (r) => x(rateInterval(r.metrics)[0])).attr("x2", (r) => x(rateInterval(r.metrics)[1]));
   });
-  behind(parent, [["candidate", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["MFU %", false], ["bubble %", false], ["delay", false], ["most memory GiB", false]],
+  behind(parent, [["candidate", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["MFU %", false], ["bubble %", false], ["delay", false], ["most memory GiB", false], ["beyond samples %", false]],
     rows.map((row) => [row.shown, whole(rate(row)), speedupText(row.metrics) || "–", fixedOr(row.metrics.step_seconds, 3),
-      fixedOr(row.metrics.mfu * 100, 1), fixedOr(row.metrics.bubble_ratio * 100, 1), fixedOr(row.metrics.token_delay_mean, 2), gib(row.metrics.peak_memory_bytes)])).open = true;
+      fixedOr(row.metrics.mfu * 100, 1), fixedOr(row.metrics.bubble_ratio * 100, 1), fixedOr(row.metrics.token_delay_mean, 2), gib(row.metrics.peak_memory_bytes), fixedOr(100 * (beyondOf(row) ?? NaN), 1)])).open = true;
 }
 
 // What was tried, each with its layout, what it is called and how fast it is.

@@ -4,6 +4,7 @@ const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.a
 
 function validationPage() {
   const v = data.validation;
+  besideVerdict(Object.entries(v.beyond_samples_share), v.notes);
   if (v.policies.length) stepsAgainst(v);
   if (v.policies.some((p) => p.steps.length > 1)) stepByStep(v);
   if (v.ops.length) opsAgainst(v);
@@ -77,10 +78,10 @@ function opsAgainst(v) {
   const parent = section("ops", "Kinds of op", `Error of each kind’s time; the band is its limit, ${percent(v.limits.op)}.`);
   const shown = v.ops;
   const most = Math.max(v.limits.op * 1.3, ...shown.map((op) => Math.abs(op.error || 0)));
-  chart(parent, "Errors by kind of op", (host, width) => {
+  chart(parent, "Errors by kind of op: " + shown.map((op) => `${op.op} ${signed(op.error)}`).join(", "), (host, width) => {
     const tall = 26, left = Math.min(190, width * 0.42);
     const svg = svgIn(host, width, shown.length * tall + 26);
-    const x = d3.scaleLinear().domain([-most, most]).range([left, width - 22]);
+    const x = d3.scaleLinear().domain([-most, most]).nice(3).range([left, width - 32]);
     svg.append("rect").attr("x", x(-v.limits.op)).attr("width", x(v.limits.op) - x(-v.limits.op)).attr("y", 0).attr("height", shown.length * tall).style("fill", "var(--faint)");
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${shown.length * tall})`).call(d3.axisBottom(x).ticks(width < 500 ? 3 : 7).tickFormat((e) => signed(e)).tickSize(-shown.length * tall));
     const row = svg.selectAll("g.row").data(shown).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
