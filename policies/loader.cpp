@@ -174,7 +174,7 @@ std::string cut_note(const DocumentSet& documents, const PackOptions& shape) {
   return "max_length " + std::to_string(shape.max_length) + ": " + grouped(documents.cut_documents) + " of " +
          grouped(documents.documents) + " documents " +
          (shape.longer == LongerThan::drop ? "dropped" : "truncated") + ", " + grouped(documents.cut_tokens) +
-         " tokens lost, the same for every policy";
+         " tokens lost, the same for every policy; without max_length they stay whole";
 }
 
 std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalBatch> batches,

@@ -154,6 +154,10 @@ constexpr Gap kGapsOfAll[] = {
      },
      "one CP degree holds for all micro-batches",
      "a policy without degrees of its own (Megatron-LM has --hybrid-context-parallel without a pipeline)"},
+    {"framework.loss",
+     [](const ExportedRow& r) { return exported::found_if(r.framework().loss == LossKind::chunked, "chunked"); },
+     "a loss that holds no logits is put into the model's own code",
+     "Liger Kernel's apply_liger_kernel_to_YOUR_MODEL (verl: actor_rollout_ref.model.use_liger=True with FSDP)"},
     {"parallel.activation_offload",
      [](const ExportedRow& r) {
        const double share = r.layout().activation_offload;

@@ -127,6 +127,10 @@ inline Value above(std::int64_t least, std::int64_t number) {
 inline Value where(bool holds, Value value) {
   return holds ? std::move(value) : Value();
 }
+// What a gap has found.
+inline std::string found_if(bool holds, std::string text) {
+  return holds ? std::move(text) : std::string();
+}
 // The policy with what its options say beside their defaults: "wlb (queues 2)".
 std::string policy_text(const ExportedRow& row);
 

@@ -152,6 +152,8 @@ constexpr BothNames kSettings[] = {
      }},
     {"--tp-comm-overlap", "comm_overlap.tp_comm_overlap",
      [](Row r) { return where(r.framework().tp_overlap_forward && r.layout().tensor > 1, true); }},
+    {"--cross-entropy-loss-fusion", "model.cross_entropy_loss_fusion",
+     [](Row r) { return where(r.framework().loss == LossKind::fused, true); }},
     {"--recompute-granularity", "model.recompute_granularity", recompute_granularity},
     {"--recompute-method", "model.recompute_method", recompute_method},
     {"--recompute-num-layers", "model.recompute_num_layers", recompute_layers},
@@ -231,9 +233,7 @@ constexpr Gap kGaps[] = {
      },
      "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
     {"parallel.virtual_pipeline",
-     [](Row r) {
-       return std::string(r.layout().virtual_pipeline > 1 && r.schedule() == "1f1b" ? "with schedule 1f1b" : "");
-     },
+     [](Row r) { return found_if(r.layout().virtual_pipeline > 1 && r.schedule() == "1f1b", "with schedule 1f1b"); },
      "virtual stages run interleaved", "interleaved 1F1B"},
     {"parallel.context_comm",
      [](Row r) {
@@ -269,9 +269,8 @@ constexpr Gap kGaps[] = {
      "config.recompute_num_layers, which a forward reads, set before each"},
     {"framework.overlap_param_gather",
      [](Row r) {
-       return std::string(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1
-                              ? "without overlap_grad_reduce"
-                              : "");
+       return found_if(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1,
+                       "without overlap_grad_reduce");
      },
      "a gather under the forward needs a reduction under the backward", "neither"},
     {"batch.documents_per_step",
@@ -288,14 +287,10 @@ constexpr Gap kGaps[] = {
      "documents are cut at windows only", "cut them when the dataset is made"},
     kLora,
     {"model.sliding_window",
-     [](Row r) {
-       return r.model().sliding_window > 0 ? std::to_string(r.model().sliding_window) : std::string();
-     },
+     [](Row r) { return found_if(r.model().sliding_window > 0, std::to_string(r.model().sliding_window)); },
      "the layers that slide are your model's own", kWindows},
     {"framework.expert_nodes",
-     [](Row r) {
-       return r.framework().expert_nodes > 0 ? std::to_string(r.framework().expert_nodes) : std::string();
-     },
+     [](Row r) { return found_if(r.framework().expert_nodes > 0, std::to_string(r.framework().expert_nodes)); },
      "a router is limited to groups of experts", kGroupsOfExperts},
 };
 

@@ -252,17 +252,11 @@ constexpr Setting kVerl[] = {
 };
 constexpr Gap kVerlGaps[] = {
     {"policy",
-     [](Row r) {
-       return r.row.run.name == "karmarkar-karp" || r.row.run.name == "padded" ? std::string()
-                                                                               : policy_text(r);
-     },
+     [](Row r) { return found_if(r.row.run.name != "karmarkar-karp" && r.row.run.name != "padded", policy_text(r)); },
      "micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu",
      "karmarkar-karp, which is a row of a study to compare with"},
     {"shard",
-     [](Row r) {
-       return r.layout().context == 1 || (!uses_fsdp(r) && r.shard() == "per-document") ? std::string()
-                                                                                        : r.shard();
-     },
+     [](Row r) { return found_if(r.layout().context > 1 && (uses_fsdp(r) || r.shard() != "per-document"), r.shard()); },
      "FSDP's Ulysses shards nothing, Megatron cuts each document into 2 x CP chunks",
      "per-document with Megatron"},
     {"parallel.context_comm",
@@ -275,9 +269,7 @@ constexpr Gap kVerlGaps[] = {
      [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
      "Megatron's 1F1B runs, interleaved with virtual stages", "that"},
     {"batch.sequences_per_step",
-     [](Row r) {
-       return r.has_windows() ? std::to_string(r.study.batch.sequences_per_step) + " windows" : std::string();
-     },
+     [](Row r) { return found_if(r.has_windows(), std::to_string(r.study.batch.sequences_per_step) + " windows"); },
      "ppo_mini_batch_size counts samples", "as many samples as a step has documents"},
     {"recompute",
      [](Row r) {
@@ -288,9 +280,7 @@ constexpr Gap kVerlGaps[] = {
      "FSDP checkpoints all layers or none",
      "all layers where some are recomputed; recompute_modules with Megatron"},
     {"parallel.zero",
-     [](Row r) {
-       return std::string(!uses_fsdp(r) && r.layout().zero >= 2 ? std::to_string(r.layout().zero) : "");
-     },
+     [](Row r) { return found_if(!uses_fsdp(r) && r.layout().zero >= 2, std::to_string(r.layout().zero)); },
      "Megatron in verl shards the optimizer only", "use_distributed_optimizer"},
     {"precision", [](Row r) { return std::string(r.layout().precision == Precision::fp8 ? "fp8" : ""); },
      "the actor trains in bf16", "bf16"},

@@ -25,12 +25,12 @@ std::string rate(const PolicyResult& row) {
   return fixed(*row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
 }
 
-// "; 57 % of its kernel times are beyond the profile's samples"; empty where none is.
+// "; 57 % of its kernel times are beyond the profile's samples (...)"; empty where none is.
 std::string extrapolated(const PolicyResult& row) {
   const double percent = 100 * beyond_samples_share(row.use);
   if (percent == 0) return "";
   return "; " + (percent < 1 ? std::string("less than 1") : fixed(percent, 0)) +
-         " % of its kernel times are beyond the profile's samples";
+         " % of its kernel times are beyond the profile's samples (measure them: equipoise profile)";
 }
 
 // "; steps of this family (megatron, dense, 3B to 20B, H100, bf16) were predicted within 4 % (15 rows left
@@ -403,7 +403,9 @@ std::string batch_difference(const std::vector<std::pair<std::string, Metric>>& 
     text += (text.empty() ? "" : ", ") + listed(name) + ' ' + grouped(std::llround(*tokens));
   }
   if (most <= (1 + kEqualBatch) * least) return "";
-  return "tokens a step differ by up to " + times(most / least) + ", and part of the speed-up is the batch: " + text;
+  return "tokens a step differ by up to " + times(most / least) +
+         ", and part of the speed-up is the batch: " + text +
+         "; more of batch.steps, or the policies' own sizes, bring them nearer";
 }
 
 std::vector<std::string> differences_of(const StudyResult& result) {

@@ -118,6 +118,13 @@ class Export(Case):
         self.assertNotIn("train_batch_size", json.loads(text))
         self.assertRegex(text, r"micro_batches \d+ to \d+ a step")
 
+    def test_a_loss_is_fused_by_a_flag_or_by_the_models_own_code(self):
+        self.assertIs(flags(self.export("megatron"))["--cross-entropy-loss-fusion"], True)
+        for loss in ("unfused", "chunked"):
+            text = self.export("megatron", dict(STUDY, framework={"preset": "megatron", "loss": loss}))
+            self.assertNotIn("--cross-entropy-loss-fusion", flags(text))
+            self.assertEqual("cannot be expressed: framework.loss chunked: " in text, loss == "chunked")
+
     def test_megatron(self):
         study = copy.deepcopy(STUDY)
         study["parallel"].update(virtual_pipeline=2, context_comm="ring", recompute={"layers": 8})

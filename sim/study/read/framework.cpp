@@ -110,7 +110,8 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
                       (carry_slowdowns ? "" : " (framework.carry_slowdowns)");
       break;
     case SlowdownRule::carried:
-      found.push_back(fitted + "carried over, " + error_text(preset, profile));
+      found.push_back(fitted + "carried over, " + error_text(preset, profile) +
+                      "; measured steps of your own replace them (equipoise fit --steps)");
       break;
     case SlowdownRule::fitted:
       if (preset.kernels == KernelTimes::borrowed)

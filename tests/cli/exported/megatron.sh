@@ -15,6 +15,7 @@ ARGUMENTS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --tp-comm-overlap
+  --cross-entropy-loss-fusion
   --micro-batch-size 1
   --global-batch-size 4
   --seq-length 16384

@@ -17,6 +17,7 @@ OVERRIDES=(
   ddp.overlap_grad_reduce=true
   ddp.overlap_param_gather=true
   comm_overlap.tp_comm_overlap=true
+  model.cross_entropy_loss_fusion=true
   train.micro_batch_size=1
   train.global_batch_size=4
   dataset.seq_length=16384
