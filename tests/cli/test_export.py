@@ -5,6 +5,8 @@ EQUIPOISE names the program; ctest sets it.
 """
 
 import copy
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -12,6 +14,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 import unittest
 import unittest.mock
@@ -329,6 +332,19 @@ class Export(Case):
         self.refused("export", self.write("oom.json", dict(STUDY, cluster={"memory_GB": 1})), "--for", "nemo", says=["no row of the study runs"])
 
 
+class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules of Transformer Engine that have everything and do nothing."""
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.startswith("transformer_engine") else None
+
+    def create_module(self, spec):
+        return unittest.mock.MagicMock(name=spec.name, __spec__=spec, __path__=[], __name__=spec.name, __version__="2.9.0")
+
+    def exec_module(self, module):
+        pass
+
+
 class ByTheirOwnParsers(Case):
     """Skipped where the framework is not installed."""
 
@@ -347,6 +363,40 @@ class ByTheirOwnParsers(Case):
             self.skipTest("no megatron.training")
         with unittest.mock.patch("sys.argv", ["pretrain_gpt.py", *words(self.ok("export", self.write("study.json", STUDY), "--for", "megatron", "--quiet"))]):
             self.assertEqual(parse_args().tensor_model_parallel_size, 2)
+
+    def test_torchtitan_reads_it(self):
+        try:
+            from torchtitan.config import ConfigManager
+        except ImportError:
+            self.skipTest("no torchtitan")
+        file = self.write("torchtitan.toml", self.ok("export", self.write("study.json", STUDY), "--for", "torchtitan", "--quiet"))
+        read = ConfigManager().parse_args(["--job.config_file", str(file)])
+        degrees = read.parallelism
+        self.assertEqual((degrees.tensor_parallel_degree, degrees.context_parallel_degree, degrees.pipeline_parallel_degree), (2, 2, 2))
+        self.assertEqual((read.training.seq_len, read.training.global_batch_size), (16384, 4))
+
+    def test_megatron_bridge_reads_it(self):
+        with unittest.mock.patch("sys.meta_path", [StandIn(), *sys.meta_path]):  # Transformer Engine installs with CUDA only
+            try:
+                from megatron.bridge.models.gpt_provider import GPTModelProvider
+                from megatron.bridge.training import config
+                from megatron.bridge.training.comm_overlap import CommOverlapConfig
+                from megatron.bridge.training.tokenizers.config import TokenizerConfig
+                from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
+            except ImportError as error:
+                self.skipTest(f"no megatron.bridge: {error}")
+            data = config.GPTDatasetConfig(random_seed=1, seq_length=128, reset_position_ids=False, reset_attention_mask=False, eod_mask_loss=False)
+            recipe = config.ConfigContainer(train=config.TrainingConfig(), model=GPTModelProvider(num_layers=2, hidden_size=64, num_attention_heads=4),
+                                            optimizer=config.OptimizerConfig(), scheduler=config.SchedulerConfig(), dataset=data, logger=config.LoggerConfig(),
+                                            tokenizer=TokenizerConfig(), checkpoint=config.CheckpointConfig(), comm_overlap=CommOverlapConfig(tp_comm_overlap=False))
+            keys = [word for word in words(self.ok("export", self.write("study.json", STUDY), "--for", "nemo", "--quiet"))
+                    # Releases up to 0.3 have no field of that name, but a property, which overrides do not reach.
+                    if not word.startswith("dataset.seq_length=") or "seq_length" in data.__dataclass_fields__]
+            process_config_with_overrides(recipe, cli_overrides=keys)
+            self.assertEqual((recipe.model.tensor_model_parallel_size, recipe.train.global_batch_size), (2, 4))
+            self.assertTrue(recipe.model.cross_entropy_loss_fusion)
+            with self.assertRaises(Exception):
+                process_config_with_overrides(recipe, cli_overrides=["model.no_such_key=1"])
 
     def test_verl_knows_the_keys(self):
         found = importlib.util.find_spec("verl")
