@@ -6,6 +6,7 @@ what is measured on the machine. Prints the first key or line in which a file di
 import argparse
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ def first_difference(one, other, path=""):
 
 def written(program, study, options, folder):
     """What the study gives, by file: JSON without what is measured, CSV by lines; and the refusal of a study that does not run."""
-    done = subprocess.run([program, "study", study, "--out", folder, "--quiet", *options], text=True, capture_output=True)
+    done = subprocess.run([*program, "study", study, "--out", folder, "--quiet", *options], text=True, capture_output=True)
     files = {"exit status": done.returncode, "stderr": done.stderr}
     for file in sorted(pathlib.Path(folder).glob("*.json")):
         files[file.name] = without_measured(json.loads(file.read_text()))
@@ -53,15 +54,18 @@ def main():
     parser.add_argument("programs", nargs="+", type=pathlib.Path)
     parser.add_argument("--studies", nargs="*", help="names of shipped studies; all but the largest by default")
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--emulator", default="", help="command that runs the last program, in one thread: emulators may not start more")
     options = parser.parse_args()
     names = options.studies or sorted(file.stem for file in STUDIES.glob("*.json") if file.stem not in SLOW)
     differences = 0
     for name in names:
         settings = ["--set", f"batch.steps={options.steps}"]
         results = []
-        for program in options.programs:
+        for place, program in enumerate(options.programs, 1):
+            emulator = shlex.split(options.emulator) if place == len(options.programs) else []
+            own = ["--jobs", "1"] if emulator else []
             with tempfile.TemporaryDirectory() as folder:
-                result = written(program.resolve(), STUDIES / f"{name}.json", settings, folder)
+                result = written([*emulator, program.resolve()], STUDIES / f"{name}.json", [*settings, *own], folder)
                 results.append(json.loads(json.dumps(result).replace(folder, "OUT")))  # where a result names it
         for program, result in zip(options.programs[1:], results[1:]):
             found = first_difference(results[0], result, name)
