@@ -187,7 +187,7 @@ Command grammar_of_tune() {
       .split();
   command.add("--gpus", options->gpus, "Exactly so many GPUs; the study's by default").range(1, 1 << 22);
   command.add("--for", options->target, "Only layouts that `export --for` this framework can express");
-  command.add("--out", options->out, "Folder for tune.json, best.json and the journal of the search");
+  command.add("--out", options->out, "Folder: report.html, tune.json, best.json, the search's journal");
   command.add("--resume", options->resume, "Go on with the search whose journal is in --out");
   command.add("--shard", options->shard, "i/n: only one of n shares of the search, i from 0; see merge");
   add_simulation_options(command, *options);
@@ -285,7 +285,7 @@ Command grammar_of_validate(const std::vector<std::string>& arguments) {
       .shows_default();
   command.add("--measured", options->measured,
               "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
-  command.add("--out", options->out, "Folder for validation.json, .txt, .svg and timelines");
+  command.add("--out", options->out, "Folder: report.html, validation.json, .txt, .svg; ranks' timelines");
   command.run = [options, arguments] {
     return run_validate_command(*options, arguments, std::cout, std::cerr);
   };

@@ -157,7 +157,7 @@ constexpr Gap kGapsOfAll[] = {
     {"framework.loss",
      [](const ExportedRow& r) { return exported::found_if(r.framework().loss == LossKind::chunked, "chunked"); },
      "a loss that holds no logits is put into the model's own code",
-     "Liger Kernel's apply_liger_kernel_to_YOUR_MODEL (verl: actor_rollout_ref.model.use_liger=True with FSDP)"},
+     "fused; in models of Hugging Face Liger Kernel's apply_liger_kernel_to_YOUR_MODEL (verl: model.use_liger=True)"},
     {"parallel.activation_offload",
      [](const ExportedRow& r) {
        const double share = r.layout().activation_offload;

@@ -27,12 +27,11 @@ constexpr ShippedFiles kPresets{"framework", "EQUIPOISE_FRAMEWORKS", "frameworks
 
 constexpr std::string_view kDefaults[] = {
     "zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
-    "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients", "overlap_grad_reduce",
-    "gradient_bucket_MB", "records_streams", "gradient_add_bytes", "step_end_bytes", "allocator_slack",
-    "fused_activation", "early_stop", "logit_bytes", "loss", "linear_layers", "attention_kernel",
-    "own_kernels", "exchange_sms", "routing_kernels", "expert_skew", "expert_kernel", "expert_streams",
-    "permute_fusion", "exchange_sm_margin", "fp8_input_bytes", "fp8_attention_bytes",
-    "fp8_activation_bytes", "fp8_weight_bytes"};
+    "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients", "overlap_grad_reduce", "gradient_bucket_MB",
+    "records_streams", "gradient_add_bytes", "step_end_bytes", "allocator_slack", "fused_activation",
+    "early_stop", "logit_bytes", "loss", "linear_layers", "attention_kernel", "own_kernels", "exchange_sms",
+    "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion", "exchange_sm_margin",
+    "fp8_input_bytes", "fp8_attention_bytes", "fp8_activation_bytes", "fp8_weight_bytes"};
 
 bool flag_field(const json& node, const char* key, const std::string& where) {
   if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();

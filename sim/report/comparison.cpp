@@ -363,7 +363,7 @@ std::string comparison_text(const SavedResult& before, const SavedResult& after,
   for (const std::size_t left : {1U, 2U}) settings.align_left(left);
   for (const Difference& d : found.differences) settings.add({d.key, d.before, d.after});
   text += found.differences.empty() ? "Their settings do not differ.\n" : settings.text();
-  return text + "(simulated; " + document_note(found) + ")\n";
+  return text + "(simulated. " + document_note(found) + ")\n";
 }
 
 ordered_json comparison_json(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {

@@ -413,10 +413,7 @@ std::vector<RowChoice> rows_of(const Space& space, const std::string& space_name
       RowChoice row{combination(axes, c), ""};
       json bare = row.entry;
       bare.erase("label");
-      if (!entries.insert(bare.dump()).second) {
-        ++alike;
-        continue;
-      }
+      if (!entries.insert(bare.dump()).second && ++alike > 0) continue;
       row.label = label_of(row.entry, axes);
       for (int copy = 2; !labels.insert(row.label).second; ++copy)
         row.label = label_of(row.entry, axes) + " #" + std::to_string(copy);
@@ -447,6 +444,9 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
                          const std::string& space_name, int jobs, const Unwanted& unwanted) {
   Candidates made{study, {}, {}, {}};
   made.rows = rows_of(space, space_name, made.none.alike);
+  for (RowChoice& row : made.rows)  // flags have one CP degree for all micro-batches
+    if (unwanted.row && row.entry["name"] == "equipoise" && !row.entry.contains("start"))
+      row.entry.emplace("own_degrees", false);
   std::pair<std::string, std::string> why;
   if (unwanted.row)
     std::erase_if(made.rows, [&](const RowChoice& row) {

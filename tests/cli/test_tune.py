@@ -186,6 +186,10 @@ class Tune(Case):
         for line in (r"# .*; simulated: (.*)\n", r"# .*the flags alone \(plain, per-document\), simulated: (.*)\n"):
             self.assertIn(re.search(line, head).group(1), flags)
         self.assertIsNone(every["flags_alone"])
+        # Flags have one CP degree for all lanes, so a policy that may choose others does not.
+        for options, own in ((["--for", "megatron"], False), ([], None)):
+            self.search(*options, "--out", out, space={"policies": ["equipoise"]})
+            self.assertEqual([row.get("own_degrees") for row in json.loads((out / "best.json").read_text())["policies"] if row["name"] == "equipoise"], [own])
         self.refused("tune", self.folder / "study.json", "--for", "nobody", says=["--for", "nobody", "megatron"])
         self.write("space.json", {"policies": ["flexsp"]})
         self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])

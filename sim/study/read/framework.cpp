@@ -103,7 +103,7 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
         found.push_back(own + " for GEMM" + here + ", where it was measured; " + kept_text(*this, kept) +
                         " stay, as these were not");
       else
-        found.push_back(kernels_are_measured(profile) ? own + here + ", whose kernels were measured"
+        found.push_back(kernels_are_measured(profile) ? own + here + " for kernels" + measured_text(*this, profile)
                                                       : fitted + "1");
       found.back() += std::string(says_slowdowns ? " (where the study states none)" : "") +
                       "; its host and what it overlaps and shards stay" +
@@ -268,7 +268,11 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "unfused: Megatron-LM's, kernel by kernel; pytorch: its own of an fp32 copy, kernel by kernel; "
         "chunked: Liger Kernel's fused linear cross-entropy, whose forward makes logits and gradients chunk "
         "by chunk; sum: of an fp32 copy of the logits, in a benchmark; mean: of that copy; mean-square: the "
-        "mean of (logit - 1)^2 of that copy"),
+        "mean of (logit - 1)^2 of that copy")
+        .noting([](std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+          if (study.framework.in_training.loss == LossKind::chunked)
+            notes.push_back("framework.loss chunked: no published step was held against it");
+        }),
     choice<&FrameworkOptions::linear_layers>(
         "linear_layers", kLinearLayersNames,
         "Whose linear layers run, the preset's by default; fused: Q, K and V in one product, gate and up in "

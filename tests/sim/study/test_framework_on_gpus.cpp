@@ -30,7 +30,7 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
   const std::vector<std::string> notes = study.framework.notes_on(shipped("cpu"));
   REQUIRE(notes.size() == 2);
   CHECK(notes[0].find("its slowdowns are 1 on profile cpu (") != std::string::npos);
-  CHECK(notes[0].find(", whose kernels were measured (where the study states none); its host") !=
+  CHECK(notes[0].find(" for kernels, which were measured (where the study states none); its host") !=
         std::string::npos);
   CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
   // A kernel that the framework calls is its choice on any GPU that has it.
@@ -111,8 +111,8 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
   REQUIRE(megatron.notes_on(measured).size() == 1);
   CHECK(megatron.notes_on(measured)[0].find(
-            "its slowdowns are 1 on profile h100-sxm (NVIDIA H100 SXM5 80GB), whose kernels were measured; "
-            "its host") != std::string::npos);
+            "its slowdowns are 1 on profile h100-sxm (NVIDIA H100 SXM5 80GB) for kernels, of which GEMM was measured, attention "
+            "and elementwise were not; its host") != std::string::npos);
   // FSDP has slowdowns of attention and elementwise kernels, too: they stay while those are published.
   const Framework fsdp = framework_of("fsdp");
   CHECK(fsdp.on(measured).gemm_slowdown == 1);
