@@ -367,10 +367,28 @@ class Figures(unittest.TestCase):
         self.assertEqual([label for label, width in widths.items() if width == max(widths.values())], ["equipoise"])
         texts = [text.get_text() for text in equipoise.plot.steps(few).axes[0].get_legend().get_texts()]
         fastest = few.frame()["tokens_per_second_per_gpu"].idxmax()
-        self.assertEqual(texts, [f"{label} (fastest)" if label == fastest else label for label in few.frame().index])
+        rows = [f"{label} (fastest)" if label == fastest else label for label in few.frame().index]
+        self.assertEqual(texts, rows)
         bars = equipoise.plot.comparison(many).axes[0]
         self.assertEqual(["x, fastest" in text.get_text() for text in bars.texts], [True] + 12 * [False])
         self.assertEqual(len({bar.get_facecolor() for bar in bars.patches}), 2)
+
+    def test_panels_of_no_row_are_hidden(self):
+        rows = [{"name": name, "label": f"{name} {i}"} for i in range(3) for name in ("plain", "wlb")]
+        six = equipoise.study({**self.study, "policies": rows, "baseline": "plain 0"}, out=self.folder / "six")
+        panels = drawn(plot.memory_by_stage(six)).axes
+        self.assertEqual([axes.get_title() for axes in panels], [row["label"] for row in rows] + ["", ""])
+        self.assertEqual([axes.axison for axes in panels], 6 * [True] + 2 * [False])
+
+    def test_a_figure_of_delay_names_what_it_leaves_out(self):
+        rows = ["plain", {"name": "ffd", "label": "whole", "pack_length": "32K"}]
+        result = equipoise.study({**self.study, "policies": rows}, policies={"none": lambda lengths, options: None}, out=self.folder / "left")
+        self.assertEqual([bool(row["tokens_by_delay"]) for row in result.page()["rows"]], [True, False, False])
+        figure = plot.delay(result)
+        self.assert_all_within(figure)
+        self.assertEqual(figure.axes[0].get_xlabel().split("\n")[1:], [
+            "not drawn (no delay, since they see all documents first): whole", "not drawn (did not run): none"])
+        self.assertNotIn("not drawn", plot.delay(self.result).axes[0].get_xlabel())
 
 
 if __name__ == "__main__":
