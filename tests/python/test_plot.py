@@ -452,6 +452,24 @@ class Figures(unittest.TestCase):
         plain = equipoise.study({**self.study, "policies": ["plain"]})
         self.assertEqual([text.get_text() for text in plot.steps(plain).axes[0].get_legend().get_texts()], ["plain"])
 
+    def test_every_dot_of_choices_has_its_value(self):
+        policies = ["plain-4d", "lpt", {"name": "wlb", "queues": [1, 2, 3, 4, 5]}, {"name": "fixed-greedy", "label": f"greedy, {LONG}"}]
+        found = equipoise.tune(self.study, {**SPACE, "policies": policies})
+        figure = drawn(plot.choices(found))
+        axes = figure.axes[0]
+        dots = [(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata())]
+        self.assertEqual([text.xy for text in axes.texts], dots)
+        self.assertTrue(all(text.get_text() for text in axes.texts))
+        self.assertGreater(len(dots), 10)
+        boxes = [text.get_window_extent() for text in axes.texts]
+        for place, box in enumerate(boxes):
+            for other in boxes[:place]:
+                self.assertFalse(box.overlaps(other))
+            for x, y in axes.transData.transform(dots):
+                self.assertFalse(box.x0 < x < box.x1 and box.y0 < y < box.y1)
+            inside = axes.get_window_extent()
+            self.assertTrue(inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
