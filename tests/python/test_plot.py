@@ -367,10 +367,108 @@ class Figures(unittest.TestCase):
         self.assertEqual([label for label, width in widths.items() if width == max(widths.values())], ["equipoise"])
         texts = [text.get_text() for text in equipoise.plot.steps(few).axes[0].get_legend().get_texts()]
         fastest = few.frame()["tokens_per_second_per_gpu"].idxmax()
-        self.assertEqual(texts, [f"{label} (fastest)" if label == fastest else label for label in few.frame().index])
+        rows = [f"{label} (fastest)" if label == fastest else label for label in few.frame().index]
+        self.assertEqual(texts, [*rows, "end of data: empties what was held"])
         bars = equipoise.plot.comparison(many).axes[0]
         self.assertEqual(["x, fastest" in text.get_text() for text in bars.texts], [True] + 12 * [False])
         self.assertEqual(len({bar.get_facecolor() for bar in bars.patches}), 2)
+
+    def test_panels_of_no_row_are_hidden(self):
+        rows = [{"name": name, "label": f"{name} {i}"} for i in range(3) for name in ("plain", "wlb")]
+        six = equipoise.study({**self.study, "policies": rows, "baseline": "plain 0"}, out=self.folder / "six")
+        panels = drawn(plot.memory_by_stage(six)).axes
+        self.assertEqual([axes.get_title() for axes in panels], [row["label"] for row in rows] + ["", ""])
+        self.assertEqual([axes.axison for axes in panels], 6 * [True] + 2 * [False])
+
+    def test_cells_of_a_map_say_their_values(self):
+        swept = equipoise.sweep(self.study, {"cluster.memory_GB": [20, 80], "parallel.context": [1, 2]})
+        frame = swept.frame()
+        for policy, title in ((None, "plain, one of 3 rows (policy= chooses)"), ("wlb", "wlb, one of 3 rows")):
+            figure = plot.sweep(swept, policy=policy)
+            self.assert_all_within(figure)
+            axes, bar = figure.axes
+            self.assertEqual((axes.get_title(), bar.get_ylabel()), (title, "tokens/s/GPU, simulated"))
+            said = {(place[1], place[0]): text for text in axes.texts for place in [text.get_position()]}
+            own = frame[frame["label"] == (policy or "plain")]
+            self.assertEqual(len(said), len(own))
+            self.assertLess(own["tokens_per_second_per_gpu"].count(), 4)
+            for _, row in own.iterrows():
+                text = said[[20, 80].index(row["cluster.memory_GB"]), [1, 2].index(row["parallel.context"])]
+                rate = row["tokens_per_second_per_gpu"]
+                self.assertEqual(text.get_text(), f"{rate:,.0f}" if rate == rate else {"oom": "no memory", "unplaceable": "too long"}[row["status"]])
+        shown = {text.get_text(): text.get_color() for text in axes.texts}
+        rates = sorted((text for text in shown if text[0].isdigit()), key=lambda text: int(text.replace(",", "")))
+        self.assertEqual((shown[rates[0]], shown[rates[-1]]), ("white", "black"))  # the least is on dark, the most on light
+        one = equipoise.sweep({**self.study, "policies": ["plain"]}, {"cluster.memory_GB": [40, 80], "parallel.context": [1, 2]})
+        figure = drawn(plot.sweep(one, "peak_memory_bytes"))
+        self.assertEqual((figure.axes[0].get_title(), figure.axes[1].get_ylabel()), ("plain", "peak memory bytes, simulated"))
+        for text in figure.axes[0].texts:
+            self.assertRegex(text.get_text(), r"^[0-9.]+G$")
+        wide = equipoise.sweep({**self.study, "policies": ["plain"]}, {"cluster.memory_GB": [40, 80], "batch.steps": list(range(1, 13))})
+        axes = drawn(plot.sweep(wide)).axes[0]
+        boxes = sorted((text.get_window_extent() for text in axes.texts if text.get_position()[1] == 0), key=lambda box: box.x0)
+        self.assertTrue(all(left.x1 < right.x0 for left, right in zip(boxes, boxes[1:])))
+
+    def test_the_mark_of_the_fastest_is_whole(self):
+        label = "fixed-greedy, 8 batches"
+        study = {**self.study, "policies": ["plain", {"name": "equipoise", "moves": 200, "label": label}]}
+        for grid, wanted in (
+            ([16384, 65536], "fixed-greedy, 8 b... (fastest, at 16384)"),
+            ([{"documents": 4000, "distribution": "wlb-128k", "seed": 3}, {"documents": 3000, "distribution": "wlb-128k", "seed": 3}], None),
+        ):
+            key = "trace" if wanted is None else "batch.context_window"
+            swept = equipoise.sweep(study, {key: grid})
+            figure = plot.sweep(swept)
+            self.assert_all_within(figure)
+            axes = figure.axes[0]
+            text = axes.get_legend().get_texts()[1].get_text()
+            frame = swept.frame()
+            best = frame.loc[frame["tokens_per_second_per_gpu"].idxmax()]
+            self.assertEqual(best["label"], label)
+            if wanted:
+                self.assertEqual(text, wanted)
+            else:
+                self.assertTrue(text.startswith(label + "\n"), text)  # a mark without room has lines of its own
+                self.assertEqual(text.replace("\n", " "), f"{label} (fastest, at {best[key]})")
+            self.assertEqual(axes.get_ylabel(), "tokens/s/GPU, simulated")
+        self.assertEqual(plot.sweep(swept, "token_delay_mean").axes[0].get_ylabel(), "token delay mean, simulated")
+
+    def test_a_figure_of_delay_names_what_it_leaves_out(self):
+        rows = ["plain", {"name": "ffd", "label": "whole", "pack_length": "32K"}]
+        result = equipoise.study({**self.study, "policies": rows}, policies={"none": lambda lengths, options: None}, out=self.folder / "left")
+        self.assertEqual([bool(row["tokens_by_delay"]) for row in result.page()["rows"]], [True, False, False])
+        figure = plot.delay(result)
+        self.assert_all_within(figure)
+        self.assertEqual(figure.axes[0].get_xlabel().split("\n")[1:], [
+            "not drawn (no delay, since they see all documents first): whole", "not drawn (did not run): none"])
+        self.assertNotIn("not drawn", plot.delay(self.result).axes[0].get_xlabel())
+
+    def test_steps_at_the_end_of_data_are_in_the_legend(self):
+        frame = self.result.steps()
+        self.assertTrue(frame["tail"].any())
+        legend = drawn(plot.steps(self.result)).axes[0].get_legend()
+        self.assertEqual(legend.get_texts()[-1].get_text(), "end of data: empties what was held")
+        self.assertEqual(legend.get_lines()[-1].get_marker(), "x")
+        plain = equipoise.study({**self.study, "policies": ["plain"]})
+        self.assertEqual([text.get_text() for text in plot.steps(plain).axes[0].get_legend().get_texts()], ["plain"])
+
+    def test_every_dot_of_choices_has_its_value(self):
+        policies = ["plain-4d", "lpt", {"name": "wlb", "queues": [1, 2, 3, 4, 5]}, {"name": "fixed-greedy", "label": f"greedy, {LONG}"}]
+        found = equipoise.tune(self.study, {**SPACE, "policies": policies})
+        figure = drawn(plot.choices(found))
+        axes = figure.axes[0]
+        dots = [(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata())]
+        self.assertEqual([text.xy for text in axes.texts], dots)
+        self.assertTrue(all(text.get_text() for text in axes.texts))
+        self.assertGreater(len(dots), 10)
+        boxes = [text.get_window_extent() for text in axes.texts]
+        for place, box in enumerate(boxes):
+            for other in boxes[:place]:
+                self.assertFalse(box.overlaps(other))
+            for x, y in axes.transData.transform(dots):
+                self.assertFalse(box.x0 < x < box.x1 and box.y0 < y < box.y1)
+            inside = axes.get_window_extent()
+            self.assertTrue(inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
 
 
 if __name__ == "__main__":

@@ -158,6 +158,24 @@ class Plans(unittest.TestCase):
             list(equipoise.BatchSampler(drawn(), "wlb", tokens_per_micro_batch="1K", **options))
         self.assertEqual(len(seen.warnings), 1)
 
+    def test_what_a_studys_batch_says_for_all_rows_is_no_warning(self):
+        batch = {"documents_per_step": 48, "max_length": "16K", "oversize": "truncate", "micro_batches": 4, "steps": 2}
+        rows = ["padded", "sorted", "karmarkar-karp", {"name": "padded", "label": "own", "oversize": "split"}]
+        result = equipoise.study({**STUDY, "batch": batch, "policies": rows})
+
+        def warned(row, **options):
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                equipoise.BatchSampler.from_study(result, row, drawn(), slices=True, **options)
+            return [str(one.message) for one in seen if "no effect" in str(one.message)]
+
+        for row in ("padded", "sorted", "karmarkar-karp"):
+            self.assertEqual(warned(row), [])
+        # What is said of the row itself, or here, is its own.
+        self.assertEqual(warned("own"), ["oversize has no effect on padded"])
+        self.assertEqual(warned("padded", oversize="truncate"), ["oversize has no effect on padded"])
+        self.assertEqual(warned("sorted", micro_batches=2), ["micro_batches has no effect on sorted"])
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "lane: expected an integer from 0 to 1, found 2"):
             equipoise.BatchSampler([1, 2], "wlb", lanes=2, lane=2)

@@ -134,6 +134,7 @@ class BatchSampler:
         _core.check_request(policy if isinstance(policy, str) else "", self._options)
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
         self._noted = False
+        self._unsaid: Tuple[str, ...] = ()  # options whose lack of effect is no warning
         self._start()
 
     @classmethod
@@ -185,6 +186,8 @@ class BatchSampler:
                 stacklevel=2,
             )
         sampler = cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
+        # A study's batch is of all its rows: what it says that this policy has no use for is nobody's mistake.
+        sampler._unsaid = tuple(key for key in batch if key not in {**(entry if isinstance(policy, str) else {}), **options})
         try:
             sampler._planned(0)
         except ValueError as error:
@@ -240,7 +243,8 @@ class BatchSampler:
         step."""
         plan, order, _ = self._plan_ahead(epoch).result()
         for note in [] if self._noted else plan.warnings:
-            warnings.warn(note, stacklevel=3)
+            if not note.startswith(tuple(f"{key} has no effect" for key in self._unsaid)):
+                warnings.warn(note, stacklevel=3)
         self._noted = True  # those of one epoch: another's are alike
         return plan, order, plan.counts(self.lane)
 

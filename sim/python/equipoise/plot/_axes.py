@@ -13,6 +13,7 @@ GIB = 2**30
 # What a GPU holds: these of a row's `memory` add up to its peak_bytes.
 PARTS = ("parameters", "gradients", "optimizer", "reserve", "activations", "kv_state", "kv_gradients", "gathered_kv", "logits", "buffers")
 NAMED = 10  # lines with a colour and an entry of the legend each: Matplotlib's colours begin again after so many
+LEGEND = 40  # letters of a line of the legend
 VALIDATION = "equipoise.validation/1"
 
 
@@ -43,10 +44,11 @@ def height_of(rows: int, least: float = 0.0) -> float:
     return max(least, 1.2 + 0.45 * rows)
 
 
-def name_rows(axes: Any, labels: List[str], width: int = 36, upwards: bool = False) -> None:
+def name_rows(axes: Any, labels: List[str], width: int = 36, upwards: bool = False, places: Optional[List[float]] = None) -> None:
     """Rows by their labels at the vertical axis, the first on top, in two lines at most: so the bars have room, and no label
     reaches into the next."""
-    axes.set_yticks(range(len(labels)), ["\n".join(textwrap.wrap(label, width, max_lines=2, placeholder="...")) for label in labels])
+    texts = ["\n".join(textwrap.wrap(label, width, max_lines=2, placeholder="...")) for label in labels]
+    axes.set_yticks(places or range(len(labels)), texts)
     ends = (-0.6, len(labels) - 0.4)
     axes.set_ylim(ends if upwards else ends[::-1])
 
@@ -55,13 +57,22 @@ def legend(axes: Any, handles: List[Any], texts: List[str]) -> None:
     """The legend beside the axes, where it covers nothing."""
     if not handles:
         return
-    texts = [cut(text, 40) for text in texts]
+    texts = ["\n".join(cut(line, LEGEND) for line in text.split("\n")) for text in texts]
     axes.legend(handles, texts, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0, fontsize="small")
 
 
-def lines(axes: Any, rows: Dict[str, Any], fastest: Optional[str], mark: str, style: str = "-") -> Dict[str, Any]:
+def marked(label: str, mark: str) -> str:
+    """A label and its mark, as an entry of a legend: the label gives way, and a mark that leaves it no room has lines of
+    its own."""
+    room = LEGEND - 1 - len(mark)
+    return f"{cut(label, room)} {mark}" if room >= min(12, len(label)) else f"{cut(label, LEGEND)}\n{textwrap.fill(mark, LEGEND)}"
+
+
+def lines(
+    axes: Any, rows: Dict[str, Any], fastest: Optional[str], mark: str, style: str = "-", marker: Optional[Tuple[str, str]] = None
+) -> Dict[str, Any]:
     """A line for each row's x and y, by label. The fastest is wide and has `mark` in the legend; of more rows than it
-    names the others are grey."""
+    names the others are grey. The legend ends with what a `marker` on the lines says, (marker, text)."""
     named = list(rows)[:NAMED]
     if len(rows) > NAMED and fastest in list(rows)[NAMED:]:
         named[-1] = fastest
@@ -71,11 +82,14 @@ def lines(axes: Any, rows: Dict[str, Any], fastest: Optional[str], mark: str, st
         wide = label == fastest and len(rows) > 1
         (drawn[label],) = axes.plot(x, y, style, label=label, linewidth=2.5 if wide else 1, **colour)
     handles = [drawn[label] for label in named]
-    texts = [f"{cut(label, 26)} {mark}" if label == fastest and len(rows) > 1 else label for label in named]
+    texts = [marked(label, mark) if label == fastest and len(rows) > 1 else label for label in named]
     others = [label for label in rows if label not in named]
     if others:
         handles.append(drawn[others[0]])
         texts.append(f"{len(others)} more rows" if len(others) > 1 else others[0])
+    if marker is not None:
+        handles += axes.plot([], [], marker[0], color="0.3")
+        texts.append(marker[1])
     legend(axes, handles, texts)
     return drawn
 

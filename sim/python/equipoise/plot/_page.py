@@ -1,13 +1,15 @@
 """Figures of what only a study's page holds: of `study(out=FOLDER)`, or of that folder."""
 
 import os
+import textwrap
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
 from .._values import integer, lengths_array, page_data, path_of, refuse
 from ..study import Result
-from ._axes import GIB, PARTS, cut, drawn_by, entitle, height_of, legend, name_rows, new_axes, new_figure, none_ran, one_of, percent_axis, stack
+from ._axes import GIB, NAMED, PARTS, cut, drawn_by, entitle, height_of, legend, name_rows, new_axes, new_figure, none_ran, one_of
+from ._axes import percent_axis, stack
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,10 +127,11 @@ def imbalance(result: Paged) -> "Figure":
 
 def delay(result: Paged) -> "Figure":
     """Shares of tokens by the steps that they wait between their arrival and their training, each row's plan; in the bars
-    the mean and the longest. Rows that see all documents first have none and are not drawn. `result` is of
-    study(out=FOLDER), or that folder."""
+    the mean and the longest. Rows that see all documents first have none, nor have those that did not run: they are not
+    drawn, and named below. `result` is of study(out=FOLDER), or that folder."""
     page = _page_of(result)
     rows = [row for row in _rows(page) if row["tokens_by_delay"]]
+    left_out = [row["policy"] for row in _rows(page) if not row["tokens_by_delay"]]
     if not rows:
         raise ValueError("result: expected a row whose plan says when documents arrive, found none: all see all documents first, or have no plan")
     counts = [row["tokens_by_delay"] for row in rows]
@@ -144,8 +147,18 @@ def delay(result: Paged) -> "Figure":
             axes.annotate(f" mean {mean:.2g}, longest {len(count) - 1}", (0, place), color="white", va="center", fontsize="small")
     percent_axis(axes.xaxis)
     axes.set_xlim(0, 1)
-    axes.set_xlabel("share of tokens, by the steps that they wait")
+    said = "\n".join(_not_drawn(text, [policy["label"] for policy in left_out if (policy["status"] == "ok") == ran])
+                     for ran, text in ((True, "no delay, since they see all documents first"), (False, "did not run")))
+    axes.set_xlabel(f"share of tokens, by the steps that they wait\n{said}".strip())
     return figure
+
+
+def _not_drawn(why: str, labels: List[str]) -> str:
+    """Rows that are left out, in lines of the axis's label; of many the first."""
+    if not labels:
+        return ""
+    names = [cut(label, 36) for label in labels[:NAMED]] + ([f"{len(labels) - NAMED} more"] if len(labels) > NAMED else [])
+    return textwrap.fill(f"not drawn ({why}): {', '.join(names)}", 72)
 
 
 def _bins(lengths: np.ndarray) -> List[Dict[str, Any]]:
@@ -226,7 +239,7 @@ def memory_by_stage(result: Paged) -> "Figure":
     across = min(4, len(rows))
     down = -(-len(rows) // across)
     figure = new_figure(height=0.8 + 2.1 * down, width=max(5.0, 2.6 * across) + 1.4)
-    panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat
+    panels = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
     handles: Dict[str, Any] = {}
     for axes, row in zip(panels, rows):
         stages = [stage["parts"] for stage in row["memory"]["stages"]]
@@ -241,7 +254,7 @@ def memory_by_stage(result: Paged) -> "Figure":
         entitle(axes, cut(row["label"], 52 - len(no_room)) + no_room, 28)
         axes.title.set_fontsize("small")
         axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in list(panels)[len(rows) :]:
+    for axes in panels[len(rows) :]:
         axes.set_axis_off()
     names = [name.replace("_", " ") for name in PARTS if name.replace("_", " ") in handles]
     figure.legend([handles[name] for name in names], names, loc="outside right upper", fontsize="small")

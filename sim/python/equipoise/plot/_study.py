@@ -64,16 +64,18 @@ def memory(result: Result) -> "Figure":
 
 
 def steps(result: Result) -> "Figure":
-    """Seconds of every step, a line a row, the fastest row's wide; the steps that only empty what was held are marked.
-    Beside ten rows the others are grey."""
+    """Seconds of every step, a line a row, the fastest row's wide; the steps at the end of data, that only empty what was held, are
+    marked. Beside ten rows the others are grey."""
     of(result, "result", Result)
     if fastest(result) is None:
         raise none_ran(result.policies)
     figure, axes = new_axes(width=8.0)
     frames = dict(list(result.steps().groupby("policy", sort=False)))
-    drawn = lines(axes, {label: (frame["step"], frame["step_seconds"]) for label, frame in frames.items()}, fastest(result), "(fastest)")
-    for label, frame in frames.items():
-        tail = frame[frame["tail"].astype(bool)]
+    tails = {label: frame[frame["tail"].astype(bool)] for label, frame in frames.items()}
+    marker = ("x", "end of data: empties what was held") if any(len(tail) for tail in tails.values()) else None
+    seconds = {label: (frame["step"], frame["step_seconds"]) for label, frame in frames.items()}
+    drawn = lines(axes, seconds, fastest(result), "(fastest)", marker=marker)
+    for label, tail in tails.items():
         axes.plot(tail["step"], tail["step_seconds"], "x", color=drawn[label].get_color())
     axes.set_xlabel("step")
     axes.set_ylabel("seconds, simulated")

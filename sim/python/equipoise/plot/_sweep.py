@@ -4,10 +4,21 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from .._values import refuse
 from ..sweep import Sweep
-from ._axes import entitle, lines, new_axes, of, one_of
+from ._axes import cut, entitle, lines, new_axes, of, one_of
+from ._tune import WHY_NOT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+NAMES = {"tokens_per_second_per_gpu": "tokens/s/GPU"}
+
+
+def short(value: float) -> str:
+    """A number in a cell of a map: 0.123, 4.57, 1,234, 56.7G."""
+    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if abs(value) >= unit:
+            return f"{value / unit:.4g}{name}" if abs(value) >= 100 * unit else f"{value / unit:.3g}{name}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _metric(frame: Any, metric: str) -> None:
@@ -22,7 +33,8 @@ def _metric(frame: Any, metric: str) -> None:
 
 def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None) -> "Figure":
     """A metric over the values of one key, a line a policy (or of one `policy`), wide for the one with the most tokens per
-    second and GPU of all; beside ten rows the others are grey. Over those of two keys, a map of one `policy` (the first)."""
+    second and GPU of all; beside ten rows the others are grey. Over those of two keys a map of one `policy`, the first
+    without it: the value in each cell, or why there is none."""
     of(swept, "swept", Sweep)
     keys = list(swept[0].case)
     if len(keys) not in (1, 2):
@@ -33,24 +45,36 @@ def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optio
     frame[keys] = frame[keys].map(str) if hasattr(frame, "map") else frame[keys].applymap(str)  # in the order of the grid
     if policy is not None:
         one_of("policy", policy, list(frame["label"]))
-    figure, axes = new_axes(width=8.0 if len(keys) == 1 else 6.4)
+    name = NAMES.get(metric, metric.replace("_", " "))
     if len(keys) == 1:
+        figure, axes = new_axes(width=8.0)
         drawn = frame if policy is None else frame[frame["label"] == policy]
         rows = {label: (rows[keys[0]], rows[metric].astype(float)) for label, rows in drawn.groupby("label", sort=False)}
         rates = drawn["tokens_per_second_per_gpu"].astype(float)
         best = drawn.loc[rates.idxmax()] if rates.notna().any() else {"label": None, keys[0]: ""}
         lines(axes, rows, best["label"], f"(fastest, at {best[keys[0]]})", "o-")
         axes.set_xlabel(keys[0])
-        axes.set_ylabel(f"{metric}, simulated")
+        axes.set_ylabel(f"{name}, simulated")
         return figure
     chosen = policy if policy is not None else frame["label"].iloc[0]
-    table = frame[frame["label"] == chosen].pivot(index=keys[0], columns=keys[1], values=metric).astype(float)
-    table = table.reindex(index=frame[keys[0]].unique(), columns=frame[keys[1]].unique())
+    own = frame[frame["label"] == chosen]
+    down, across = (list(dict.fromkeys(frame[key])) for key in keys)
+    figure, axes = new_axes(height=min(12.0, max(4.0, 1.4 + 0.34 * len(down))), width=min(14.0, max(6.4, 2.4 + 0.62 * len(across))))
+    table = own.pivot(index=keys[0], columns=keys[1], values=metric).astype(float).reindex(index=down, columns=across)
     image = axes.imshow(table.to_numpy(), aspect="auto")
-    axes.set_xticks(range(table.shape[1]), [str(value) for value in table.columns])
-    axes.set_yticks(range(table.shape[0]), [str(value) for value in table.index])
+    wide = max(len(down) / 30, len(across) / 18)  # above 1 the figure grows no more, and letters get smaller
+    for y, x, value, status in zip(own[keys[0]], own[keys[1]], own[metric].astype(float), own["status"]):
+        there = value == value
+        dark = there and sum(w * part for w, part in zip((0.3, 0.59, 0.11), image.to_rgba(value))) < 0.5
+        said = short(value) if there else WHY_NOT.get(status, "none")
+        axes.text(across.index(x), down.index(y), said, ha="center", va="center", fontsize=8 / max(1.0, wide),
+                  color="white" if dark else "black" if there else "0.4")
+    axes.set_xticks(range(len(across)), across)
+    axes.set_yticks(range(len(down)), down)
     axes.set_xlabel(keys[1])
     axes.set_ylabel(keys[0])
-    entitle(axes, f"{chosen}: {metric}, simulated")
-    figure.colorbar(image)
+    rows = frame["label"].nunique()
+    others = f", one of {rows} rows" + ("" if policy is not None else " (policy= chooses)") if rows > 1 else ""
+    entitle(axes, f"{cut(chosen, 60)}{others}", 60)
+    figure.colorbar(image, label=f"{name}, simulated", format=lambda value, _: short(value))
     return figure

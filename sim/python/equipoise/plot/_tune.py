@@ -1,6 +1,6 @@
 """Figures of a search."""
 
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, List
 
 from ..program import DEGREES, Tuned
 from ._axes import GIB, cut, entitle, height_of, name_rows, new_axes, new_figure, of, percent_axis, rate_error
@@ -124,8 +124,8 @@ def frontier(tuned: Tuned) -> "Figure":
 
 def choices(tuned: Tuned) -> "Figure":
     """What each choice is worth: the fastest candidate with each value of a key, all other keys free, in tokens per second and
-    GPU over the fastest of all, simulated. A value without a dot did not run to its end with anything;
-    one whose name would cover a faster one's has only the dot."""
+    GPU over the fastest of all, simulated. Each value has its dot and its name, the fastest of a key on top. One that is
+    missing did not run to its end with anything."""
     of(tuned, "tuned", Tuned)
     ran = _ran(tuned)
     best = ran[RATE].max()
@@ -134,17 +134,26 @@ def choices(tuned: Tuned) -> "Figure":
     worth = {key: values for key, values in worth.items() if len(values) > 1}
     if not worth:
         raise ValueError("tuned: expected candidates that ran with several values of a key, found none")
-    figure, axes = new_axes(height=height_of(len(worth), least=2.4) + 0.1 * len(worth), width=8.6)
-    letter = 0.011 * (1 - min(values.min() for values in worth.values()))  # how wide, on this axis
-    for place, values in enumerate(worth.values()):
-        axes.plot(values, [place] * len(values), "o", color="C0")
-        free = float("inf")  # left of the names that stand
-        for value, share in values.sort_values(ascending=False).items():
-            text = str(value).translate(str.maketrans(":", " ", '{}[]"'))
-            if share + letter * len(text) / 2 <= free:
-                axes.annotate(text, (share, place), xytext=(0, 6), textcoords="offset points", ha="center", fontsize="x-small")
-                free = share - letter * len(text) / 2
-    name_rows(axes, [key.removeprefix("parallel.") for key in worth])
+    dots = sum(len(values) for values in worth.values())
+    figure, axes = new_axes(height=max(2.4, 1.0 + 0.17 * dots + 0.12 * len(worth)), width=8.6)
+    low = min(values.min() for values in worth.values())
+    begins: List[float] = []  # the lines of each key
+    ends: List[float] = []
+    for values in worth.values():
+        values = values.sort_values(ascending=False, kind="stable")
+        begins.append(ends[-1] + 1.7 if ends else 0.0)
+        lines = [begins[-1] + down for down in range(len(values))]  # one for each dot, so that no name covers another
+        ends.append(lines[-1])
+        axes.plot(values, lines, "o", color="C0", markersize=5)
+        for at, (value, share) in zip(lines, values.items()):
+            text = cut(str(value).translate(str.maketrans(":", " ", '{}[]"')), 44)
+            right = share < (1 + low) / 2
+            axes.annotate(text, (share, at), xytext=(5 if right else -5, 0), textcoords="offset points", va="center_baseline",
+                          ha="left" if right else "right", fontsize="x-small")
+    name_rows(axes, [key.removeprefix("parallel.") for key in worth], places=[(begin + end) / 2 for begin, end in zip(begins, ends)])
+    between = [(above + below) / 2 for above, below in zip(ends, begins[1:])]
+    axes.hlines(between, 0, 1, transform=axes.get_yaxis_transform(), color="0.8", linewidth=0.8)
+    axes.set_ylim(ends[-1] + 0.7, -0.7)
     axes.grid(axis="x", color="0.9")
     axes.set_axisbelow(True)
     percent_axis(axes.xaxis)
