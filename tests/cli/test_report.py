@@ -329,6 +329,11 @@ class InABrowser(Pages):
         """The line of what is beyond the profile's samples, and the notes."""
         return page.evaluate("[document.querySelector('#verdict .beyond')?.textContent, [...document.querySelectorAll('#verdict .notes li')].map(n => n.textContent)]")
 
+    def clipped(self, page, selector):
+        """Texts of the figures there that their edges cut."""
+        return page.evaluate("[...document.querySelectorAll('%s svg')].flatMap(s => { const own = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].filter(t => {"
+                             "const b = t.getBoundingClientRect(); return b.width && (b.left < own.left - 0.5 || b.right > own.right + 0.5); }).map(t => t.textContent); })" % selector)
+
     def hover(self, page, selector, index=0):
         """What the tip says of a mark under the pointer."""
         x, y = page.evaluate("(() => { const n = document.querySelectorAll('%s')[%d]; n.scrollIntoView({block: 'center'}); const b = n.getBoundingClientRect();"
@@ -674,6 +679,33 @@ class InABrowser(Pages):
         shown = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
         self.assertEqual(shown, ["–", "–", *reasons, "–", "–"])
 
+    def test_words_of_a_sweep_are_whole(self):
+        label = "fixed-greedy-of-two"
+        study = dict(STUDY, policies=[{"name": "plain-4d", "label": label}, "wlb"], baseline=label)
+        file = self.page(study, "--sweep", "batch.context_window=4K,8K,12K,16K,20K,24K", "--sweep", "parallel.tensor=1,5")
+        text = file.read_text()
+        self.assertIn('"told_apart":', text)
+        text = re.sub(r'"told_apart": ?true', '"told_apart":false', re.sub(r'"winner": ?"wlb"', f'"winner":"{label}"', text))
+        file.write_text(text.replace('"refused"', '"unplaceable"'))
+        for width in (400, 1280):
+            for dark in (False, True):
+                page = self.open(file, width, dark)
+                self.photograph(page, f"sweep-words-{width}-{'dark' if dark else 'light'}")
+                names = page.evaluate("[...document.querySelectorAll('#sweep svg g.cell')].map(g => g.querySelector('text').textContent)"
+                                      ".filter(name => name !== 'none')")
+                self.assertEqual(len(names), 6)
+                self.assertEqual([name for name in names if not re.fullmatch("fix.*[?]", name)], [], (width, names))
+                rows = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].filter(r => r.cells[3].textContent === 'unplaceable').map(r => { const words = document.createRange();"
+                                     "words.selectNodeContents(r.cells[3]); return [words.getClientRects().length, r.getBoundingClientRect().height, r.cells[r.cells.length - 1].getBoundingClientRect().right]; })")
+                self.assertEqual(len(rows), 12)
+                for lines, height, right in rows:
+                    self.assertEqual(lines, 1, width)  # no word is broken
+                    self.assertLessEqual(right, width)  # the reason is inside of the window, or below the table
+                    if width == 400:
+                        self.assertLess(height, 80)
+                reasons = page.evaluate("[...document.querySelectorAll('#cases .reason')].map(p => p.textContent)")
+                self.assertEqual(len(reasons), 12)
+
     def test_comparison(self):
         before, after = Report.two(self)
         file = self.folder / "changes.html"
@@ -681,6 +713,17 @@ class InABrowser(Pages):
         page = self.look(file, "comparison")
         self.assertEqual(page.evaluate("document.querySelectorAll('#changes svg .whisker').length"), 2)
         self.assertIn("plain-4d", page.evaluate("document.querySelector('#changes .chart').getAttribute('aria-label')"))
+        self.assertEqual(page.evaluate("document.querySelector('#changes svg text.name').textContent"), "second over first, tokens/s/GPU")
+        text = file.read_text()
+        self.assertIn("0.00 -&gt; 0.00", text)
+        for key, value in (("ratio", 1.003), ("low", 1.0), ("high", 1.01)):
+            text = re.sub(r'"%s": ?[0-9.]+' % key, f'"{key}":{value}', text)  # a tick at the left edge
+        edges = self.write("edges.html", text.replace("0.00 -&gt; 0.00", "- -&gt; -"))  # what neither side has
+        for width in (400, 1280):
+            other = self.open(edges, width)
+            self.assertIn("0.99x", other.evaluate("document.querySelector('#changes svg').textContent"))
+            self.assertEqual(self.clipped(other, "#changes"), [], width)
+            self.assertNotIn("- -> -", other.evaluate("document.getElementById('changes-table').textContent"))
         beyond, notes = self.beside_verdict(page)
         summaries = [json.loads((folder / "summary.json").read_text()) for folder in (before, after)]
         own = [self.notes_of(summary) for summary in summaries]

@@ -210,16 +210,16 @@ function svgIn(host, width, height) {
     .attr("aria-hidden", "true");
 }
 
-// Cuts a text to a width in pixels.
-function fitText(selection, width) {
-  selection.each(function () {
-    const full = this.textContent;
-    let text = full;
+// Cuts a text to a width in pixels; endOf(datum) is what stays at its end.
+function fitText(selection, width, endOf = () => "") {
+  selection.each(function (datum) {
+    const full = this.textContent, end = endOf(datum), name = full.slice(0, full.length - end.length);
+    let text = name;
     while (text.length > 1 && this.getComputedTextLength() > width) {
       text = text.slice(0, -1);
-      this.textContent = text + "…";
+      this.textContent = text + "…" + end;
     }
-    if (text !== full) d3.select(this).append("title").text(full);
+    if (text !== name) d3.select(this).append("title").text(full);
   });
 }
 
