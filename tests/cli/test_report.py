@@ -387,6 +387,20 @@ class InABrowser(Pages):
     def notes_of(summary):
         return summary["study"]["notes"] + [note for policy in summary["policies"] for note in policy.get("notes", [])]
 
+    def test_memory_of_one_stage_is_a_bar_a_row(self):
+        file = self.page(dict(STUDY, parallel=dict(STUDY["parallel"], pipeline=1), policies=["plain-4d", "fixed-greedy", "wlb"]))
+        data = self.check_file(file).data
+        for width in (400, 1280):
+            for dark in (False, True):
+                page = self.open(file, width, dark)
+                self.photograph(page, f"one-stage-{width}-{'dark' if dark else 'light'}")
+                self.assertEqual(page.evaluate("document.querySelectorAll('#memory .chart').length"), 1)
+                bars = page.evaluate("[...document.querySelectorAll('#memory svg g.row')].map(g => [g.querySelector('text').textContent, g.querySelectorAll('text')[1].textContent, g.querySelectorAll('rect').length])")
+                own = [(row["label"], row["memory"]["stages"][0]["parts"]) for row in data["rows"]]
+                self.assertEqual(bars, [[label, f"{sum(parts.values()) / 2**30:.1f} GiB", sum(v > 0 for v in parts.values())] for label, parts in own])
+                self.assertEqual(page.evaluate("document.querySelectorAll('#memory line.reference').length"), 3)
+                self.assertEqual(self.clipped(page, "#memory"), [])
+
     def test_controls(self):
         file = self.page(STUDY)
         page = self.open(file)
@@ -651,6 +665,20 @@ class InABrowser(Pages):
         self.assertTrue(reasons)
         shown = page.evaluate("document.querySelector('#layouts table').textContent")
         self.assertTrue(any(reason in shown for reason in reasons), shown)
+        for width in (400, 1280):
+            page = self.open(file, width)
+            # A cell's word is short enough for the narrowest cell; what it stands for is above the maps and under the pointer.
+            cells = page.evaluate("[...document.querySelectorAll('#layouts svg g.cell')].map(g => g.querySelector('text')).map(t => [t.textContent, t.getComputedTextLength()])")
+            self.assertIn("memory", [word for word, _ in cells])
+            self.assertLess(max(wide for _, wide in cells), 52)
+            self.assertIn("memory: out of memory", page.evaluate("document.querySelector('#layouts .words').textContent"))
+            self.assertIn("memory: out of memory", self.hover(page, "#layouts svg g.cell rect", [word for word, _ in cells].index("memory")))
+            # Each dot of a choice has its name, no grid line runs through a text and no edge cuts one.
+            self.assertEqual(page.evaluate("[...document.querySelectorAll('#choices svg g.row')].filter(g => g.querySelectorAll('text.dot').length !== g.querySelectorAll('circle').length).length"), 0)
+            self.assertEqual(self.clipped(page, "#choices"), [])
+            crossed = page.evaluate("(() => { const boxes = (what) => [...document.querySelectorAll('#choices svg ' + what)].map(n => n.getBoundingClientRect());"
+                                    "return boxes('text').filter(t => boxes('line').some(l => l.left < t.right && l.right > t.left && l.top < t.bottom - 2 && l.bottom > t.top + 2)).length; })()")
+            self.assertEqual(crossed, 0)
 
     def test_sweep_of_three_keys(self):
         file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2", "--sweep", "parallel.virtual_pipeline=1,2")
