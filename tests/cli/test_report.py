@@ -641,6 +641,9 @@ class InABrowser(Pages):
         self.assertEqual(dots[-1], len(ran))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"),
                          ["verdict", "ranking", "layouts", "frontier", "choices", "what_if", "candidates", "provenance"])
+        for width in (360, 400, 430):
+            lines = self.open(self.folder / "tuned" / "report.html", width).evaluate("[...document.querySelectorAll('#frontier code')].map(n => [n.textContent, n.getClientRects().length])")
+            self.assertEqual(lines, [["--max-delay", 1]])
         fastest = 1 / min(one["seconds_per_token"] for one in ran) / found["study"]["gpus"]
         self.assertIn("%.0f" % fastest, page.evaluate("document.querySelector('#frontier table').textContent"))
         shares = page.evaluate("[...document.querySelectorAll('#ranking tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
@@ -776,6 +779,11 @@ class InABrowser(Pages):
         page = self.look(self.validation(), "validation")
         values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
         self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
+        text = page.evaluate("document.getElementById('report').innerText")
+        self.assertIn("single steps 2.0 % on the mean, at most \u22122.0 %", text)
+        self.assertNotRegex(text, r"\d%")
+        noise = page.evaluate("JSON.parse(document.getElementById('data').textContent).validation.policies.some(p => p.noise_seconds)")
+        self.assertIn("measured, with its noise" if noise else "measured", page.evaluate("[...document.querySelectorAll('#steps .legend li')].map(n => n.textContent)"))
         beyond, notes = self.beside_verdict(page)
         summary = json.loads((self.folder / "own" / "summary.json").read_text())
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")

@@ -52,6 +52,21 @@ function section(id, title, ...lead) {
   return node;
 }
 
+// Texts of the page outside of figures, data and controls.
+function textsOf(root) {
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = [];
+  while (walker.nextNode()) if (!walker.currentNode.parentNode.closest("svg, script, noscript, select, button")) found.push(walker.currentNode);
+  return found;
+}
+
+// An option of the command line does not break over two lines.
+function keepOptionsWhole(root) {
+  for (const node of textsOf(root)) {
+    const parts = node.data.split(/(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?![\w-])/);
+    if (parts.length > 1) node.replaceWith(...parts.filter(Boolean).map((part) => (part.startsWith("--") && part.length < 30 ? el("code", { class: "option" }, part) : part)));
+  }
+}
+
 // The share of a row's kernel times that is beyond the profile's samples; null where it has none.
 const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples / row.provenance.predictions : null);
 const shareText = (share) => (share > 0 && share < 0.01 ? "less than 1 %" : percent(share, 0));
