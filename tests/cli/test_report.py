@@ -712,7 +712,7 @@ class InABrowser(Pages):
 
     def test_words_of_a_sweep_are_whole(self):
         label = "fixed-greedy-of-two"
-        study = dict(STUDY, policies=[{"name": "plain-4d", "label": label}, "wlb"], baseline=label)
+        study = dict(STUDY, batch=dict(STUDY["batch"], steps=8), policies=[{"name": "plain-4d", "label": label}, "wlb"], baseline=label)
         file = self.page(study, "--sweep", "batch.context_window=4K,8K,12K,16K,20K,24K", "--sweep", "parallel.tensor=1,5")
         text = file.read_text()
         self.assertIn('"told_apart":', text)
