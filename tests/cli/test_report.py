@@ -329,6 +329,11 @@ class InABrowser(Pages):
         """The line of what is beyond the profile's samples, and the notes."""
         return page.evaluate("[document.querySelector('#verdict .beyond')?.textContent, [...document.querySelectorAll('#verdict .notes li')].map(n => n.textContent)]")
 
+    def clipped(self, page, selector):
+        """Texts of the figures there that their edges cut."""
+        return page.evaluate("[...document.querySelectorAll('%s svg')].flatMap(s => { const own = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].filter(t => {"
+                             "const b = t.getBoundingClientRect(); return b.width && (b.left < own.left - 0.5 || b.right > own.right + 0.5); }).map(t => t.textContent); })" % selector)
+
     def hover(self, page, selector, index=0):
         """What the tip says of a mark under the pointer."""
         x, y = page.evaluate("(() => { const n = document.querySelectorAll('%s')[%d]; n.scrollIntoView({block: 'center'}); const b = n.getBoundingClientRect();"
@@ -381,6 +386,20 @@ class InABrowser(Pages):
     @staticmethod
     def notes_of(summary):
         return summary["study"]["notes"] + [note for policy in summary["policies"] for note in policy.get("notes", [])]
+
+    def test_memory_of_one_stage_is_a_bar_a_row(self):
+        file = self.page(dict(STUDY, parallel=dict(STUDY["parallel"], pipeline=1), policies=["plain-4d", "fixed-greedy", "wlb"]))
+        data = self.check_file(file).data
+        for width in (400, 1280):
+            for dark in (False, True):
+                page = self.open(file, width, dark)
+                self.photograph(page, f"one-stage-{width}-{'dark' if dark else 'light'}")
+                self.assertEqual(page.evaluate("document.querySelectorAll('#memory .chart').length"), 1)
+                bars = page.evaluate("[...document.querySelectorAll('#memory svg g.row')].map(g => [g.querySelector('text').textContent, g.querySelectorAll('text')[1].textContent, g.querySelectorAll('rect').length])")
+                own = [(row["label"], row["memory"]["stages"][0]["parts"]) for row in data["rows"]]
+                self.assertEqual(bars, [[label, f"{sum(parts.values()) / 2**30:.1f} GiB", sum(v > 0 for v in parts.values())] for label, parts in own])
+                self.assertEqual(page.evaluate("document.querySelectorAll('#memory line.reference').length"), 3)
+                self.assertEqual(self.clipped(page, "#memory"), [])
 
     def test_controls(self):
         file = self.page(STUDY)
@@ -622,6 +641,9 @@ class InABrowser(Pages):
         self.assertEqual(dots[-1], len(ran))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"),
                          ["verdict", "ranking", "layouts", "frontier", "choices", "what_if", "candidates", "provenance"])
+        for width in (360, 400, 430):
+            lines = self.open(self.folder / "tuned" / "report.html", width).evaluate("[...document.querySelectorAll('#frontier code')].map(n => [n.textContent, n.getClientRects().length])")
+            self.assertEqual(lines, [["--max-delay", 1]])
         fastest = 1 / min(one["seconds_per_token"] for one in ran) / found["study"]["gpus"]
         self.assertIn("%.0f" % fastest, page.evaluate("document.querySelector('#frontier table').textContent"))
         shares = page.evaluate("[...document.querySelectorAll('#ranking tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
@@ -646,6 +668,20 @@ class InABrowser(Pages):
         self.assertTrue(reasons)
         shown = page.evaluate("document.querySelector('#layouts table').textContent")
         self.assertTrue(any(reason in shown for reason in reasons), shown)
+        for width in (400, 1280):
+            page = self.open(file, width)
+            # A cell's word is short enough for the narrowest cell; what it stands for is above the maps and under the pointer.
+            cells = page.evaluate("[...document.querySelectorAll('#layouts svg g.cell')].map(g => g.querySelector('text')).map(t => [t.textContent, t.getComputedTextLength()])")
+            self.assertIn("memory", [word for word, _ in cells])
+            self.assertLess(max(wide for _, wide in cells), 52)
+            self.assertIn("memory: out of memory", page.evaluate("document.querySelector('#layouts .words').textContent"))
+            self.assertIn("memory: out of memory", self.hover(page, "#layouts svg g.cell rect", [word for word, _ in cells].index("memory")))
+            # Each dot of a choice has its name, no grid line runs through a text and no edge cuts one.
+            self.assertEqual(page.evaluate("[...document.querySelectorAll('#choices svg g.row')].filter(g => g.querySelectorAll('text.dot').length !== g.querySelectorAll('circle').length).length"), 0)
+            self.assertEqual(self.clipped(page, "#choices"), [])
+            crossed = page.evaluate("(() => { const boxes = (what) => [...document.querySelectorAll('#choices svg ' + what)].map(n => n.getBoundingClientRect());"
+                                    "return boxes('text').filter(t => boxes('line').some(l => l.left < t.right && l.right > t.left && l.top < t.bottom - 2 && l.bottom > t.top + 2)).length; })()")
+            self.assertEqual(crossed, 0)
 
     def test_sweep_of_three_keys(self):
         file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2", "--sweep", "parallel.virtual_pipeline=1,2")
@@ -674,6 +710,33 @@ class InABrowser(Pages):
         shown = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
         self.assertEqual(shown, ["–", "–", *reasons, "–", "–"])
 
+    def test_words_of_a_sweep_are_whole(self):
+        label = "fixed-greedy-of-two"
+        study = dict(STUDY, batch=dict(STUDY["batch"], steps=8), policies=[{"name": "plain-4d", "label": label}, "wlb"], baseline=label)
+        file = self.page(study, "--sweep", "batch.context_window=4K,8K,12K,16K,20K,24K", "--sweep", "parallel.tensor=1,5")
+        text = file.read_text()
+        self.assertIn('"told_apart":', text)
+        text = re.sub(r'"told_apart": ?true', '"told_apart":false', re.sub(r'"winner": ?"wlb"', f'"winner":"{label}"', text))
+        file.write_text(text.replace('"refused"', '"unplaceable"'))
+        for width in (400, 1280):
+            for dark in (False, True):
+                page = self.open(file, width, dark)
+                self.photograph(page, f"sweep-words-{width}-{'dark' if dark else 'light'}")
+                names = page.evaluate("[...document.querySelectorAll('#sweep svg g.cell')].map(g => g.querySelector('text').textContent)"
+                                      ".filter(name => name !== 'none')")
+                self.assertEqual(len(names), 6)
+                self.assertEqual([name for name in names if not re.fullmatch("fix.*[?]", name)], [], (width, names))
+                rows = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].filter(r => r.cells[3].textContent === 'unplaceable').map(r => { const words = document.createRange();"
+                                     "words.selectNodeContents(r.cells[3]); return [words.getClientRects().length, r.getBoundingClientRect().height, r.cells[r.cells.length - 1].getBoundingClientRect().right]; })")
+                self.assertEqual(len(rows), 12)
+                for lines, height, right in rows:
+                    self.assertEqual(lines, 1, width)  # no word is broken
+                    self.assertLessEqual(right, width)  # the reason is inside of the window, or below the table
+                    if width == 400:
+                        self.assertLess(height, 80)
+                reasons = page.evaluate("[...document.querySelectorAll('#cases .reason')].map(p => p.textContent)")
+                self.assertEqual(len(reasons), 12)
+
     def test_comparison(self):
         before, after = Report.two(self)
         file = self.folder / "changes.html"
@@ -681,6 +744,17 @@ class InABrowser(Pages):
         page = self.look(file, "comparison")
         self.assertEqual(page.evaluate("document.querySelectorAll('#changes svg .whisker').length"), 2)
         self.assertIn("plain-4d", page.evaluate("document.querySelector('#changes .chart').getAttribute('aria-label')"))
+        self.assertEqual(page.evaluate("document.querySelector('#changes svg text.name').textContent"), "second over first, tokens/s/GPU")
+        text = file.read_text()
+        self.assertIn("0.00 -&gt; 0.00", text)
+        for key, value in (("ratio", 1.003), ("low", 1.0), ("high", 1.01)):
+            text = re.sub(r'"%s": ?[0-9.]+' % key, f'"{key}":{value}', text)  # a tick at the left edge
+        edges = self.write("edges.html", text.replace("0.00 -&gt; 0.00", "- -&gt; -"))  # what neither side has
+        for width in (400, 1280):
+            other = self.open(edges, width)
+            self.assertIn("0.99x", other.evaluate("document.querySelector('#changes svg').textContent"))
+            self.assertEqual(self.clipped(other, "#changes"), [], width)
+            self.assertNotIn("- -> -", other.evaluate("document.getElementById('changes-table').textContent"))
         beyond, notes = self.beside_verdict(page)
         summaries = [json.loads((folder / "summary.json").read_text()) for folder in (before, after)]
         own = [self.notes_of(summary) for summary in summaries]
@@ -705,6 +779,11 @@ class InABrowser(Pages):
         page = self.look(self.validation(), "validation")
         values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
         self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
+        text = page.evaluate("document.getElementById('report').innerText")
+        self.assertIn("single steps 2.0 % on the mean, at most \u22122.0 %", text)
+        self.assertNotRegex(text, r"\d%")
+        noise = page.evaluate("JSON.parse(document.getElementById('data').textContent).validation.policies.some(p => p.noise_seconds)")
+        self.assertIn("measured, with its noise" if noise else "measured", page.evaluate("[...document.querySelectorAll('#steps .legend li')].map(n => n.textContent)"))
         beyond, notes = self.beside_verdict(page)
         summary = json.loads((self.folder / "own" / "summary.json").read_text())
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")

@@ -52,6 +52,21 @@ function section(id, title, ...lead) {
   return node;
 }
 
+// Texts of the page outside of figures, data and controls.
+function textsOf(root) {
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = [];
+  while (walker.nextNode()) if (!walker.currentNode.parentNode.closest("svg, script, noscript, select, button")) found.push(walker.currentNode);
+  return found;
+}
+
+// An option of the command line does not break over two lines.
+function keepOptionsWhole(root) {
+  for (const node of textsOf(root)) {
+    const parts = node.data.split(/(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?![\w-])/);
+    if (parts.length > 1) node.replaceWith(...parts.filter(Boolean).map((part) => (part.startsWith("--") && part.length < 30 ? el("code", { class: "option" }, part) : part)));
+  }
+}
+
 // The share of a row's kernel times that is beyond the profile's samples; null where it has none.
 const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples / row.provenance.predictions : null);
 const shareText = (share) => (share > 0 && share < 0.01 ? "less than 1 %" : percent(share, 0));
@@ -210,16 +225,16 @@ function svgIn(host, width, height) {
     .attr("aria-hidden", "true");
 }
 
-// Cuts a text to a width in pixels.
-function fitText(selection, width) {
-  selection.each(function () {
-    const full = this.textContent;
-    let text = full;
+// Cuts a text to a width in pixels; endOf(datum) is what stays at its end.
+function fitText(selection, width, endOf = () => "") {
+  selection.each(function (datum) {
+    const full = this.textContent, end = endOf(datum), name = full.slice(0, full.length - end.length);
+    let text = name;
     while (text.length > 1 && this.getComputedTextLength() > width) {
       text = text.slice(0, -1);
-      this.textContent = text + "…";
+      this.textContent = text + "…" + end;
     }
-    if (text !== full) d3.select(this).append("title").text(full);
+    if (text !== name) d3.select(this).append("title").text(full);
   });
 }
 

@@ -3,6 +3,8 @@
 function comparisonPage() {
   const rows = data.comparison.rows.filter((row) => isNumber(row.ratio));
   const parent = document.getElementById("changes");
+  for (const cell of report.querySelectorAll("#changes-table td"))
+    if (cell.textContent.trim() === "- -> -") cell.textContent = "–";  // neither side has it
   for (const body of report.querySelectorAll("table"))
     body.closest(".scroll").after(el("div", { class: "tools" }, csvButton(body, body.id.replace("-table", ""))));
   if (rows.length) ratios(parent, rows);
@@ -22,10 +24,12 @@ function ratios(parent, rows) {
   const room = Math.max(0.01, (high - low) * 0.1);
   chart(parent, "Speed of the second over the first: " + rows.map((row) => `${row.label} ${row.ratio.toFixed(3)}x, ${row.verdict}`).join("; "), (host, width) => {
     const tall = 46;
-    const svg = svgIn(host, width, rows.length * tall + 26);
+    const svg = svgIn(host, width, rows.length * tall + 44);
     const x = d3.scaleLinear().domain([low - room, high + room]).range([12, width - 18]);
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${rows.length * tall})`)
-      .call(d3.axisBottom(x).ticks(width < 500 ? 3 : 7).tickFormat((t) => t.toFixed(2) + "x").tickSize(0).tickPadding(6));
+      .call(d3.axisBottom(x).ticks(width < 500 ? 3 : 7).tickFormat((t) => t.toFixed(2) + "x").tickSize(0).tickPadding(6))
+      .selectAll("text").attr("text-anchor", (t) => (x(t) < 24 ? "start" : x(t) > width - 24 ? "end" : "middle"));
+    svg.append("text").attr("class", "soft name").attr("x", width - 8).attr("y", rows.length * tall + 38).attr("text-anchor", "end").text("second over first, tokens/s/GPU");
     svg.append("line").attr("class", "reference").attr("x1", x(1)).attr("x2", x(1)).attr("y1", 0).attr("y2", rows.length * tall);
     const row = svg.selectAll("g.row").data(rows).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
     row.append("text").attr("y", 15).text((r) => r.label).call(fitText, width * 0.55);

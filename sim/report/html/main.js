@@ -27,4 +27,5 @@ function studyPage() {
 
 setUpTheme();
 ({ study: studyPage, sweep: sweepPage, tune: tunePage, validation: validationPage, comparison: comparisonPage })[data.kind]();
+keepOptionsWhole(report);
 document.documentElement.dataset.ready = "true";

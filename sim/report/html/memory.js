@@ -1,4 +1,4 @@
-// Memory of every pipeline stage against what a GPU has, one small chart a policy.
+// Memory of every pipeline stage against what a GPU has: one small chart a policy, or with one stage a bar a policy.
 
 const kParts = ["parameters", "gradients", "optimizer", "reserve", "activations", "kv_state", "kv_gradients", "gathered_kv", "logits", "buffers"];
 const kPartColours = Object.fromEntries(kParts.map((part, i) =>
@@ -18,10 +18,12 @@ function memorySection(study) {
     data.fullest, `The fullest lane of each stage in the step that holds the most; the dashed line is what a GPU has, ${gib(capacity)} GiB. GiB by stage, modelled.`,
     other.length ? `Not the fullest step but the one that was recorded: ${other.map((row) => `${row.label}, step ${row.step}`).join("; ")}.` : "");
   parent.append(legend(used.map((part) => [partName(part), kPartColours[part]])));
+  const titleOf = (row) => row.label + (row.policy.status === "oom" ? " (out of memory)" : "");
+  if (rows.every((row) => row.stages.length === 1)) return memoryBars(parent, rows, titleOf, used, total, capacity, most);
   const panels = el("div", { class: "panels" });
   parent.append(panels);
   for (const row of rows) {
-    const panel = el("div", {}, el("h3", {}, row.label + (row.policy.status === "oom" ? " (out of memory)" : "")));
+    const panel = el("div", {}, el("h3", {}, titleOf(row)));
     panels.append(panel);
     chart(panel, `Memory by stage of ${row.label}: ` + row.stages.map((s, i) => `stage ${i} ${gib(total(s))} GiB`).join(", "), (host, width) => {
       const height = 170, bottom = 22, left = 30;
@@ -47,4 +49,16 @@ function memorySection(study) {
     behind(panel, [["stage", true], ["GiB", false], ...used.map((part) => [partName(part), false])],
       row.stages.map((s, i) => [String(i), gib(total(s)), ...used.map((part) => gib(s.parts[part] || 0))]));
   }
+}
+
+// Without stages to compare: one chart, a bar a row.
+function memoryBars(parent, rows, titleOf, used, total, capacity, most) {
+  const size = (bytes) => bytes / 2 ** 30;
+  const partsOf = (row) => used.filter((part) => row.stages[0].parts[part]);
+  stackedRows(parent, "Memory by policy: " + rows.map((row) => `${row.label} ${gib(total(row.stages[0]))} GiB`).join(", "), rows.map((row) => ({
+    label: titleOf(row), right: `${gib(total(row.stages[0]))} GiB`,
+    parts: partsOf(row).map((part) => ({ name: partName(part), share: size(row.stages[0].parts[part]), text: `${gib(row.stages[0].parts[part])} GiB` })) })),
+  (name) => kPartColours[used.find((part) => partName(part) === name)], size(most), (value) => String(value), size(capacity));
+  behind(parent, [["policy", true], ["GiB", false], ...used.map((part) => [partName(part), false])],
+    rows.map((row) => [row.label, gib(total(row.stages[0])), ...used.map((part) => gib(row.stages[0].parts[part] || 0))]));
 }

@@ -129,7 +129,8 @@ function heat(share) {
 }
 const textOn = (colour) => (d3.lab(colour).l > 58 ? "#111" : "#fff");
 
-// Cells of a map: [{x, y, text: [line, line], fill, pale, lines}]; what has no fill is empty.
+// Cells of a map: [{x, y, text: [line, line], end, fill, pale, lines}]; what has no fill is empty, `end` is what stays of a first
+// line that is cut.
 function heatMap(host, width, xs, ys, cells, xTitle, yTitle) {
   const left = Math.min(width * 0.3, 14 + 8 * largest([...ys.map((v) => String(v).length), yTitle.length / 1.2]));
   const wide = (width - left) / xs.length, tall = 44;
@@ -145,7 +146,7 @@ function heatMap(host, width, xs, ys, cells, xTitle, yTitle) {
   tooltips(boxes, (c) => c.lines);
   for (const line of [0, 1])
     cell.append("text").attr("x", wide / 2).attr("y", (c) => (c.text.length > 1 ? 18 + 16 * line : 26)).attr("text-anchor", "middle").style("pointer-events", "none").style("font-size", "12px")
-      .style("fill", (c) => (c.fill && !c.pale ? textOn(c.fill) : "var(--ink)")).text((c) => c.text[line] || "").call(fitText, wide - 6);
+      .style("fill", (c) => (c.fill && !c.pale ? textOn(c.fill) : "var(--ink)")).text((c) => c.text[line] || "").call(fitText, wide - 6, (c) => (line === 0 && c.end) || "");
 }
 
 function sweepMap(host, width, sweep, state) {
@@ -155,10 +156,10 @@ function sweepMap(host, width, sweep, state) {
   const cells = held.map((one) => {
     const place = { x: one.values[state.x], y: one.values[state.y] }, where = one.assignments.join(" ");
     const row = one.rows.find((r) => r.label === (state.policy || one.winner));
-    if (!row) return { ...place, text: ["none runs"], lines: [where, ...one.rows.map((r) => `${r.label}: ${r.status}${r.reason ? `: ${r.reason}` : ""}`)] };
+    if (!row) return { ...place, text: ["none", "runs"], lines: [where, ...one.rows.map((r) => `${r.label}: ${r.status}${r.reason ? `: ${r.reason}` : ""}`)] };
     if (!state.policy) {
       const own = cssColour(colourOf(one.winner).slice(4, -1));
-      return { ...place, fill: own, pale: !one.told_apart, text: [one.told_apart ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
+      return { ...place, fill: own, pale: !one.told_apart, end: one.told_apart ? "" : "?", text: [one.told_apart ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
         lines: [...rowLines(row, where), one.told_apart ? "fastest" : "not told apart from the next: their intervals overlap"] };
     }
     const value = row[state.metric];
@@ -209,7 +210,7 @@ function casesTable(sweep) {
   const shown = keys.length ? keys : Object.keys(cases[0].values);
   const flat = cases.flatMap((one) => one.rows.map((row) => ({ one, row })));
   const reasons = flat.filter(({ row }) => row.reason);
-  const made = table([...shown.map((key) => [shortKey(key), true]), ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["told apart", true], ...(reasons.length ? [["why not", true]] : [])],
+  const made = table([...shown.map((key) => [shortKey(key), true]), ["policy", "text name"], ["status", "text word"], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["told apart", "text word"], ...(reasons.length ? [["why not", true]] : [])],
     flat.map(({ one, row }) => [
       ...shown.map((key, i) => (i ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), row.label, row.status,
       metricText("tokens_per_second_per_gpu", row.tokens_per_second_per_gpu), speedupText(row) || "–", fixedOr(row.step_seconds, 3), metricText("peak_memory_bytes", row.peak_memory_bytes),

@@ -1,13 +1,14 @@
 // Tables: the figures behind a chart.
 
-// `columns`: [title, is text]; rows of texts or nodes, the first cell the row's name. `of`: what a screen reader says before
+// `columns`: [title, is text, or its class]; rows of texts or nodes, the first cell the row's name. `of`: what a screen reader says before
 // the titles.
 function table(columns, rows, of = "") {
+  const classOf = (kind) => (kind === true ? "text" : kind || null);
   const cell = (value, index) => el(index === 0 ? "th" : "td",
-    { scope: index === 0 ? "row" : null, class: columns[index][1] ? "text" : null }, value);
+    { scope: index === 0 ? "row" : null, class: classOf(columns[index][1]) }, value);
   const body = el("table", {},
     el("thead", {}, el("tr", {}, ...columns.map(([title, isText]) =>
-      el("th", { scope: "col", class: isText ? "text" : null }, title)))),
+      el("th", { scope: "col", class: classOf(isText) }, title)))),
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell)))));
   return el("div", {}, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": (of ? `${of}: ` : "") + columns.map((c) => c[0]).join(", ") }, body),
     el("div", { class: "tools" }, csvButton(body, columns.map((c) => c[0]).slice(0, 2).join(" "))));

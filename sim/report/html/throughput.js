@@ -66,8 +66,8 @@ const kLossColours = {
   "recompute": "var(--c8)",
 };
 
-// Rows of parts that add up to the row's total: [{label, parts: [{name, share, text}]}].
-function stackedRows(parent, title, rows, colours, scaleEnd = 1, axisText = (share) => percent(share, 0)) {
+// Rows of parts that add up to the row's total: [{label, parts: [{name, share, text}]}]; a dashed line at `mark`.
+function stackedRows(parent, title, rows, colours, scaleEnd = 1, axisText = (share) => percent(share, 0), mark = null) {
   chart(parent, title, (host, width) => {
     const tall = 46;
     const svg = svgIn(host, width, rows.length * tall + 24);
@@ -83,6 +83,7 @@ function stackedRows(parent, title, rows, colours, scaleEnd = 1, axisText = (sha
       return r.parts.map((p) => ({ ...p, row: r.label, from, to: (from += p.share) }));
     }).join("rect").attr("x", (p) => x(p.from)).attr("width", (p) => Math.max(0, x(p.to) - x(p.from) - 0.5))
       .attr("y", 22).attr("height", 16).style("fill", (p) => colours(p.name));
+    if (mark !== null) row.append("line").attr("class", "reference").attr("x1", x(mark)).attr("x2", x(mark)).attr("y1", 19).attr("y2", 41);
     tooltips(part, (p) => [p.name, `${p.row}: ${p.text}`]);
   });
 }

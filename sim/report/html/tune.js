@@ -61,7 +61,9 @@ function triedCandidates(tune) {
   return { list, ran: list.filter((one) => isNumber(one.rate)), large, keys };
 }
 
-const kWhyNot = { oom: "no memory", states: "states too large", refused: "refused", unplaceable: "too long", late: "too late", slower: "slower" };
+// Why a layout does not run: a word for its cell, and what it stands for.
+const kWhyNot = { slower: ["slower", "its candidates run, but are proven slower"], oom: ["memory", "out of memory"], states: ["states", "parameters, gradients and optimizer states alone do not fit"],
+  unplaceable: ["length", "a document is too long to be placed"], refused: ["refused", "the study does not take the layout"], late: ["late", "its documents wait longer than --max-delay"] };
 
 // Degrees as a map, one a TP degree: CP down, PP across, DP as what is left; the best of all else that was tried.
 function layoutMap(found) {
@@ -88,10 +90,12 @@ function layoutMap(found) {
   const low = rates.reduce((a, b) => Math.min(a, b), Infinity), high = largest(rates);
   const parent = section("layouts", "Which layouts run, and how fast",
     "The fastest candidate of each layout, in tokens/s/GPU; where none ran to its end, why. What is empty was not tried: it does not go together, its bound says that it is slower, or the search ended first.");
-  const why = (cell) => ["slower", "oom", "states", "unplaceable", "refused", "late"].find((fate) => cell.fates[fate]);
+  const why = (cell) => (cell.best ? undefined : Object.keys(kWhyNot).find((fate) => cell.fates[fate]));
   const counts = (cell) => Object.entries(cell.fates).map(([fate, n]) => `${grouped(n)} ${fate === "states" ? "layouts whose states do not fit" : fate}`).join(", ");
-  const text = (cell) => (cell.best ? [whole(cell.best.rate), `DP ${cell.replicas}`] : [kWhyNot[why(cell)] || "–", `DP ${cell.replicas}`]);
-  const lines = (cell) => [`TP ${cell.tensor}, CP ${cell.context}, PP ${cell.pipeline}, DP ${cell.replicas}`, cell.best ? `${whole(cell.best.rate)} tokens/s/GPU: ${cell.best.name}` : "",
+  const text = (cell) => [cell.best ? whole(cell.best.rate) : why(cell) ? kWhyNot[why(cell)][0] : "–", `DP ${cell.replicas}`];
+  const words = Object.keys(kWhyNot).filter((fate) => all.some((cell) => why(cell) === fate));
+  if (words.length) parent.append(el("p", { class: "note words" }, words.map((fate) => kWhyNot[fate].join(": ")).join("; ") + "."));
+  const lines = (cell) => [`TP ${cell.tensor}, CP ${cell.context}, PP ${cell.pipeline}, DP ${cell.replicas}`, cell.best ? `${whole(cell.best.rate)} tokens/s/GPU: ${cell.best.name}` : why(cell) ? kWhyNot[why(cell)].join(": ") : "",
     counts(cell), ...Object.entries(cell.why).map(([fate, reason]) => `${fate}: ${reason}`)];
   const panels = el("div", { class: "panels wide" });
   parent.append(panels);
@@ -147,6 +151,20 @@ function frontierSection(found) {
   }
 }
 
+// Below each dot of a row its value, the best first, where that covers no other; the tooltip and the table name all.
+function nameDots(row, valued, at, y, width) {
+  row.each(function (datum) {
+    const taken = [];
+    for (const v of valued(datum).sort((a, b) => b.share - a.share)) {
+      const name = d3.select(this).append("text").attr("class", "dot soft").attr("y", y).text(v.value).call(fitText, width * 0.4);
+      const wide = name.node().getComputedTextLength(), from = Math.max(0, Math.min(width - wide, at(v) - wide / 2));
+      if (taken.some(([first, last]) => from < last + 8 && from + wide + 8 > first)) name.remove();
+      else taken.push([from, from + wide]);
+      name.attr("x", from);
+    }
+  });
+}
+
 // The best that was found with each value of a key, all else free: what the choice of that value costs.
 function choicesSection(found) {
   if (found.ran.length < 2) return;
@@ -159,17 +177,22 @@ function choicesSection(found) {
   const keys = [["policy", valuesOf((one) => one.policy)], ...found.keys.filter((key) => key !== "parallel.data").map((key) => [shortKey(key), valuesOf((one) => one.layout.values[key])]),
     ["data", valuesOf((one) => String(one.layout.replicas))]].filter(([, values]) => values.length > 1);
   if (!keys.length) return;
-  const parent = section("choices", "What each choice is worth", "The fastest candidate that ran to its end with each value, all other keys free, over the fastest of all. A key whose dots lie close together matters little here; a value without a dot never came among the fastest.");
+  const parent = section("choices", "What each choice is worth", "The fastest candidate that ran to its end with each value, all other keys free, over the fastest of all. A key whose dots lie close together matters little here; a value without a dot never came among the fastest. A dot without room for its name has it in the table and under the pointer.");
   const low = Math.min(0.95, ...keys.flatMap(([, values]) => values.map((v) => v.share)));
   chart(parent, "Best with each value over the best of all: " + keys.map(([key, values]) => `${key} ${values.map((v) => `${v.value} ${percent(v.share, 0)}`).join(", ")}`).join("; "), (host, width) => {
-    const tall = 44;
+    const tall = 58;
     const svg = svgIn(host, width, keys.length * tall + 26);
-    const x = d3.scaleLinear().domain([low, 1]).nice(5).range([14, width - 18]);
-    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${keys.length * tall})`).call(d3.axisBottom(x).ticks(width < 500 ? 4 : 8).tickFormat((v) => percent(v, 0)).tickSize(-keys.length * tall));
+    const x = d3.scaleLinear().domain([low, 1]).nice(5).range([14, width - 18]), ticks = x.ticks(width < 500 ? 4 : 8);
+    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${keys.length * tall})`).call(d3.axisBottom(x).tickValues(ticks).tickFormat((v) => percent(v, 0)).tickSize(0).tickPadding(6))
+      .selectAll("text").attr("text-anchor", (v) => (x(v) < 24 ? "start" : x(v) > width - 24 ? "end" : "middle"));
     const row = svg.selectAll("g.row").data(keys).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
-    row.append("text").attr("y", 14).text(([key]) => key);
-    row.append("text").attr("class", "soft").attr("y", 14).attr("x", width - 4).attr("text-anchor", "end").text(([, values]) => "best: " + values.reduce((a, b) => (b.share > a.share ? b : a)).value).call(fitText, width * 0.6);
-    const dots = row.selectAll("circle").data(([key, values]) => values.map((v) => ({ ...v, key }))).join("circle").attr("cx", (v) => x(v.share)).attr("cy", 29).attr("r", 5)
+    // Grid lines only where dots are, so that none runs through a name.
+    row.append("g").attr("class", "axis").selectAll("line").data(ticks).join("line").attr("x1", x).attr("x2", x).attr("y1", 20).attr("y2", 37);
+    row.append("text").attr("y", 14).text(([key]) => key).call(fitText, width * 0.4);
+    row.append("text").attr("class", "soft").attr("y", 14).attr("x", width - 4).attr("text-anchor", "end").text(([, values]) => "best: " + values.reduce((a, b) => (b.share > a.share ? b : a)).value).call(fitText, width * 0.55);
+    const valued = ([key, values]) => values.map((v) => ({ ...v, key }));
+    nameDots(row, valued, (v) => x(v.share), 51, width);
+    const dots = row.selectAll("circle").data(valued).join("circle").attr("cx", (v) => x(v.share)).attr("cy", 29).attr("r", 5)
       .style("fill", (v) => (v.share === 1 ? "var(--p0)" : "var(--s2)"));
     tooltips(dots, (v) => [`${v.key} ${v.value}: ${percent(v.share)} of the best`, `${whole(v.one.rate)} tokens/s/GPU`, v.one.name]);
   });

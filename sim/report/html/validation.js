@@ -2,9 +2,17 @@
 
 const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.abs(100 * share).toFixed(1) + " %" : "–");
 
+// Shares of the verdict as all others of the page: "+35.1 %". Names stay as they are.
+function evenShares(v) {
+  for (const node of textsOf(document.getElementById("verdict")))
+    node.data = node.data.replace(/([+-]?)(\d+\.\d+)%/g, (text, sign, value) =>
+      (v.policies.some((p) => p.label.includes(text)) ? text : `${sign === "-" ? "−" : sign}${value} %`));
+}
+
 function validationPage() {
   const v = data.validation;
   besideVerdict(Object.entries(v.beyond_samples_share), v.notes);
+  evenShares(v);
   if (v.policies.length) stepsAgainst(v);
   if (v.policies.some((p) => p.steps.length > 1)) stepByStep(v);
   if (v.ops.length) opsAgainst(v);
@@ -24,7 +32,7 @@ function validationPage() {
 
 function stepsAgainst(v) {
   const parent = section("steps", "Steps, simulated and measured");
-  parent.append(legend([["simulated", "var(--p0)"], ["measured, with its noise", "var(--base)"]]));
+  parent.append(legend([["simulated", "var(--p0)"], [v.policies.some((p) => p.noise_seconds) ? "measured, with its noise" : "measured", "var(--base)"]]));
   const most = Math.max(...v.policies.map((p) => Math.max(p.predicted_seconds, p.measured_seconds + (p.noise_seconds || 0))));
   chart(parent, "Mean step by policy: " + v.policies.map((p) => `${p.label} ${signed(p.error)}`).join(", "), (host, width) => {
     const tall = 58;
