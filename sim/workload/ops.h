@@ -121,7 +121,7 @@ class OpList {
   [[nodiscard]] std::span<const Op> ops() const { return std::span(ops_).first(size_); }
 
  private:
-  std::array<Op, 128> ops_{};
+  std::array<Op, 320> ops_{};  // the head of 16 modules of multi-token prediction has up to 300
   std::size_t size_ = 0;
 };
 
