@@ -1,6 +1,7 @@
 // Text that users write and read: numbers, names that may be misspelt, and bytes that a terminal can show.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,8 +16,15 @@ inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string fixed(double value, int digits);               // fixed-point text; "-" where there is no number
 std::string grouped(std::int64_t value);                   // 1,234,567
-std::string percent(double share, int digits = 1);         // 12.5%
-std::string signed_percent(double share, int digits = 1);  // +12.5%, -3.0%
+// 1 step, 2 steps, 3 batches, 4 entries
+template <std::integral Count>
+std::string counted(Count count, std::string_view noun) {
+  const std::string one = grouped(static_cast<std::int64_t>(count)).append(" ").append(noun);
+  if (count == 1) return one;
+  return one.back() == 'y' ? one.substr(0, one.size() - 1) + "ies" : one + (one.back() == 'h' ? "es" : "s");
+}
+std::string percent(double share, int digits = 1);         // 12.5 %
+std::string signed_percent(double share, int digits = 1);  // +12.5 %, -3.0 %
 double rounded(double value, int digits);                  // to so many digits behind the point
 
 // Sizes as users write them: 8192, 8K (1024), 1M (1024^2). Whether `text` is one; `value` is set where it is.

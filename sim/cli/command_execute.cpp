@@ -351,8 +351,8 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     std::vector<RealResult> results;
     // Calibration and run take turns, so that a machine that gets slower or busier does so in both.
     if (leads && !options.quiet)
-      log << options.repetitions << " rounds over the steps of " << rows.size()
-          << " rows, calibration included; after the first it is known how long they take" << std::endl;
+      log << counted(options.repetitions, "round") << " over the steps of " << counted(rows.size(), "row")
+          << ", calibration included; after the first it is known how long they take" << std::endl;
     const auto begin = std::chrono::steady_clock::now();
     for (int round = 1; round <= options.repetitions; ++round) {
       calibration.run_round();

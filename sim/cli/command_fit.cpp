@@ -105,7 +105,7 @@ void add_samples_table(std::string_view text, const std::string& path, const Doc
                        ReadFiles& all, std::ostream& notes) {
   const CsvTable table = CsvTable::parse(text, path);
   const std::size_t left_out = add_rows(table, histogram, all.samples);
-  notes << path << ": " << table.rows() << " rows";
+  notes << path << ": " << counted(table.rows(), "row");
   if (left_out > 0) notes << ", " << left_out << " without a time or a shape left out";
   notes << '\n';
   all.tables = true;
@@ -398,7 +398,7 @@ json preset_json(const FrameworkPreset& base, const StepRows& rows, const Slowdo
                  const FitStepsOptions& options) {
   json file = read_json_file(base.origin);
   file["name"] = std::filesystem::path(options.out).stem().string();
-  file["summary"] = base.name + ", slowdowns fitted to " + std::to_string(rows.rows.size()) + " steps of " +
+  file["summary"] = base.name + ", slowdowns fitted to " + counted(rows.rows.size(), "step") + " of " +
                     std::filesystem::path(options.tables.rows).filename().string();
   std::set<std::string> families;
   for (const StepRow& row : rows.rows) families.insert(family_of(row.inputs.profile.device().name));

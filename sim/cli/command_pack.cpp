@@ -78,7 +78,8 @@ void print_pack_table(const std::vector<Packed>& all, const DocumentSet& documen
     });
   }
   row("pack ms (measured)", [](const Packed& p) { return fixed(p.pack_ms, 3); });
-  out << grouped(documents.tokens) << " tokens in " << documents.batches.size() << " global batches\n"
+  out << grouped(documents.tokens) << " tokens in " << counted(documents.batches.size(), "global batch")
+      << "\n"
       << table.text();
 }
 
@@ -87,7 +88,7 @@ void print_pack_table(const std::vector<Packed>& all, const DocumentSet& documen
 std::string packing_text(const PolicyRun& run, const DocumentTotals& totals) {
   const auto count = [](double number) { return grouped(static_cast<std::int64_t>(number)); };
   const double carried = plan_size(run, totals).carried;
-  return run.label + ": packing " + count(totals.documents) + " documents" +
+  return run.label + ": packing " + counted(static_cast<std::int64_t>(totals.documents), "document") +
          (carried < totals.documents ? "" : ", carrying them " + count(carried) + " times");
 }
 

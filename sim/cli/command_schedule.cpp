@@ -198,10 +198,6 @@ std::string padded_left(const std::string& text, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
 }
 
-std::string counted(int n, const std::string& noun) {
-  return std::to_string(n) + ' ' + noun + (n == 1 ? "" : noun.back() == 'h' ? "es" : "s");
-}
-
 void print_schedule_heading(const Schedule& schedule, const ScheduleOptions& options, std::ostream& out) {
   out << options.schedule << ": " << counted(schedule.stages, "stage") << ", "
       << counted(schedule.micro_batches, "micro-batch");

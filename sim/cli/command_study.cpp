@@ -379,7 +379,7 @@ class Sweep {
         ++finished;
       }
     } catch (const Interrupted&) {
-      log << "interrupted: " << finished << " of " << mine << " cases are finished"
+      log << "interrupted: " << finished << " of " << counted(mine, "case") << " finished"
           << (journal_ ? "; --resume goes on from there" : "") << '\n';
     }
     if (share_.is_all()) {
@@ -391,8 +391,9 @@ class Sweep {
     if (finished < mine) return kInterrupted;
     if (share_.is_all() && journal_) journal_->remove();
     if (!share_.is_all() && !options.quiet)
-      log << "shard " << share_.index << '/' << share_.count << ": " << mine << " of " << cases_.size()
-          << " cases; `equipoise merge OUT " << options.out << "` puts those of all shards together\n";
+      log << "shard " << share_.index << '/' << share_.count << ": " << mine << " of "
+          << counted(cases_.size(), "case") << "; `equipoise merge OUT " << options.out
+          << "` puts those of all shards together\n";
     return verified_ ? 0 : 1;
   }
 

@@ -59,7 +59,8 @@ void leave_out_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
 void note_written(const Trace& trace, const std::string& path, std::ostream& notes) {
   std::int64_t tokens = 0;
   for (const std::int64_t length : trace.lengths) tokens += length;
-  notes << printable(path) << ": " << trace.lengths.size() << " documents, " << tokens << " tokens\n";
+  notes << printable(path) << ": " << counted(trace.lengths.size(), "document") << ", " << tokens
+        << " tokens\n";
 }
 
 std::string python() {

@@ -84,7 +84,7 @@ class SearchProgress {
         static_cast<std::int64_t>(since.count() / static_cast<double>(std::max<std::int64_t>(1, tried)) *
                                   static_cast<double>(std::max<std::int64_t>(0, most - tried)));
     const std::string seconds = std::to_string(left % 60);
-    std::string text = grouped(tried) + " of " + grouped(most) + " candidates";
+    std::string text = grouped(tried) + " of " + counted(most, "candidate");
     if (seconds_per_token > 0)
       text += ", best " + grouped(static_cast<std::int64_t>(1 / seconds_per_token / gpus_)) + " tokens/s/GPU";
     line_.show(text + ", at most " + std::to_string(left / 60) + ":" + (seconds.size() < 2 ? "0" : "") +
@@ -246,7 +246,8 @@ SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool
   if (!found.interrupted) return found;
   found.interrupted = *job.search.run.stop;
   found.timed_out = !found.interrupted;
-  log << (found.interrupted ? "interrupted after " : "the time is over after ") << found.tried.size() << " candidates"
+  log << (found.interrupted ? "interrupted after " : "the time is over after ")
+      << counted(found.tried.size(), "candidate")
       << (journal == nullptr ? "" : "; --resume goes on from there") << '\n';
   return found;
 }
@@ -298,7 +299,7 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
   TuneReport report{job.candidates, job.space, options, found, baseline, places, ranking, what_if, true};
   if (!folder.empty()) write_results(folder, report);
   if (!how.quiet && !places.empty())
-    log << "the best of " << found.tried.size() << " candidates are run in full"
+    log << "in full now: the best of " << counted(found.tried.size(), "candidate")
         << (found.interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
   try {
     const ProgressLine line(log, !how.quiet);
@@ -351,8 +352,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (share.is_all()) return report_search(job, found, options.out, options.minutes, options, out, log);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)
-    log << "shard " << share.index << '/' << share.count << ": " << found.tried.size()
-        << " candidates tried; `equipoise merge OUT " << options.out << "` ranks those of all shards\n";
+    log << "shard " << share.index << '/' << share.count << ": " << counted(found.tried.size(), "candidate")
+        << " tried; `equipoise merge OUT " << options.out << "` ranks those of all shards\n";
   return 0;
 }
 
@@ -380,9 +381,8 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     found.timed_out = true;
   }
   if (!options.quiet)
-    log << "note: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran) << " of "
-        << grouped(static_cast<std::int64_t>(found.tried.size()))
-        << " candidates are from the shards, the others were tried here\n";
+    log << "note: from the shards: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran)
+        << " of " << counted(found.tried.size(), "candidate") << "; the others were tried here\n";
   return report_search(job, found, options.out, options.minutes, options, out, log);
 }
 

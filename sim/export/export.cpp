@@ -36,7 +36,7 @@ ExportedRow::ExportedRow(const Study& of_study, const PolicyResult& of_row)
   const auto [least, most] = recomputed_layers(row.plan, layout_, all);
   if (least < most)
     recomputed_by_micro_batch_ =
-        std::to_string(least) + " to " + std::to_string(most) + " of " + std::to_string(all) + " layers by " +
+        std::to_string(least) + " to " + std::to_string(most) + " of " + counted(all, "layer") + " by " +
         (row.run.recompute_by_stage ? "stage and micro-batch" : "micro-batch");
   if (any_own) {
     const int sum = std::accumulate(stages.begin(), stages.end(), 0);
@@ -131,7 +131,7 @@ constexpr Gap kGapsOfAll[] = {
        const Training& training = r.model().training;
        if (training.frozen == 0 || training.adapted != 0) return std::string();
        const int layers = training.frozen_layers;
-       return layers > 0 ? "the first " + std::to_string(layers) + " layers"
+       return layers > 0 ? "the first " + counted(layers, "layer")
                          : std::string("parts of the model");
      },
      "what is frozen is said of parameters, in your script", "requires_grad_(False) before the optimizer is made"},
@@ -229,7 +229,7 @@ std::string word_of(const ordered_json& value) {
 std::string comments(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes) {
   std::string text = "# " + printable(row.study.name + ": " + row.row.run.label) + ", for " +
                      std::string(to.source) + "\n# " + std::string(to.use) + "\n# " +
-                     grouped(row.layout().gpus()) + " GPUs; simulated: " + simulated_text(row.row) + "\n";
+                     counted(row.layout().gpus(), "GPU") + "; simulated: " + simulated_text(row.row) + "\n";
   for (const std::string& line : notes) text += "# " + line + "\n";
   return text;
 }
@@ -315,7 +315,7 @@ std::string slurm_script(const SlurmJob& job) {
   for (const std::string& axis : job.sweep) words += " --sweep " + quoted(axis);
   const std::string what = job.sweep.empty() ? "search" : "sweep";
   return "#!/bin/bash\n"
-         "# The " + what + " of a study as " + std::to_string(job.tasks) + " tasks of one array job.\n"
+         "# The " + what + " of a study as " + counted(job.tasks, "task") + " of one array job.\n"
          "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on where it was.\n"
          + (job.sweep.empty() ? "# --budget and --minutes of `equipoise tune` go into the last command.\n" : "") +
          "# What your cluster asks for, for the tasks and the merge: export SBATCH_ACCOUNT=, SBATCH_PARTITION=, SBATCH_TIMELIMIT=.\n"

@@ -15,7 +15,7 @@ std::string number_above(std::int64_t least, std::int64_t number) {
 }
 std::string recompute_of(Row r) {
   const Layout& l = r.layout();
-  if (l.recompute == Recompute::layers) return std::to_string(l.recompute_layers) + " layers";
+  if (l.recompute == Recompute::layers) return counted(l.recompute_layers, "layer");
   return l.recompute == Recompute::modules ? names_of(l.recompute_modules) : std::string(name_of(l.recompute));
 }
 bool recomputes(Row r) {

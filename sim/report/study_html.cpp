@@ -160,10 +160,11 @@ json published_rows(const StudyResult& result) {
 std::string heading_text(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   std::string text = study.model.name + " on ";
-  text += grouped(l.gpus()) + " GPUs (TP " + std::to_string(l.tensor) + ", CP " + std::to_string(l.context) +
-          ", PP " + std::to_string(l.pipeline) + ", DP " + std::to_string(l.data) + "), " +
-          grouped(result.tokens) + " tokens of " + grouped(result.documents) + " documents from " +
-          result.trace_origin + ", framework " + study.framework.preset.name;
+  text += counted(l.gpus(), "GPU") + " (TP " + std::to_string(l.tensor) + ", CP " +
+          std::to_string(l.context) + ", PP " + std::to_string(l.pipeline) + ", DP " +
+          std::to_string(l.data) + "), " + grouped(result.tokens) + " tokens of " +
+          counted(result.documents, "document") + " from " + result.trace_origin + ", framework " +
+          study.framework.preset.name;
   return text;
 }
 
@@ -275,7 +276,7 @@ std::string SweepPage::gpus_note() const {
 std::string SweepPage::html() const {
   auto wins = wins_;
   std::ranges::stable_sort(wins, std::ranges::greater{}, [](const auto& x) { return x.second; });
-  const std::string all = std::to_string(count_) + (count_ == 1 ? " case" : " cases");
+  const std::string all = counted(count_, "case");
   std::string verdict =
       (run_ == 0 ? "No policy runs in any of " : "No policy is told apart from the next in any of ") + all;
   std::string others;

@@ -186,9 +186,9 @@ std::string source_line(const Study& study, const StudyResult& result) {
 std::string study_table(const Study& study, const StudyResult& result) {
   std::ostringstream out;
   const Layout& l = study.layout;
-  out << study.name << ": " << study.model.name << " on " << grouped(l.gpus()) << " GPUs (TP " << l.tensor
+  out << study.name << ": " << study.model.name << " on " << counted(l.gpus(), "GPU") << " (TP " << l.tensor
       << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
-      << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin
+      << " tokens of " << counted(result.documents, "document") << " from " << result.trace_origin
       << ", framework " << study.framework.preset.name << '\n';
   TextTable table = text_table(comparison_of(result));
   if (!all_ok(result)) table.align_left(1);

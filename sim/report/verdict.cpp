@@ -49,7 +49,7 @@ std::string expected(const Study& study, const StudyResult& result) {
   const double percent = 100 * error.mean_abs_error;
   return std::string("; steps of ") + (same ? "this" : "the nearest") + " family (" + framework +
          family.text() + ") were predicted within " + fixed(percent, percent < 9.95 ? 1 : 0) + " % (" +
-         grouped(error.rows) + " rows left out)";
+         counted(error.rows, "row") + " left out)";
 }
 
 bool has_interval(const Metrics& m) {
@@ -167,7 +167,7 @@ std::string recompute_rule_of(const PolicyResult& row) {
   const Layout& layout = row.layout;
   if (layout.recompute == Recompute::modules) return names_of(layout.recompute_modules);
   if (layout.recompute != Recompute::layers) return std::string(name_of(layout.recompute));
-  return std::to_string(layout.recompute_layers) + (layout.recompute_layers == 1 ? " layer" : " layers");
+  return counted(layout.recompute_layers, "layer");
 }
 
 // Rows whose end-of-data steps weigh in their speed-up, and in no mean.
@@ -177,13 +177,12 @@ std::string tails_of(const StudyResult& result) {
     if (!row.simulated() || tail_share(row) <= kEqualBatch) continue;
     const Metrics& m = row.metrics;
     text += (text.empty() ? "" : "; ") + row.run.label + ' ' + std::to_string(m.tail_steps) + " of " +
-            std::to_string(m.steps) + (m.steps == 1 ? " step, " : " steps, ") +
-            fixed(100 * tail_share(row), 1) + " % of its time" +
+            counted(m.steps, "step") + ", " + fixed(100 * tail_share(row), 1) + " % of its time" +
             (m.tail_steps == m.steps ? ", so that its means are of these"
-             : falls_behind(row)
-                 ? std::string(", as its queues grow") +
-                       (winner_of(result) == &row ? ", and no row that runs keeps up" : ": it is not called fastest")
-                 : "");
+             : falls_behind(row)     ? std::string(", as its queues grow") +
+                                       (winner_of(result) == &row ? ", and no row that runs keeps up"
+                                                                  : ": it is not called fastest")
+                                 : "");
   }
   return text.empty()
              ? text

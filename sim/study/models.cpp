@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
@@ -76,7 +77,7 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
   const std::int64_t gpus = layout.gpus();
   const int in_node = gpus_per_node(cluster, profile);
   const int of_profile = profile.device().gpus_per_node;
-  const std::string node = "nodes of " + std::to_string(in_node) + " GPUs (cluster.gpus_per_node)";
+  const std::string node = "nodes of " + counted(in_node, "GPU") + " (cluster.gpus_per_node)";
   if (in_node > of_profile && gpus > of_profile)
     notes.push_back(node + ": profile " + profile.name() + " has times inside nodes of " +
                     std::to_string(of_profile) +
@@ -92,8 +93,9 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
     notes.push_back("parallel.tensor " + std::to_string(tensor) + " on " + node +
                     ": one does not divide the other, so some TP groups lie over nodes and others do not; take a divisor");
   if (gpus % in_node != 0)
-    notes.push_back(std::to_string(gpus) + " GPUs on " + node + ": the last node has " +
-                    std::to_string(gpus % in_node) + "; GPU hours count those that run: take a multiple, or count the node whole yourself");
+    notes.push_back(counted(gpus, "GPU") + " on " + node + ": the last node has " +
+                    std::to_string(gpus % in_node) +
+                    "; GPU hours count those that run: take a multiple, or count the node whole yourself");
   return notes;
 }
 

@@ -245,7 +245,7 @@ void add_profile(const Study& study, const Profile& profile, std::vector<InputSo
     if (!profile.has_table(table)) continue;
     TableSources found;
     collect(used_part(profile.table(table), study, kernel), found);
-    list.push_back({name, "fitted to " + grouped(found.samples) + " samples", joined_once(found.kinds),
+    list.push_back({name, "fitted to " + counted(found.samples, "sample"), joined_once(found.kinds),
                     joined_once(found.sources)});
   }
 }

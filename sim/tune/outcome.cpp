@@ -185,14 +185,16 @@ std::string layout_text(const Layout& layout) {
 }
 
 std::string recompute_text(const Layout& layout) {
-  if (layout.recompute == Recompute::layers) return std::to_string(layout.recompute_layers) + " layers";
-  return std::string(name_of(layout.recompute));
+  const bool some = layout.recompute == Recompute::layers;
+  return some ? counted(layout.recompute_layers, "layer") : std::string(name_of(layout.recompute));
+}
+
+std::string layout_and_recompute(const Layout& l) {
+  return layout_text(l) + (l.recompute == Recompute::none ? "" : ", recompute " + recompute_text(l));
 }
 
 std::string candidate_text(const std::string& label, const Layout& layout) {
-  std::string text = label + " on " + layout_text(layout);
-  if (layout.recompute != Recompute::none) text += ", recompute " + recompute_text(layout);
-  return text;
+  return label + " on " + layout_and_recompute(layout);
 }
 
 std::string candidate_text(const Candidates& candidates, Point point) {
@@ -323,14 +325,14 @@ TextTable ranking_table(const TuneReport& report) {
 // "Left out for want of a flag: 144 layouts (parallel.context_comm 120, schedule 24)."
 std::string without_flag_text(const NoCandidates& none) {
   std::string text;
-  for (const auto& [what, counts] : {std::pair(" layouts", &none.layouts_without), {" policies", &none.rows_without}}) {
+  for (const auto& [what, counts] :
+       {std::pair("layout", &none.layouts_without), {"policy", &none.rows_without}}) {
     std::int64_t all = 0;
-    std::string keys;
-    for (const auto& [key, count] : *counts) {
-      all += count;
-      keys += (keys.empty() ? "" : ", ") + key + ' ' + grouped(count);
-    }
-    if (all > 0) text += (text.empty() ? "Left out for want of a flag: " : ", ") + grouped(all) + what + " (" + keys + ")";
+    for (const auto& [key, count] : *counts) all += count;
+    const auto one = [](const auto& of) { return of.first + ' ' + grouped(of.second); };
+    if (all > 0)
+      text += (text.empty() ? "Left out for want of a flag: " : ", ") + counted(all, what) + " (" +
+              all_joined(*counts, ", ", one) + ")";
   }
   return text.empty() ? "" : text + ".\n";
 }
@@ -338,10 +340,10 @@ std::string without_flag_text(const NoCandidates& none) {
 std::string baseline_text(const Baseline& baseline) {
   const PolicyResult& row = baseline.row();
   std::string text =
-      "Speed-up over " + row.run.label + " on the study's " + layout_text(baseline.study.layout);
+      "Speed-up over " + row.run.label + " on the study's " + layout_and_recompute(baseline.study.layout);
   if (!row.simulated()) return text + ": none, it does not run (" + row.reason + "; `equipoise study` says with what it would).\n";
   return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
-         grouped(baseline.study.layout.gpus()) + " GPUs, by seconds per token.\n";
+         counted(baseline.study.layout.gpus(), "GPU") + ", by seconds per token.\n";
 }
 
 json what_if_json(const WhatIf& what) {
@@ -401,7 +403,7 @@ std::string counts_text(const SearchResult& found) {
   const auto counts = counts_of(found);
   const auto tried = static_cast<std::int64_t>(found.tried.size());
   const auto of = [&](Outcome outcome) { return grouped(counts[at(outcome)]); };
-  std::string text = grouped(found.candidates) + " candidates: " + grouped(tried) + " tried (" +
+  std::string text = counted(found.candidates, "candidate") + ": " + grouped(tried) + " tried (" +
                      of(Outcome::ok) + " to the end, " + of(Outcome::slower) + " until proven slower, " +
                      of(Outcome::oom) + " out of memory, " + of(Outcome::refused) + " refused";
   if (counts[at(Outcome::unplaceable)] > 0)
@@ -416,7 +418,7 @@ std::string counts_text(const SearchResult& found) {
 
 std::string reach_text(const SearchResult& found) {
   const std::string tried = grouped(static_cast<std::int64_t>(found.tried.size())) + " tried, of ";
-  return "the fastest of " + (found.complete() ? "" : tried) + grouped(found.candidates) + " candidates";
+  return "the fastest of " + (found.complete() ? "" : tried) + counted(found.candidates, "candidate");
 }
 
 std::string end_text(const TuneReport& report) {
@@ -450,10 +452,7 @@ std::string unequal_batches(const TuneReport& report) {
 std::string tune_table(const TuneReport& report) {
   std::ostringstream out;
   const SearchResult& found = report.found;
-  const Study& study = report.baseline.study;
-  out << study.name << ": " << study.model.name << " on "
-      << grouped(report.candidates.layouts.front().layout.gpus()) << " GPUs, " << grouped(study.steps)
-      << " steps of every candidate that runs to the end, framework " << study.framework.preset.name << '\n';
+  out << report.baseline.study.name << ": " << about_text(report) << '\n';
   if (report.ranking.empty()) {
     out << (!report.places.empty() ? end_text(report) + '\n' + left_text(report)
             : found.interrupted    ? "Interrupted before a candidate ran.\n"
@@ -494,7 +493,7 @@ json tune_json(const TuneReport& report) {
   for (const Tried& one : report.found.tried) tried.push_back(tried_json(one));
   for (const WhatIf& what : report.what_if) what_if.push_back(what_if_json(what));
   json base = row_json(study, baseline);
-  base["layout_text"] = layout_text(study.layout);
+  base["layout_text"] = layout_and_recompute(study.layout);
   base["gpus"] = study.layout.gpus();
   const auto bound = [](double delay) {
     return delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr);

@@ -65,6 +65,8 @@ void sensitivity(const Candidates& candidates, const SearchResult& found, const 
 Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed);
 
 std::string layout_text(const Layout& layout);     // "TP 8, CP 2 ring, PP 4 x 2, DP 1"
+// The same and ", recompute auto", where it is not none.
+std::string layout_and_recompute(const Layout& layout);
 std::string recompute_text(const Layout& layout);  // "8 layers"
 // "wlb, queues 2, adaptive on TP 8, CP 2, PP 4 x 2, DP 1, recompute 8 layers"
 std::string candidate_text(const std::string& label, const Layout& layout);
@@ -95,6 +97,7 @@ std::string end_text(const TuneReport& report);
 
 // Where rows of the ranking and the baseline hold unequal tokens a step: how unequal; else empty.
 std::string unequal_batches(const TuneReport& report);
+std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
 // The ranking, what the search looked at, what limits the winner, and how sure it is.
 std::string tune_table(const TuneReport& report);
 // equipoise.tune/1: the same and every candidate that was tried. No measured time is in it: equal searches

@@ -27,9 +27,10 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   const PolicyResult& baseline = report.baseline.row();
   std::vector<std::string> lines;
   if (m.speedup) {
-    std::string gain = times(*m.speedup) + " the speed of " + name_of_row(baseline) + " on " +
-                       grouped(report.baseline.study.layout.gpus()) +
-                       " GPUs, as the study has it, by seconds per token";
+    std::string gain = times(*m.speedup) + " the speed of " +
+                       candidate_text(baseline.run.label, report.baseline.study.layout) + " on " +
+                       counted(report.baseline.study.layout.gpus(), "GPU") +
+                       ", as the study has it, by seconds per token";
     if (m.speedup_low && m.speedup_high)
       gain += "; resampling its documents puts that between " + times(*m.speedup_low) + " and " +
               times(*m.speedup_high) + " in 95 % of draws";
@@ -118,11 +119,16 @@ class SearchOfPage {
 
 }  // namespace
 
+std::string about_text(const TuneReport& report) {
+  const Study& study = report.baseline.study;
+  return study.model.name + " on " + counted(report.candidates.layouts.front().layout.gpus(), "GPU") + ", " +
+         counted(study.steps, "step") + " of every candidate that runs to the end, framework " +
+         study.framework.preset.name;
+}
+
 std::string tune_html(const TuneReport& report) {
   const Study& study = report.baseline.study;
-  const std::string about =
-      study.model.name + " on " + grouped(report.candidates.layouts.front().layout.gpus()) + " GPUs, " +
-      grouped(study.steps) + " steps a candidate, framework " + study.framework.preset.name;
+  const std::string about = about_text(report);
   json data = {{"schema", "equipoise.report/1"}, {"kind", "tune"}, {"tune", tune_json(report)}};
   for (const char* long_list : {"tried", "layouts", "rows"})
     data["tune"].erase(long_list);  // tune.json has them

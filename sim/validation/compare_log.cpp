@@ -127,16 +127,16 @@ class Comparison {
     PolicyPairs out;
     out.label = policy.label;
     for (auto& [steps, pair] : pairs) out.steps.push_back(std::move(pair));
-    const std::string last = std::to_string(policy.steps.size());
+    const std::string last = counted(policy.steps.size(), "step");
     if (out.steps.empty() && !policy.steps.empty()) {
       out.steps.push_back(mean_of(policy, 0, static_cast<std::int64_t>(policy.steps.size())));
       out.steps.back().measured_seconds = std::move(elsewhere);
       notes.push_back(
           policy.label + ": the log has none of the " + last +
-          " simulated steps: its median is compared with their mean; more of batch.steps simulate its own");
+          " simulated: its median is compared with their mean; more of batch.steps simulate its own");
     } else if (!elsewhere.empty()) {
-      notes.push_back(policy.label + ": " + std::to_string(elsewhere.size()) + " entries beyond the " + last +
-                      " simulated steps are left out: more of batch.steps simulate them");
+      notes.push_back(policy.label + ": left out: " + counted(elsewhere.size(), "entry") + " beyond the " +
+                      last + " simulated; more of batch.steps simulate them");
     }
     check_unit(out);
     return out;

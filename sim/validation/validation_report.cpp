@@ -235,7 +235,7 @@ std::string validation_text(const Validation& validation, const ValidationFigure
   if (const std::string ranking = ranking_text(figures.ranking); !ranking.empty()) out << '\n' << ranking;
   out << '\n';
   if (figures.unmeasured_ops > 0)
-    out << "Note: " << grouped(figures.unmeasured_ops) << " ops have no measured time and are in no figure\n";
+    out << "Note: " << counted(figures.unmeasured_ops, "op") << " without a measured time: in no figure\n";
   for (const std::string& note : validation.notes) out << "Note: " << printable(note) << '\n';
   out << "An error is simulated / measured - 1; noise is half the 95% interval of the measured median\n"
       << "(below 6 repetitions half their range).\n"

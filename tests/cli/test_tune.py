@@ -163,6 +163,13 @@ class Tune(Case):
             self.assertEqual((again / name).read_bytes(), (whole / name).read_bytes(), name)
         self.assertFalse((again / "tune.journal.before").exists())
 
+    def test_one_candidate_is_one_and_the_baseline_says_what_it_recomputes(self):
+        study = dict(STUDY, parallel=STUDY["parallel"] | {"recompute": "auto"})
+        text = self.search(space={"policies": ["plain-4d"]}, study=study)
+        self.assertIn("\n1 candidate: 1 tried (", text)
+        self.assertIn(" on the study's TP 2, CP 2, PP 2, DP 1, recompute auto: ", text)
+        self.assertNotRegex(text, r"\b1 (GPU|candidate|layer|step|row)s")
+
     def test_layouts_that_a_framework_has_flags_for(self):
         space = {"parallel.context": [1, 2], "parallel.context_comm": ["all-gather", "group-cast"], "policies": ["plain", "flexsp", {"name": "lpt", "context_comm": "group-cast"}]}
         every = json.loads(self.search("--format", "json", space=space))
@@ -222,7 +229,7 @@ class Tune(Case):
         process.send_signal(signal.SIGINT)
         text, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, errors)
-        self.assertIn("the best of 2 candidates are run in full\n", errors)
+        self.assertIn("in full now: the best of 2 candidates\n", errors)
         found = json.loads((out / "tune.json").read_text())
         self.assertTrue(before["interrupted"] and found["interrupted"] and found["complete"])
         self.assertEqual(len(found["tried"]), 2)
@@ -319,7 +326,7 @@ class Tune(Case):
             self.ok("tune", study, "--budget", 60, "--shard", f"{i}/2", "--out", self.folder / "default", "--quiet")
         self.assertEqual(self.ok("merge", merged, self.folder / "default", "--quiet"), self.ok("tune", study, "--budget", 60, "--quiet"))
         note = run("merge", self.folder / "again", *sorted(parts.iterdir())).stderr
-        self.assertIn("candidates are from the shards", note)
+        self.assertIn("note: from the shards: ", note)
         (parts / "shard-1-of-3" / "tune.journal").unlink()
         self.refused("merge", merged, parts, "--quiet", says=["expected all 3 shards", "missing: 1"])
         self.refused("merge", merged, parts / "shard-0-of-3", parts / "shard-0-of-3", says=["each shard once"])

@@ -235,7 +235,7 @@ std::string recompute_note(const StudyRow& row, const Plan& plan) {
   if (!run.recompute_chosen || run.recompute_by_stage || run.policy().derives == Derives::groups) return "";
   const int all = row.models->costs.model().all_layers();
   const auto [least, most] = recomputed_layers(plan, row.models->layout, all);
-  const std::string of = " of " + std::to_string(all) + " layers";
+  const std::string of = " of " + counted(all, "layer");
   if (least == most) return "recompute auto is " + std::to_string(most) + of;
   return "recompute auto is " + std::to_string(least) + " to " + std::to_string(most) + of +
          " by micro-batch";

@@ -57,7 +57,7 @@ TEST_CASE("Steps are paired by number, repetitions together, ops by name or kind
   CHECK(
       v.notes ==
       std::vector<std::string>{
-          "plain: 1 entries beyond the 4 simulated steps are left out: more of batch.steps simulate them",
+          "plain: left out: 1 entry beyond the 4 steps simulated; more of batch.steps simulate them",
           "plain: op times of steps without simulated ops are left out: more of batch.steps simulate them"});
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("A log that shares no step is compared as a whole") {
   CHECK(v.policies[0].steps[0].predicted_seconds == 2.5);
   CHECK(figures_of(v).policies[0].measured_seconds == 3);
   CHECK(v.notes ==
-        std::vector<std::string>{"plain: the log has none of the 4 simulated steps: its median is compared "
+        std::vector<std::string>{"plain: the log has none of the 4 steps simulated: its median is compared "
                                  "with their mean; more of batch.steps simulate its own"});
 }
 

@@ -145,7 +145,8 @@ TEST_CASE("Nothing measured is no success, and no number either") {
 }
 
 TEST_CASE("an error is shown with its sign") {
-  CHECK(signed_percent(0.0321) == "+3.2%");
-  CHECK(signed_percent(-0.5, 0) == "-50%");
+  CHECK(signed_percent(0.0321) == "+3.2 %");
+  CHECK(signed_percent(-0.5, 0) == "-50 %");
+  CHECK(counted(1, "step") + ", " + counted(1234U, "batch") + ", " + counted(0, "entry") == "1 step, 1,234 batches, 0 entries");
   CHECK(signed_percent(std::nan("")) == "-");
 }
