@@ -30,7 +30,7 @@ std::string grouped(std::int64_t value) {
 }
 
 std::string percent(double share, int digits) {
-  return std::isfinite(share) ? fixed(100 * share, digits) + "%" : "-";
+  return std::isfinite(share) ? fixed(100 * share, digits) + " %" : "-";
 }
 
 std::string signed_percent(double share, int digits) {

@@ -458,7 +458,7 @@ Plan plan_skrull_solver(const PackingProblem& problem) {
   note_programs(plan);
   if (incumbent > 0) {
     char percent[32];
-    std::snprintf(percent, sizeof percent, "%.2f%%", 100 * (heuristic / incumbent - 1));
+    std::snprintf(percent, sizeof percent, "%.2f %%", 100 * (heuristic / incumbent - 1));
     plan.notes.push_back("GDS with DACP takes " + std::string(percent) + " longer by this cost");
   }
   return plan;

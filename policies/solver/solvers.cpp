@@ -95,7 +95,7 @@ void note_programs(Plan& plan) {
     gap = std::max(gap, report.gap());
   }
   char percent[32];
-  std::snprintf(percent, sizeof percent, "%.2f%%", 100 * gap);
+  std::snprintf(percent, sizeof percent, "%.2f %%", 100 * gap);
   plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
                        std::to_string(plan.solver.size()) + ", largest gap " + percent);
 }

@@ -287,7 +287,7 @@ class ProfileAdapter {
 
   void note(const std::string& path, const json& table) {
     char text[160];
-    std::snprintf(text, sizeof text, ": %zu samples, the base is %.1f%% off them at the median",
+    std::snprintf(text, sizeof text, ": %zu samples, the base is %.1f %% off them at the median",
                   table["provenance"]["samples"].get<std::size_t>(),
                   100 * table["base_error"]["median"].get<double>());
     notes_.push_back(path + text);

@@ -124,7 +124,7 @@ std::string unseen_fabric_errors(const nlohmann::json& network) {
                     (*median)[0].is_number() && (*median)[1].is_number();
   if (!pair) return {};
   return short_number(100 * (*median)[0].get<double>()) + " to " +
-         short_number(100 * (*median)[1].get<double>()) + "% at the median";
+         short_number(100 * (*median)[1].get<double>()) + " % at the median";
 }
 
 std::vector<std::string> shipped_profiles() {

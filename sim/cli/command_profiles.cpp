@@ -139,7 +139,7 @@ void print_provenance(const Profile& profile, std::ostream& out) {
       out << "\n  borrowed by every other cluster: on fabrics left out of such a fit " << errors;
     if (table.contains("base_error"))
       out << "\n  the base is off its samples by "
-          << short_number(100 * table["base_error"].value("median", 0.0)) << "% at the median";
+          << short_number(100 * table["base_error"].value("median", 0.0)) << " % at the median";
     const json ranges = table.value("ranges", json::object());
     // The samples that a derived table states are of the table it was derived from.
     const char* const whose =

@@ -223,7 +223,7 @@ void print_schedule_table(const Schedule& schedule, const TimedSchedule& timed,
   print_schedule_heading(schedule, options, out);
   out << draw_schedule(timed, schedule.virtual_stages, {options.columns, options.color}) << '\n'
       << "makespan " << time_text(timed.makespan) << "   bubble ratio " << fixed(100 * bubble_ratio(timed), 2)
-      << "% (recompute is not useful time)\n\n";
+      << " % (recompute is not useful time)\n\n";
 
   const std::array<std::string, 6> heads{"stage", "busy", "recompute", "idle", "peak kept", "at most"};
   for (const std::string& head : heads) out << padded_left(head, head == "stage" ? 5 : 12);

@@ -318,7 +318,8 @@ std::string pair_text(const RowChange& row, std::string_view title) {
     if (r == nullptr) return std::string("-");
     return column.key.empty() ? cell_of(column, r->policy, true) : printed(column, r->policy);
   };
-  return side(row.before) + " -> " + side(row.after);
+  const std::string before = side(row.before), after = side(row.after);
+  return before == "-" && after == "-" ? "-" : before + " -> " + after;
 }
 std::string ratio_text(const RowChange& row) {
   if (!row.ratio) return "-";

@@ -120,8 +120,8 @@ PlannedRow plan_alone(StudyRow& row) {
 std::string solver_note(const std::string& label, const SolverReport& r) {
   std::ostringstream note;
   note << label << ", step " << r.step << ", " << (r.over_steps ? "sum over steps of the largest" : "largest")
-       << ": incumbent " << r.incumbent << ", bound " << r.bound << ", gap " << fixed(100 * r.gap(), 2) << "%"
-       << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s";
+       << ": incumbent " << r.incumbent << ", bound " << r.bound << ", gap " << fixed(100 * r.gap(), 2)
+       << " %" << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s";
   return note.str();
 }
 

@@ -171,7 +171,7 @@ void draw_ops(const Validation& validation, const ValidationFigures& figures, do
   for (double value = -std::floor(100 * most / tick) * tick; value <= 100 * most * 1.0001; value += tick) {
     drawing.line(x(value / 100), kTop - 8, x(value / 100), bottom, value == 0 ? "axis" : "grid");
     drawing.text(x(value / 100), bottom + 18,
-                 fixed(std::abs(value) < 1e-9 ? 0 : value, digits_of(tick)) + "%",
+                 fixed(std::abs(value) < 1e-9 ? 0 : value, digits_of(tick)) + " %",
                  "class=\"weak\" text-anchor=\"middle\"");
   }
   drawing.line(middle, kTop - 8, middle, bottom, "axis");

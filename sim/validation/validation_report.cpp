@@ -237,7 +237,7 @@ std::string validation_text(const Validation& validation, const ValidationFigure
   if (figures.unmeasured_ops > 0)
     out << "Note: " << counted(figures.unmeasured_ops, "op") << " without a measured time: in no figure\n";
   for (const std::string& note : validation.notes) out << "Note: " << printable(note) << '\n';
-  out << "An error is simulated / measured - 1; noise is half the 95% interval of the measured median\n"
+  out << "An error is simulated / measured - 1; noise is half the 95 % interval of the measured median\n"
       << "(below 6 repetitions half their range).\n"
       << "Limits: step " << signed_percent(validation.limits.step).substr(1) << ", op kind by time "
       << signed_percent(validation.limits.op).substr(1) << ", the same ranking.\n";

@@ -33,7 +33,7 @@ class FitCommand(Case):
         """The page of these measurements says how far off the tables were; grouped products go to a table of their own."""
         measured = ROOT / "profiler/measured/h200-2026-11-27-torch.json"
         done = run("fit", measured, "--base", "h200-sxm", "--out", self.folder / "mended.json")
-        for line in ("flash-attention-2/backward: 33 samples, the base is 6.8% off", "flash-attention-2/forward: 33 samples, the base is 5.5% off",
+        for line in ("flash-attention-2/backward: 33 samples, the base is 6.8 % off", "flash-attention-2/forward: 33 samples, the base is 5.5 % off",
                      "45 samples of gemm/fp8-torch-row-scale left out", "gemm/bf16-torch-grouped: 60 samples"):
             self.assertIn(line, done.stderr)
         tables = json.loads((self.folder / "mended.json").read_text())["tables"]

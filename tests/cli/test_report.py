@@ -126,9 +126,9 @@ class Report(Pages):
         outline = self.check_file(file)
         found = json.loads((file.parent / "validation.json").read_text())
         self.assertEqual(outline.data["validation"], found)
-        self.assertIn("Passed: a policy's mean step is simulated at most 2.0% off what was measured", outline.text)
+        self.assertIn("Passed: a policy's mean step is simulated at most 2.0 % off what was measured", outline.text)
         for policy in found["policies"]:
-            self.assertRegex(outline.text, r"%s: -2.0%% by time; single steps 2.0 %% on the mean, at most -2.0%%" % policy["label"])
+            self.assertRegex(outline.text, r"%s: -2.0 %% by time; single steps 2.0 %% on the mean, at most -2.0 %%" % policy["label"])
 
 
     def test_a_saved_result_is_shown_again(self):
@@ -174,6 +174,11 @@ class Report(Pages):
         self.assertIn("only in the first: " + HOSTILE, outline.text)
         text = self.ok("report", before, after)
         self.assertIn("cluster.network.nic_GBps", text)
+        small = self.write("small.json", dict(STUDY, cluster={"memory_GB": 1}))
+        self.ok("study", small, "--out", self.folder / "none runs", "--quiet")
+        text = self.ok("report", self.folder / "none runs", self.folder / "none runs")  # what neither has
+        self.assertIn("plain-4d       -             -         -      - ", text)
+        self.assertNotIn("- -> -", text)
         self.assertEqual(re.split("  +", text.splitlines()[1])[1:],
                          ["step s", "tokens/s/GPU", "speed-up", "delay", "mem. free GiB", "pack ms", "second/first (95 %)", "verdict"])
         free = [(p["memory"]["capacity_bytes"] - p["memory"]["peak_bytes"]) / 2**30 for p in (summaries[0]["policies"][1], summaries[1]["policies"][1])]

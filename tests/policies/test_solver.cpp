@@ -374,7 +374,7 @@ TEST_CASE("with the maximum fixed by one document, the second solve lightens the
   CHECK(plan.solver[1].incumbent == 88);
   CHECK(plan.solver[1].optimal);
   CHECK(plan.solver[1].gap() == doctest::Approx(0));
-  CHECK(plan.notes == std::vector<std::string>{"integer programs proven optimal: 2 of 2, largest gap 0.00%"});
+  CHECK(plan.notes == std::vector<std::string>{"integer programs proven optimal: 2 of 2, largest gap 0.00 %"});
 }
 
 TEST_CASE("fixed-solver is never worse than plain or fixed-greedy over the same pack window") {

@@ -3,8 +3,6 @@
 function comparisonPage() {
   const rows = data.comparison.rows.filter((row) => isNumber(row.ratio));
   const parent = document.getElementById("changes");
-  for (const cell of report.querySelectorAll("#changes-table td"))
-    if (cell.textContent.trim() === "- -> -") cell.textContent = "–";  // neither side has it
   for (const body of report.querySelectorAll("table"))
     body.closest(".scroll").after(el("div", { class: "tools" }, csvButton(body, body.id.replace("-table", ""))));
   if (rows.length) ratios(parent, rows);

@@ -133,7 +133,7 @@ TEST_CASE("The table shows the drawing, the numbers and the memory of each stage
   CAPTURE(text);
   for (const std::string_view part :
        {"1f1b: 2 stages, 2 micro-batches; time = length, backward = 2 x forward", "stage 1  ", "F1", "B2",
-        "makespan 9   bubble ratio 33.33%", "peak kept"})
+        "makespan 9   bubble ratio 33.33 %", "peak kept"})
     CHECK(text.find(part) != std::string::npos);
 }
 

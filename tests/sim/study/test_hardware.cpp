@@ -104,7 +104,7 @@ TEST_CASE("A study between nodes says that it borrows a network, once, and how f
   CHECK(note(profile, 2).empty());  // within a node
   json& network = profile["tables"]["collective"]["networks"]["rail-400"];
   network["unseen_fabrics"] = {{"median", {0.1, 0.5}}};
-  CHECK(note(profile, 4).find("left out of such a fit, 10 to 50% at the median") != std::string::npos);
+  CHECK(note(profile, 4).find("left out of such a fit, 10 to 50 % at the median") != std::string::npos);
   network.erase("unseen_fabrics");
   CHECK(note(profile, 4).find("its error is unknown") != std::string::npos);
   for (const char* kind : {"measured", "mended"}) {

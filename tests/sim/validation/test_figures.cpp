@@ -23,7 +23,7 @@ TEST_CASE("Errors of steps and which limit they break") {
   CHECK(a.dropped_runs == 1);
   CHECK(figures.policies[1].errors.error() == doctest::Approx(-0.1));
   CHECK(!figures.policies[1].within_limit);
-  CHECK(figures.broken == std::vector<std::string>{"step of b: -10.0%, beyond 5.0%"});
+  CHECK(figures.broken == std::vector<std::string>{"step of b: -10.0 %, beyond 5.0 %"});
   CHECK(!figures.passed());
   Validation wide = two_policies();
   wide.limits.step = 0.11;
@@ -61,7 +61,7 @@ TEST_CASE("An op kind is held to its error by time; single ops stand beside it")
   CHECK(gemm.worst.stage == 1);
   CHECK(gemm.worst.measured_seconds == std::vector<double>{1});
   CHECK(!gemm.within_limit);
-  CHECK(figures.broken == std::vector<std::string>{"op gemm: +10.0%, beyond 8.0%"});
+  CHECK(figures.broken == std::vector<std::string>{"op gemm: +10.0 %, beyond 8.0 %"});
   CHECK(figures.unmeasured_ops == 1);
   v.limits.op = 0.11;
   CHECK(figures_of(v).passed());

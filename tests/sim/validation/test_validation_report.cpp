@@ -89,8 +89,8 @@ TEST_CASE("Numbers that are none become null") {
 TEST_CASE("The text names what broke, and what passed") {
   Validation v = with_ops();
   const std::string text = validation_text(v, figures_of(v));
-  CHECK(text.find("BROKEN: step of b: -10.0%, beyond 5.0%\n") != std::string::npos);
-  CHECK(text.find("BROKEN: op gemm: +100.0%, beyond 8.0%\n") != std::string::npos);
+  CHECK(text.find("BROKEN: step of b: -10.0 %, beyond 5.0 %\n") != std::string::npos);
+  CHECK(text.find("BROKEN: op gemm: +100.0 %, beyond 8.0 %\n") != std::string::npos);
   CHECK(text.find("1 of 4") != std::string::npos);  // dropped
   CHECK(text.find("a, step 0, lane 0, stage 1, micro-batch 0, rank 2") != std::string::npos);
   CHECK(text.find("Note: 3 runs dropped\n") != std::string::npos);
@@ -127,8 +127,8 @@ TEST_CASE("The plot is one image by itself, for light and dark, and escapes what
   CHECK(count(svg, "<circle") == 2 + 1);  // a point a policy, and the legend's
   CHECK(count(svg, "class=\"predicted\"") == 2 + 1);
   CHECK(svg.find("a label that is much to\u2026<title>") != std::string::npos);
-  CHECK(svg.find(">-10.0%<") != std::string::npos);
-  CHECK(svg.find(">+100.0%<") != std::string::npos);
+  CHECK(svg.find(">-10.0 %<") != std::string::npos);
+  CHECK(svg.find(">+100.0 %<") != std::string::npos);
 }
 
 TEST_CASE("A plot of nothing, of one op, of very small and very large times") {
