@@ -208,8 +208,12 @@ std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPr
   }
   found.bucket_size = best;
   if (tried == 0) return {};  // the policy says which document needs more
-  return {"BucketSize is " + std::to_string(best) + " tokens a CP rank, the fastest of " +
-          std::to_string(tried) + " up to " + std::to_string(bound) + ", what memory allows"};
+  const std::string size = "BucketSize is " + std::to_string(best) + " tokens a CP rank, ";
+  if (tried == 1)
+    return {size + (best >= most ? "which holds a whole batch"
+                                 : "the only size that holds the longest document and fits")};
+  return {size + "the fastest of " + std::to_string(tried) + " sizes up to " + std::to_string(bound) +
+          ", what memory allows"};
 }
 
 std::int64_t skrull_hard_limit(const PackOptions& options) {

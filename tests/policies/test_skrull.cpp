@@ -183,11 +183,13 @@ TEST_CASE("The best bucket is the fastest of sizes that do not depend on the bou
     return static_cast<double>(tried.back());
   };
   const QuadraticWorkload workload;
+  std::string note;
   const auto found = [&](std::int64_t bound) {
     PackOptions options = skrull_options(1, 2, bound);
     CHECK(searches_bucket(options));
     tried.clear();
-    (void)find_bucket({batches, options, workload}, prices, plan_skrull, options);
+    const auto notes = find_bucket({batches, options, workload}, prices, plan_skrull, options);
+    note = notes.empty() ? "" : notes[0];
     return options.bucket_size;
   };
   CHECK(found(5) == 5);
@@ -195,6 +197,9 @@ TEST_CASE("The best bucket is the fastest of sizes that do not depend on the bou
   CHECK(found(8) == 6);
   CHECK(found(1000) == 6);  // the others are no faster
   CHECK(tried.size() == 7);
+  CHECK(note == "BucketSize is 6 tokens a CP rank, the fastest of 7 sizes up to 1000, what memory allows");
+  CHECK(found(4) == 4);
+  CHECK(note == "BucketSize is 4 tokens a CP rank, the only size that holds the longest document and fits");
   CHECK(found(3) == 3);  // nothing that holds the longest document: the policy names it
   CHECK(tried.empty());
   PackOptions options;
