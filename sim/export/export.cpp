@@ -31,6 +31,7 @@ ExportedRow::ExportedRow(const Study& of_study, const PolicyResult& of_row)
         count_stages(m);
         largest_micro_batch_ = std::max(largest_micro_batch_, m.tokens());
         for (const Slice& slice : m.slices) longest_document_ = std::max(longest_document_, slice.tokens());
+        documents_ += std::ranges::count(m.slices, 0, &Slice::begin);
       }
   const int all = model().all_layers();
   const auto [least, most] = recomputed_layers(row.plan, layout_, all);

@@ -44,6 +44,10 @@ class ExportedRow {
   // Of the plan.
   [[nodiscard]] std::int64_t largest_micro_batch() const { return largest_micro_batch_; }
   [[nodiscard]] std::int64_t longest_document() const { return longest_document_; }
+  // That begin in a step, mean; 0 without a plan.
+  [[nodiscard]] std::int64_t documents() const {
+    return row.plan.steps.empty() ? 0 : documents_ / static_cast<std::int64_t>(row.plan.steps.size());
+  }
   [[nodiscard]] std::vector<int> layers_of_stages() const;
   [[nodiscard]] bool has_even_stages() const;
   // Layers that each virtual stage recomputes, the most of all micro-batches.
@@ -54,7 +58,7 @@ class ExportedRow {
 
  private:
   Layout layout_;
-  std::int64_t largest_micro_batch_ = 0, longest_document_ = 0;
+  std::int64_t largest_micro_batch_ = 0, longest_document_ = 0, documents_ = 0;
   std::vector<int> recomputed_of_stages_;
   std::string recomputed_by_micro_batch_;
 };

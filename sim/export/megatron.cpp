@@ -170,7 +170,6 @@ constexpr BothNames kSettings[] = {
     {"--dataloader-inter-document-masking", "", [](Row) -> Value { return true; }},
     {"--bf16", "", [](Row) -> Value { return true; }},
     {"--grad-reduce-in-bf16", "", [](Row r) { return where(reduces_in_bf16(r), true); }},
-    {"", "ddp.grad_reduce_in_fp32", [](Row r) { return where(reduces_in_bf16(r), false); }},
     {"--fp8-format", "", [](Row r) { return where(r.layout().precision == Precision::fp8, "hybrid"); }},
     {"", "mixed_precision",
      [](Row r) -> Value {
@@ -330,7 +329,7 @@ Exporter nemo_exporter() {
     }
     gaps.push_back({"framework.gradient_bytes", [](Row r) { return std::string(reduces_in_bf16(r) ? "2" : ""); },
                     "mixed_precision by name reduces in fp32, whatever ddp says",
-                    "cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = False, in the recipe"});
+                    "without that override, cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = False, in the recipe"});
     return gaps;
   }();
   return {

@@ -226,6 +226,7 @@ constexpr Setting kVerl[] = {
     {"actor_rollout_ref.actor.ppo_max_token_len_per_gpu", [](Row r) { return where(packs_by_tokens(r), tokens_of_gpu(r)); }},
     {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
      [](Row r) { return where(!packs_by_tokens(r), r.study.batch.micro_batch_size); }},
+    {"data.train_batch_size", [](Row r) { return above(0, r.study.batch.documents_per_step); }},
     {"actor_rollout_ref.actor.ppo_mini_batch_size", [](Row r) { return above(0, r.study.batch.documents_per_step); }},
     {"actor_rollout_ref.actor.ulysses_sequence_parallel_size", [](Row r) { return where(uses_fsdp(r), r.layout().context); }},
     {"actor_rollout_ref.actor.fsdp_config.fsdp_size", [](Row r) { return where(uses_fsdp(r), r.layout().zero == 0 ? 1 : -1); }},
@@ -269,8 +270,8 @@ constexpr Gap kVerlGaps[] = {
      [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
      "Megatron's 1F1B runs, interleaved with virtual stages", "that"},
     {"batch.sequences_per_step",
-     [](Row r) { return found_if(r.has_windows(), std::to_string(r.study.batch.sequences_per_step) + " windows"); },
-     "ppo_mini_batch_size counts samples", "as many samples as a step has documents"},
+     [](Row r) { return found_if(r.has_windows(), counted(r.study.batch.sequences_per_step, "window") + ", about " + counted(r.documents(), "document")); },
+     "data.train_batch_size and ppo_mini_batch_size count samples, whatever their tokens", "as many as a step has documents"},
     {"recompute",
      [](Row r) {
        const Recompute mode = r.layout().recompute;
@@ -311,7 +312,7 @@ Exporter torchtitan_exporter() {
 
 Exporter verl_exporter() {
   return {"verl", "verl (0.9.1)", "use: python3 -m verl.trainer.main_ppo \"${OVERRIDES[@]}\" with your data and model; actor.megatron.* with "
-          "--config-name=ppo_megatron_trainer", "fsdp megatron ",
+          "--config-name=ppo_megatron_trainer; batch sizes are of rollout.n 1", "fsdp megatron ",
           ExportForm::overrides, kVerl, kVerlGaps, "karmarkar-karp"};
 }
 

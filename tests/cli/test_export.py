@@ -233,6 +233,8 @@ class Export(Case):
         text = self.export("nemo", study, "--row", "wlb")
         for key in ("dataset.offline_packing_specs", "model.window_size", "model.moe_router_num_groups"):
             self.assertIn(key, text)
+        self.assertNotIn("ddp.grad_reduce_in_fp32", overrides(text))  # mixed_precision overwrites it
+        self.assertIn("cannot be expressed: framework.gradient_bytes 2: mixed_precision", text)
         for line in text.splitlines():
             if "cannot be expressed" in line:
                 self.assertNotIn(" --", line.replace("`study --out`", ""))
@@ -254,6 +256,10 @@ class Export(Case):
         found = overrides(self.export("verl", dict(STUDY, parallel={"context": 2, "data": 2, "zero": 3})))
         self.assertEqual(found["actor_rollout_ref.actor.strategy"], "fsdp2")
         self.assertEqual(found["actor_rollout_ref.actor.ulysses_sequence_parallel_size"], "2")
+        self.assertNotIn("data.train_batch_size", found)  # windows are no samples
+        self.assertRegex(self.export("verl"), r"cannot be expressed: batch.sequences_per_step 4 windows, about \d+ documents: data.train_batch_size")
+        found = overrides(self.export("verl", dict(STUDY, batch={"context_window": "16K", "documents_per_step": 32, "max_length": "16K", "steps": 2}), "--row", "wlb"))
+        self.assertEqual((found["data.train_batch_size"], found["actor_rollout_ref.actor.ppo_mini_batch_size"]), ("32", "32"))
         self.assertEqual(overrides(self.export("verl"))["actor_rollout_ref.actor.megatron.tensor_model_parallel_size"], "2")
 
     def test_a_document_fits_into_what_verl_is_told(self):
