@@ -189,6 +189,10 @@ std::string explained(CLI::App& app, const CLI::ParseError& error) {
     return text;  // names the option, what was found and what is allowed
   } else {
     text = command + ": " + text;
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)  // what it may be, as --help says it
+      for (const CLI::Option* option : path.back()->get_options())
+        if (text.ends_with(": " + option->get_name() + " is required"))
+          text += ": " + option->get_description();
   }
   return text + " (`" + command + " --help` lists what there is)";
 }

@@ -121,6 +121,8 @@ class Help(Case):
         for what in ("schedules", "profiles", "traces"):
             self.assertGreaterEqual(len(self.ok("list", what).splitlines()), 2)
         self.refused("list", "polices", says=["polices"])
+        self.refused("list", says=["equipoise list: what is required: policies, schedules, models, profiles, frameworks, traces or schema ("])
+        self.refused("study", says=["equipoise study: file is required: Study file (JSON) ("])
 
 
 class Explain(Case):
