@@ -383,10 +383,10 @@ class Sweep {
           << (journal_ ? "; --resume goes on from there" : "") << '\n';
     }
     if (share_.is_all()) {
-      if (!folder_.empty() && finished > 0) write_sweep_page(folder_, page_);
+      if (!folder_.empty() && finished > 0) printer_.write(folder_);
       printer_.finish();
     }
-    print_note_at_end(page_.gpus_note(), options, log);
+    print_note_at_end(printer_.page().gpus_note(), options, log);
     for (const std::string& note : network_notes_) print_note_at_end(note, options, log);
     if (finished < mine) return kInterrupted;
     if (share_.is_all() && journal_) journal_->remove();
@@ -400,26 +400,20 @@ class Sweep {
  private:
   void finish(std::size_t i, const std::string& place, const StudyOptions& options, RunStudyOptions& run,
               const MemoryLimit& limit, std::ostream& log) {
-    if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return add(*known);
+    if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return printer_.add(*known);
     const Case& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
     network_notes_.insert(result.network_note);
     const CaseText text = case_text(c.name, c.study, result,
                                     case_of_page(c.assignments, file_name(c.name), c.study, result));
     if (journal_) journal_->add(i, text);
-    add(text);
-  }
-
-  void add(const CaseText& text) {
     printer_.add(text);
-    page_.add(text.page);
   }
 
   const std::vector<Case>& cases_;
   Share share_;
   std::string folder_;
   SweepPrinter printer_;
-  SweepPage page_;
   std::set<std::string> network_notes_;
   bool verified_ = true;
   std::unique_ptr<SweepJournal> journal_;

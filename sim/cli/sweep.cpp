@@ -47,20 +47,22 @@ CaseText case_text(const json& node) {
 }
 
 void SweepPrinter::add(const CaseText& text) {
-  if (format_ == Format::table) {
-    table_.add(text.table);
-  } else if (format_ == Format::json) {
-    summaries_.push_back(text.summary);
-  } else {
-    if (csv_.empty()) csv_ = text.csv_header + "\n";
-    for (const std::string& line : text.csv) csv_ += line + "\n";
-  }
+  if (format_ == Format::table) table_.add(text.table);
+  if (format_ == Format::json) summaries_.push_back(text.summary);
+  if (csv_.empty()) csv_ = text.csv_header + "\n";
+  for (const std::string& line : text.csv) csv_ += line + "\n";
+  page_.add(text.page);
 }
 
 void SweepPrinter::finish() {
   if (format_ == Format::json) out_ << json(summaries_).dump(2) << '\n';
   if (!table_.empty()) out_ << table_.text();
-  out_ << csv_;
+  if (format_ == Format::csv) out_ << csv_;
+}
+
+void SweepPrinter::write(const std::filesystem::path& folder) const {
+  write_file_atomically((folder / "report.html").string(), page_.html());
+  write_file_atomically((folder / "sweep.csv").string(), csv_);
 }
 
 namespace {
@@ -105,13 +107,8 @@ void SweepJournal::remove() const {
   std::filesystem::remove(lines_.path(), ignored);
 }
 
-void write_sweep_page(const std::string& folder, const SweepPage& page) {
-  write_file_atomically((std::filesystem::path(folder) / "report.html").string(), page.html());
-}
-
 int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out) {
   SweepPrinter printer(options.format, out);
-  SweepPage page;
   PartsFound parts(kSweepJournalKind);
   std::map<std::size_t, CaseText> finished;
   std::map<std::size_t, std::string> folder_of;
@@ -140,9 +137,8 @@ int merge_sweep(const MergeOptions& options, const std::vector<std::string>& fol
                           std::filesystem::copy_options::recursive);
     folder.commit();
     printer.add(text);
-    page.add(text.page);
   }
-  write_sweep_page(options.out, page);
+  printer.write(options.out);
   printer.finish();
   return 0;
 }

@@ -3,6 +3,7 @@
 // --resume and `merge` read the journal.
 #pragma once
 
+#include <filesystem>
 #include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -30,12 +31,15 @@ nlohmann::json to_json(const CaseText& text);
 // Throws nlohmann::json::exception where the node is no such text.
 CaseText case_text(const nlohmann::json& node);
 
-// Prints the cases in one format at the end.
+// Prints the cases in one format at the end, and writes what is over all of them.
 class SweepPrinter {
  public:
   SweepPrinter(Format format, std::ostream& out) : format_(format), out_(out) {}
   void add(const CaseText& text);
   void finish();
+  void write(
+      const std::filesystem::path& folder) const;  // report.html, and sweep.csv as --format csv prints it
+  [[nodiscard]] const SweepPage& page() const { return page_; }
 
  private:
   Format format_;
@@ -43,6 +47,7 @@ class SweepPrinter {
   SweepTable table_;
   std::vector<nlohmann::json> summaries_;
   std::string csv_;
+  SweepPage page_;
 };
 
 inline constexpr const char* kSweepJournal = "sweep.journal";  // in --out
@@ -69,8 +74,5 @@ class SweepJournal {
   std::map<std::size_t, CaseText> finished_;
   LineJournal lines_;
 };
-
-// Writes the report.html of the whole sweep.
-void write_sweep_page(const std::string& folder, const SweepPage& page);
 
 }  // namespace equipoise

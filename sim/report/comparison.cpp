@@ -71,7 +71,7 @@ SavedResult load_saved(const std::string& path) {
   if (!fs::exists(file) && fs::exists(page))
     throw UserError(
         path + ": found no summary.json (a sweep, a search or a validation?): open its " + page.string() +
-        ", or give a sweep's case; of a sweep `study --sweep` and `merge` print all with --format csv or json, of a search `study` its best.json");
+        ", or give a sweep's case; of a sweep sweep.csv has all rows, of a search `study` its best.json");
   if (!fs::exists(file))
     throw UserError(file.string() + ": no such file; expected a folder that `study --out` wrote (of a sweep: one of "
                                     "its cases), or its summary.json");

@@ -325,7 +325,7 @@ class Export(Case):
         self.assertNotIn("--budget", script.read_text())
         self.assertIn(" tune ", search)
         self.assertIn("# The search of a study as 8 tasks", search)
-        self.refused("report", self.folder / "out", says=["sweep", str(self.folder / "out" / "report.html"), "a sweep's case", "--format csv"])
+        self.refused("report", self.folder / "out", says=["sweep", str(self.folder / "out" / "report.html"), "a sweep's case", "sweep.csv"])
 
     def test_what_is_wrong_is_said(self):
         path = self.write("study.json", STUDY)

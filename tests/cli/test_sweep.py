@@ -75,6 +75,8 @@ class SweepCommand(Case):
         names = [line.split()[:3] for line in plain["table"].splitlines()]
         self.assertEqual([line.split()[:3] for line in together["table"].splitlines()], names)
         files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+        self.assertIn("sweep.csv", map(str, files))
+        self.assertEqual((merged / "sweep.csv").read_text(), together["csv"])
         self.assertEqual(sorted(path.relative_to(merged) for path in merged.rglob("*") if path.is_file()), files)
         for file in files:
             a, b = ((folder / file).read_bytes() for folder in (whole, merged))
