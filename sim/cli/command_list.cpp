@@ -242,9 +242,8 @@ std::vector<std::string> words_of(const nlohmann::ordered_json& schema) {
 std::string meaning_of(const std::string& word, const std::string& help) {
   const std::string clauses = "; " + help, begin = "; " + word + ": ";
   const std::size_t at = clauses.find(begin);
-  if (at == std::string::npos) return "";
-  const std::size_t from = at + begin.size();
-  return clauses.substr(from, clauses.find("; ", from) - from);
+  const std::string rest = at == std::string::npos ? "" : clauses.substr(at + begin.size());
+  return rest.substr(0, rest.find("; "));
 }
 
 // A key's name in the paper that it is from; empty: the same.
@@ -269,8 +268,7 @@ std::vector<Entry> entries() {
   for_each_key([&](const std::string& path, const nlohmann::ordered_json& schema) {
     all.push_back(entry_of_key("key of a study", path, schema));
     std::string plain = path;
-    for (std::size_t brackets = plain.find("[]"); brackets != std::string::npos; brackets = plain.find("[]"))
-      plain.erase(brackets, 2);
+    std::erase_if(plain, [](char c) { return c == '[' || c == ']'; });
     all.back().words = {plain, plain.substr(plain.rfind('.') + 1)};
     if (std::string word = paper_word(all.back().words[1]); !word.empty()) all.back().words.push_back(word);
     for (const std::string& word : words_of(schema))
@@ -284,6 +282,8 @@ std::vector<Entry> entries() {
     if (column.is_printed()) entry.words = {title, title.substr(0, title.find_first_of("(%") - 1)};
     all.push_back(std::move(entry));
   }
+  for (const SummaryKey& key : summary_keys())
+    all.push_back({key.kind, key.key, key.what, "", "", key.unit, "", {key.word}});
   for (std::size_t i = 0; i < std::size(kStatuses); ++i)
     all.push_back({"status of a row", name_of(static_cast<RowStatus>(i)), std::string(kStatuses[i])});
   for (const char* what : {"policies", "schedules", "models", "profiles", "frameworks", "traces"})

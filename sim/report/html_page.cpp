@@ -6,14 +6,15 @@
 #include "policies/base/text.h"
 
 namespace equipoise {
-namespace {
 
-std::string_view asset(std::string_view name) {
+std::string_view html_asset(std::string_view name) {
   for (const HtmlAsset& file : html_assets())
     if (file.name == name) return {reinterpret_cast<const char*>(file.bytes), file.size};
   assert(false);
   return {};
 }
+
+namespace {
 
 // In a script element "<" begins an end tag or a comment; in JSON it may always be written as its number.
 std::string data_block(const nlohmann::json& data) {
@@ -27,7 +28,7 @@ std::string data_block(const nlohmann::json& data) {
 std::string scripts() {
   std::string text;
   for (const HtmlAsset& file : html_assets())
-    if (file.name.ends_with("_js") && file.name != "d3_js") text += std::string(asset(file.name)) + '\n';
+    if (file.name.ends_with("_js") && file.name != "d3_js") text += std::string(html_asset(file.name)) + '\n';
   return text;
 }
 
@@ -43,7 +44,7 @@ std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
 
 // Whether the program was built with the chart library; without it the page shows its tables.
 bool has_charts() {
-  return !asset("d3_js").empty();
+  return !html_asset("d3_js").empty();
 }
 
 }  // namespace
@@ -97,13 +98,14 @@ std::string html_page(const HtmlPage& page, const nlohmann::json& data) {
     if (name == "title") return escaped(page.title);
     if (name == "content") return page.content;
     if (name == "data") return data_block(data);
-    if (name == "style") return std::string(asset("page_css"));
-    if (name == "library_licence") return has_charts() ? std::string(asset("d3_licence")) : std::string();
-    if (name == "library") return std::string(asset("d3_js"));
+    if (name == "style") return std::string(html_asset("page_css"));
+    if (name == "library_licence")
+      return has_charts() ? std::string(html_asset("d3_licence")) : std::string();
+    if (name == "library") return std::string(html_asset("d3_js"));
     assert(name == "scripts");
     return scripts();
   };
-  const std::string_view page_html = asset("page_html");
+  const std::string_view page_html = html_asset("page_html");
   std::string out;
   std::size_t at = 0;
   while (true) {

@@ -44,5 +44,6 @@ struct HtmlAsset {
 };
 
 std::span<const HtmlAsset> html_assets();
+std::string_view html_asset(std::string_view name);
 
 }  // namespace equipoise

@@ -15,6 +15,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/metrics/metrics.h"
+#include "sim/report/html_page.h"
 #include "sim/report/verdict.h"
 
 namespace equipoise {
@@ -307,6 +308,21 @@ std::string plans_json_text(const Study& study, const StudyResult& result) {
 
 std::span<const StudyOutput> study_outputs() {
   return kOutputs;
+}
+
+std::vector<SummaryKey> summary_keys() {
+  std::vector<SummaryKey> keys;
+  std::istringstream lines{std::string(html_asset("summary_md"))};
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("| `")) continue;
+    const std::size_t end = line.find("` | "), next = line.find(" | ", end + 4);
+    const std::string key = line.substr(3, end - 3), unit = line.substr(end + 4, next - end - 4);
+    const std::string what = line.substr(next + 3, line.size() - next - 5);
+    const bool is_file = unit == "file";
+    keys.push_back({is_file ? "file of study --out" : "key of summary.json", key, is_file ? "" : unit, what,
+                    is_file ? key.substr(0, key.find('/')) : key.substr(key.rfind('.') + 1)});
+  }
+  return keys;
 }
 
 void write_outputs(const std::string& directory, const Study& study, const StudyResult& result,

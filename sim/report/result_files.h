@@ -52,6 +52,13 @@ struct StudyOutput {
 
 std::span<const StudyOutput> study_outputs();
 
+// What summary.json holds beside metrics, and the files beside it: the rows of SUMMARY.md. `word`: what is
+// typed for a path.
+struct SummaryKey {
+  std::string kind, key, unit, what, word;
+};
+std::vector<SummaryKey> summary_keys();
+
 // Writes all of them into a folder that is there. Throws UserError.
 void write_outputs(const std::string& directory, const Study& study, const StudyResult& result,
                    const nlohmann::json& receipt = nullptr);

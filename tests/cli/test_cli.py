@@ -176,6 +176,46 @@ class Explain(Case):
         self.assertIn("group-cast", self.ok("explain", "group-cast"))
         self.assertIn("skrull-solver", self.ok("explain", "policies[].bucket_size"))
 
+    @staticmethod
+    def keys_of(node, path=""):
+        """Paths of all that a summary holds but what other tables have, or names of rows."""
+        if path in ("metrics", "study.settings", "receipt.study", "receipt.options", "receipt.rows"):
+            return {path}
+        if isinstance(node, list) and node and isinstance(node[0], dict):
+            return set().union(*(Explain.keys_of(one, path and path + "[]") for one in node))
+        if not isinstance(node, dict):
+            return {path}
+        return set().union(*(Explain.keys_of(value, f"{path}.{key}".lstrip(".")) for key, value in node.items()))
+
+    def test_every_key_of_a_summary_and_every_file_beside_it_is_explained(self):
+        def saved(name, study, *options):
+            self.ok("study", self.write("study.json", study), "--out", self.folder / name, "--quiet", *options)
+            return json.loads((self.folder / name / "summary.json").read_text())
+
+        hbp = {"name": "hbp", "published": [{"source": "a paper", "metrics": {"speedup": 1.1}}]}
+        auto = dict(STUDY, parallel=STUDY["parallel"] | {"recompute": "auto"}, policies=["plain-4d", "wlb", "skrull", hbp],
+                    batch={"context_window": "16K", "sequences_per_step": 8, "steps": 2})
+        summaries = [saved("auto", auto, "--verify", "--fidelity", "op"),
+                     saved("oom", dict(STUDY, policies=["plain", {"name": "plan", "file": str(self.folder / "auto/plan.json"), "policy": "wlb"}], baseline="plain"),
+                           "--set", "cluster.memory_GB=2", "--ignore-memory"),
+                     saved("own", dict(STUDY, cluster={"profile": "cpu"}, framework="execution"))]
+        found = set()
+        for summary in summaries:
+            rows = summary.pop("policies")
+            found |= self.keys_of(rows) | self.keys_of(summary)
+        entries = json.loads(self.ok("explain", "--format", "json"))
+        known = {entry["name"] for entry in entries if entry["kind"] == "key of summary.json"}
+        self.assertEqual(found - known - {"provenance.expected_error"}, set())  # null, or an object whose keys are there
+        self.assertEqual(known - found, {"case"})  # of a sweep's
+        files = {entry["name"] for entry in entries if entry["kind"] == "file of study --out"}
+        there = {path.name if path.parent.name == "auto" else path.parent.name + "/LABEL" + path.suffix
+                 for path in (self.folder / "auto").rglob("*") if path.is_file()}
+        self.assertEqual(there - files, set())
+        self.assertEqual(files - there, {"sweep.csv", "chakra/LABEL/step.GPU.et"})
+        for word, says in (("provenance.slowdowns", "carried"), ("critical_path", "op fidelity"), ("logits", "unit: bytes"), ("status", "oom")):
+            self.assertIn(says, self.ok("explain", word))
+        self.refused("explain", "provenance.slowdown", says=["nearest: provenance.slowdowns"])
+
     def test_unknown_words_have_their_nearest(self):
         self.refused("explain", "paralel.contxt", says=['unknown word "paralel.contxt"', "nearest: parallel.context"])
         self.refused("explain", "qqqqqqqqqq", says=["expected a key of a study, a column, a policy"])
