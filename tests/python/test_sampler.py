@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """BatchSampler: the plans of `equipoise pack`, the same on every rank, and resumable anywhere."""
 
+import contextlib
+import io
 import json
 import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
 
 import equipoise
+from equipoise.sampler import _say_while
 from support import STUDY, program
 
 SHAPE = dict(context_window=8192, documents_per_step=48, micro_batches=8)
@@ -21,6 +26,24 @@ ARGUMENTS = ("--context-window", 8192, "--documents-per-step", 48, "--micro-batc
 
 def drawn(documents=480, seed=1):
     return np.minimum(equipoise.draw_trace("lmsys-chat-1m", documents, seed), 8000)
+
+
+class Waiting(unittest.TestCase):
+    def said(self, seconds, terminal):
+        """What stderr gets while a plan is waited for, by whom three tenths of a second are long."""
+        text, future = io.StringIO(), Future()
+        text.isatty = lambda: terminal
+        threading.Timer(seconds, future.set_result, [None]).start()
+        with contextlib.redirect_stderr(text):
+            _say_while(future, "equipoise: row wlb", patience=0.3)
+        return text.getvalue()
+
+    def test_a_long_one_is_said(self):
+        self.assertEqual(self.said(0.0, False), "")
+        self.assertEqual(self.said(1.0, False), "equipoise: row wlb ...\nequipoise: row wlb: 1 s\n")
+        counted = self.said(1.5, True)
+        self.assertTrue(counted.startswith("equipoise: row wlb ...\requipoise: row wlb ... 1 s"), counted)
+        self.assertTrue(counted.endswith("\r\033[K"), counted)  # nothing is left of it
 
 
 class Plans(unittest.TestCase):

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import os
+import sys
 import threading
+import time
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
@@ -32,6 +34,18 @@ def _in_thread(work, *arguments) -> Future:
 
     threading.Thread(target=run, name="equipoise-plan").start()
     return future
+
+
+def _say_while(future: Future, what: str, patience: float = 3.0) -> None:
+    """Waits for the future. After some seconds a line on stderr says for what; in a terminal it counts them and goes in the
+    end, elsewhere another says how long it took."""
+    begin, terminal = time.monotonic(), sys.stderr.isatty()
+    if wait([future], patience).done:
+        return
+    print(f"{what} ...", end="" if terminal else "\n", file=sys.stderr, flush=True)
+    while not wait([future], 1.0 if terminal else None).done:
+        print(f"\r{what} ... {time.monotonic() - begin:.0f} s", end="", file=sys.stderr, flush=True)
+    print("\r\033[K" if terminal else f"{what}: {time.monotonic() - begin:.0f} s\n", end="", file=sys.stderr, flush=True)
 
 
 def _result(given: Any) -> Result:
@@ -188,6 +202,8 @@ class BatchSampler:
         sampler = cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
         # A study's batch is of all its rows: what it says that this policy has no use for is nobody's mistake.
         sampler._unsaid = tuple(key for key in batch if key not in {**(entry if isinstance(policy, str) else {}), **options})
+        if sampler.lane == 0:  # the others wait for the same
+            _say_while(sampler._plan_ahead(0), f"equipoise: packing {sampler.lengths.size:,} documents for row {row}")
         try:
             sampler._planned(0)
         except ValueError as error:
