@@ -266,7 +266,7 @@ double told_load() {
 
 int validate_log(Study study, const ValidateOptions& options, std::ostream& out) {
   MeasuredLog log = read_measured_log(options.measured);
-  if (!options.policy.empty()) keep_policy(options.policy, study, log);
+  keep_rows(options.policy, study, log);
   RunStudyOptions run;
   run.jobs = threads_of(0);
   const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), run, !log.ops.empty());

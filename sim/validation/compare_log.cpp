@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
@@ -42,12 +43,7 @@ class Comparison {
     out.device = log_.form + " " + log_.name;
     out.notes = log_.notes;
     for (const SimulatedPolicy& policy : policies_) {
-      if (!in_log(policy)) {
-        out.notes.push_back(
-            policy.label + " is not in " + log_.name +
-            " and not compared: call the log's rows as the study does, or leave it out by --policy");
-        continue;
-      }
+      if (!in_log(policy)) continue;
       out.policies.push_back(pair_steps(policy, out.notes));
       pair_ops(policy, out);
     }
@@ -179,16 +175,30 @@ Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedP
   return Comparison(log, policies).run(limits);
 }
 
-void keep_policy(const std::string& label, Study& study, MeasuredLog& log) {
+void keep_rows(const std::string& label, Study& study, MeasuredLog& log) {
   std::vector<std::string_view> labels;
   for (const PolicyRun& row : study.policies) labels.emplace_back(row.label);
-  if (std::find(labels.begin(), labels.end(), label) == labels.end()) refuse_name("--policy", label, labels);
-  std::erase_if(study.policies, [&](const PolicyRun& row) { return row.label != label; });
-  study.baseline = label;
-  const auto of_another = [&](const auto& entry) { return !entry.policy.empty() && entry.policy != label; };
-  std::erase_if(log.steps, of_another);
-  std::erase_if(log.ops, of_another);
-  if (log.steps.empty()) throw UserError(log.name + ": policy: expected entries of " + label + ", found none");
+  if (!label.empty()) {
+    if (std::ranges::find(labels, label) == labels.end()) refuse_name("--policy", label, labels);
+    const auto of_another = [&](const auto& entry) { return !entry.policy.empty() && entry.policy != label; };
+    std::erase_if(log.steps, of_another);
+    std::erase_if(log.ops, of_another);
+    if (log.steps.empty())
+      throw UserError(log.name + ": policy: expected entries of " + label + ", found none");
+  }
+  nlohmann::json file = nlohmann::json::parse(study.settings), kept = nlohmann::json::array();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const auto is_of = [&](const auto& entry) { return entry.policy.empty() || entry.policy == labels[i]; };
+    if ((!label.empty() && labels[i] != label) || std::ranges::none_of(log.steps, is_of)) continue;
+    nlohmann::json& entry = kept.emplace_back(file["policies"][i]);
+    if (entry.is_string()) entry = {{"name", entry}};
+    entry["label"] = labels[i];
+    entry.erase("published");  // it may be over a row that is left out
+  }
+  if (kept.empty() || kept.size() == labels.size()) return;  // what the log names is looked at later
+  file["baseline"] = kept.front()["label"];
+  file["policies"] = std::move(kept);
+  study = parse_study(file, study.file);  // with the notes that are on these rows
 }
 
 namespace {

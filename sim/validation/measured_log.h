@@ -114,9 +114,10 @@ struct SimulatedPolicy {
 Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies,
                             const ValidationLimits& limits);
 
-// The study and the log with nothing but the row of this label; entries that name none stay. Throws UserError
-// where the study has no such row, or the log no entry of it.
-void keep_policy(const std::string& label, Study& study, MeasuredLog& log);
+// The study with nothing but the rows that the log has, its notes on them alone; with a label that row alone,
+// and what the log says of it (entries that name none stay). Throws UserError where the study has no such
+// row, or the log no entry of it.
+void keep_rows(const std::string& label, Study& study, MeasuredLog& log);
 
 // --- A study simulated for a comparison with somebody's log: its steps and, where asked for, the ops of one
 // GPU.

@@ -122,6 +122,14 @@ class Validate(WithStudy):
         log.write_text("step,step_seconds\n" + "".join(f"{i},{2 * seconds}\n" for i in range(3)))
         done = run("validate", self.study, "--measured", log, "--set", 'policies=[{"name":"plain"}]')
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        # Of several rows those that the log has, and notes on nothing else.
+        log.write_text(f"policy,step,step_seconds\nplain,0,{seconds}\n")
+        rows = '[{"name":"plain"},{"name":"lpt","queues":3},{"name":"equipoise","label":"open"}]'
+        report = json.loads(self.ok("validate", self.study, "--measured", log, "--set", f"policies={rows}", "--format", "json"))
+        self.assertEqual([p["label"] for p in report["policies"]], ["plain"])
+        self.assertEqual(list(report["beyond_samples"]), ["plain"])
+        for word in ("lpt", "open", "equipoise", "differ"):
+            self.assertNotIn(word, " ".join(report["notes"]))
         # One row of the study, and what a log of several runs says of it.
         log.write_text(f"policy,step,step_seconds\nplain,0,{seconds}\nelsewhere,0,{2 * seconds}\n")
         done = run("validate", self.study, "--measured", log, "--policy", "plain", "--format", "json")
