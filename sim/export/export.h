@@ -46,7 +46,8 @@ class ExportedRow {
   [[nodiscard]] std::int64_t longest_document() const { return longest_document_; }
   // That begin in a step, mean; 0 without a plan.
   [[nodiscard]] std::int64_t documents() const {
-    return row.plan.steps.empty() ? 0 : documents_ / static_cast<std::int64_t>(row.plan.steps.size());
+    const auto steps = static_cast<std::int64_t>(row.plan.steps.size());
+    return steps == 0 ? 0 : (documents_ + steps / 2) / steps;
   }
   [[nodiscard]] std::vector<int> layers_of_stages() const;
   [[nodiscard]] bool has_even_stages() const;

@@ -127,7 +127,7 @@ class Validate(WithStudy):
         rows = '[{"name":"plain"},{"name":"lpt","queues":3},{"name":"equipoise","label":"open"}]'
         report = json.loads(self.ok("validate", self.study, "--measured", log, "--set", f"policies={rows}", "--format", "json"))
         self.assertEqual([p["label"] for p in report["policies"]], ["plain"])
-        self.assertEqual(list(report["beyond_samples"]), ["plain"])
+        self.assertEqual(list(report["beyond_samples_share"]), ["plain"])
         for word in ("lpt", "open", "equipoise", "differ"):
             self.assertNotIn(word, " ".join(report["notes"]))
         # One row of the study, and what a log of several runs says of it.

@@ -35,7 +35,7 @@ class SweepCommand(Case):
         printed, said = program.communicate(timeout=60)
         self.assertEqual((program.returncode, said), (130, "interrupted: 1 of 2 cases finished; --resume goes on from there\n"))
         self.assertEqual({row["case"] for row in csv.DictReader(io.StringIO(printed))}, {"batch.steps=2"})
-        self.assertEqual({p.name for p in out.iterdir()}, {"batch.steps=2", "report.html", "sweep.journal"})
+        self.assertEqual({p.name for p in out.iterdir()}, {"batch.steps=2", "report.html", "sweep.csv", "sweep.journal"})
 
     def test_an_interrupted_sweep_resumes(self):
         study = self.write("study.json", STUDY)

@@ -5,7 +5,7 @@
 # cannot be expressed: policy wlb (queues 2, max_tokens 32768): the dataset cuts documents into windows in data order; nearest: its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them
 # cannot be expressed: shard adaptive: packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices); nearest: per-document, by a dataset that packs (dataset.offline_packing_specs); else per-sequence, where documents see each other
 # cannot be expressed: largest micro-batch 16440 tokens: a micro-batch has the length of the dataset's samples; nearest: a length of so many, for a dataset of the plan's micro-batches
-# cannot be expressed: framework.gradient_bytes 2: mixed_precision by name reduces in fp32, whatever ddp says; nearest: cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = False, in the recipe
+# cannot be expressed: framework.gradient_bytes 2: mixed_precision by name reduces in fp32, whatever ddp says; nearest: without that override, cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = False, in the recipe
 OVERRIDES=(
   model.tensor_model_parallel_size=2
   model.sequence_parallel=true
@@ -21,6 +21,5 @@ OVERRIDES=(
   train.micro_batch_size=1
   train.global_batch_size=4
   dataset.seq_length=16384
-  ddp.grad_reduce_in_fp32=false
   mixed_precision=bf16_mixed
 )
