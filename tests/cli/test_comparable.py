@@ -120,7 +120,7 @@ class Comparable(Case):
         said = run(*copied, "parallel.host_link_GBps=10000").stderr
         self.assertIn("copies to the host hide under the passes of its largest micro-batch", said)
         said = run(*copied, "parallel.host_link_GBps=1").stderr
-        self.assertRegex(said, r"[0-9.]+% of its largest micro-batch's time are waits for copies to the host and back; less ")
+        self.assertRegex(said, r"[0-9.]+ % of its largest micro-batch's time are waits for copies to the host and back; less ")
         said = run("study", study, "--ignore-memory", "--set", "parallel.host_link_GBps=20").stderr
         self.assertIn("parallel.host_link_GBps has no effect", said)
 

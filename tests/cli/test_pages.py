@@ -506,7 +506,7 @@ class InABrowser(Pages):
         values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
         self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
         text = page.evaluate("document.getElementById('report').innerText")
-        self.assertIn("single steps 2.0 % on the mean, at most \u22122.0 %", text)
+        self.assertIn("single steps 2.0 % on the mean, at most -2.0 %", text)
         self.assertNotRegex(text, r"\d%")
         noise = page.evaluate("JSON.parse(document.getElementById('data').textContent).validation.policies.some(p => p.noise_seconds)")
         self.assertIn("measured, with its noise" if noise else "measured", page.evaluate("[...document.querySelectorAll('#steps .legend li')].map(n => n.textContent)"))

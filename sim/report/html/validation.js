@@ -2,17 +2,9 @@
 
 const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.abs(100 * share).toFixed(1) + " %" : "–");
 
-// Shares of the verdict as all others of the page: "+35.1 %". Names stay as they are.
-function evenShares(v) {
-  for (const node of textsOf(document.getElementById("verdict")))
-    node.data = node.data.replace(/([+-]?)(\d+\.\d+)%/g, (text, sign, value) =>
-      (v.policies.some((p) => p.label.includes(text)) ? text : `${sign === "-" ? "−" : sign}${value} %`));
-}
-
 function validationPage() {
   const v = data.validation;
   besideVerdict(Object.entries(v.beyond_samples_share), v.notes);
-  evenShares(v);
   if (v.policies.length) stepsAgainst(v);
   if (v.policies.some((p) => p.steps.length > 1)) stepByStep(v);
   if (v.ops.length) opsAgainst(v);
