@@ -67,9 +67,9 @@ std::string kernels_are(const Profile& profile) {
 
 void print_errors(const Profile& profile, std::ostream& out) {
   char line[200];
-  std::snprintf(line, sizeof line, "%-38s %-15s | %-23s | %s\n", "", "", "held out", "each shape left out");
+  std::snprintf(line, sizeof line, "%-38s %-15s | %-25s | %s\n", "", "", "held out", "each shape left out");
   out << line;
-  std::snprintf(line, sizeof line, "%-38s %-15s | %7s %7s %7s | %7s %7s %7s\n", "table", "group", "samples",
+  std::snprintf(line, sizeof line, "%-38s %-15s | %7s %8s %8s | %7s %8s %8s\n", "table", "group", "samples",
                 "median", "p90", "samples", "median", "p90");
   out << line;
   for (const TableView& view : tables_of(profile)) {
@@ -89,7 +89,7 @@ void print_errors(const Profile& profile, std::ostream& out) {
       const auto error = [](const json& errors, const char* which) {
         return errors.value("samples", 0) > 0 ? percent(errors.value(which, 0.0)) : std::string("-");
       };
-      std::snprintf(line, sizeof line, "%-38s %-15s | %7d %7s %7s | %7d %7s %7s\n", view.path.c_str(),
+      std::snprintf(line, sizeof line, "%-38s %-15s | %7d %8s %8s | %7d %8s %8s\n", view.path.c_str(),
                     name.c_str(), seen.value("samples", 0), error(seen, "median").c_str(),
                     error(seen, "p90").c_str(), crossed.value("samples", 0), error(crossed, "median").c_str(),
                     error(crossed, "p90").c_str());

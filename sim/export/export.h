@@ -5,6 +5,7 @@
 // thing. To add a flag: its row in megatron.cpp or pytorch.cpp.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -44,10 +45,9 @@ class ExportedRow {
   // Of the plan.
   [[nodiscard]] std::int64_t largest_micro_batch() const { return largest_micro_batch_; }
   [[nodiscard]] std::int64_t longest_document() const { return longest_document_; }
-  // That begin in a step, mean; 0 without a plan.
-  [[nodiscard]] std::int64_t documents() const {
-    const auto steps = static_cast<std::int64_t>(row.plan.steps.size());
-    return steps == 0 ? 0 : (documents_ + steps / 2) / steps;
+  [[nodiscard]] std::int64_t documents() const {  // that begin in a step, mean
+    const auto steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(row.plan.steps.size()));
+    return (documents_ + steps / 2) / steps;
   }
   [[nodiscard]] std::vector<int> layers_of_stages() const;
   [[nodiscard]] bool has_even_stages() const;
