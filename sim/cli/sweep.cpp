@@ -60,9 +60,9 @@ void SweepPrinter::finish() {
   if (format_ == Format::csv) out_ << csv_;
 }
 
-void SweepPrinter::write(const std::filesystem::path& folder) const {
-  write_file_atomically((folder / "report.html").string(), page_.html());
-  write_file_atomically((folder / "sweep.csv").string(), csv_);
+void SweepPrinter::write(const std::string& folder) const {
+  write_file_atomically(folder + "/report.html", page_.html());
+  write_file_atomically(folder + "/sweep.csv", csv_);
 }
 
 namespace {

@@ -3,7 +3,6 @@
 // --resume and `merge` read the journal.
 #pragma once
 
-#include <filesystem>
 #include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -37,8 +36,7 @@ class SweepPrinter {
   SweepPrinter(Format format, std::ostream& out) : format_(format), out_(out) {}
   void add(const CaseText& text);
   void finish();
-  void write(
-      const std::filesystem::path& folder) const;  // report.html, and sweep.csv as --format csv prints it
+  void write(const std::string& folder) const;  // report.html, and sweep.csv as --format csv prints it
   [[nodiscard]] const SweepPage& page() const { return page_; }
 
  private:
