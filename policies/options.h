@@ -113,7 +113,9 @@ inline constexpr std::string_view kPadNames[] = {"error", "tail"};
 struct ShardOptions {
   Remainder remainder = Remainder::slots;
   Pad pad = Pad::error;
-  std::int64_t block = 128;            // heap-dispatch, snake: query block
+  std::int64_t block = 128;            // heap-dispatch, snake, block-placement: query block
+  double top_p = 0;                    // heap-dispatch: share of the ranks that are asked
+  double tolerance = 0.02;             // block-placement: pairs of a rank above the mean, as a share of it
   std::int64_t tile = 128;             // query tile of the attention kernel
   std::int64_t bucket_size = 0;        // dacp: tokens a CP rank
   bool rollback = true;                // dacp

@@ -35,8 +35,17 @@ constexpr ShardParameter bucket_size_parameter() {
 }
 constexpr ShardParameter kDacp[] = {bucket_size_parameter(),
                                     flag<&ShardOptions::rollback>("rollback", kRollbackHelp), kRemainder};
-constexpr ShardParameter kBlocks[] = {
-    integer<&ShardOptions::block>("block", 1, kLongestSize, "queries of a block")};
+constexpr ShardParameter kBlock =
+    integer<&ShardOptions::block>("block", 1, kLongestSize, "queries of a block");
+constexpr ShardParameter kHeap[] = {
+    kBlock,
+    number<&ShardOptions::top_p>("top_p", 0, 1,
+                                 "share of the CP ranks that are asked for each block, the least loaded "
+                                 "first; the one that sees most of its keys already takes it; 0: one")};
+constexpr ShardParameter kBlocks[] = {kBlock};
+constexpr ShardParameter kPlacement[] = {
+    kBlock, number<&ShardOptions::tolerance>(
+                "tolerance", 0, 1, "how far above the mean a rank's causal pairs may be, as a share of it")};
 
 constexpr ShardPolicy kRules[] = {
     {"per-sequence", "Megatron-LM, Llama 3", "2c equal chunks of the packed sequence, paired zig-zag",
@@ -58,8 +67,10 @@ constexpr ShardPolicy kRules[] = {
     {"dacp", "Skrull Algorithm 1", "Short documents whole on one rank, long ones distributed", shard_dacp,
      kDacp, ShardChoice::fixed, true},
     {"heap-dispatch", "MagiAttention",
-     "Query blocks, largest area first, to the least loaded rank with a slot", shard_heap_dispatch, kBlocks},
+     "Query blocks, largest area first, to the least loaded rank with a slot", shard_heap_dispatch, kHeap},
     {"snake", "PTRR", "Query blocks sorted by area, dealt in snake order", shard_snake, kBlocks},
+    {"block-placement", "DCP", "Query blocks where least K and V travel, within a balance of areas",
+     shard_block_placement, kPlacement},
 };
 
 }  // namespace

@@ -31,6 +31,8 @@ void shard_dacp(const MicroBatch&, int ranks, const ShardOptions&, const Attenti
 void shard_heap_dispatch(const MicroBatch&, int ranks, const ShardOptions&, const AttentionCost&,
                          Sharding& out);
 void shard_snake(const MicroBatch&, int ranks, const ShardOptions&, const AttentionCost&, Sharding& out);
+void shard_block_placement(const MicroBatch&, int ranks, const ShardOptions&, const AttentionCost&,
+                           Sharding& out);
 
 namespace sharding {
 

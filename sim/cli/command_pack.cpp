@@ -246,6 +246,8 @@ ShardOptions rule_options(const ShardCommandOptions& options, const Pricing& pri
   rule.pad = static_cast<Pad>(choice_of(options.pad, "--pad", kPadNames));
   rule.tile = options.tile;
   rule.block = options.block;
+  rule.top_p = options.top_p;
+  rule.tolerance = options.tolerance;
   rule.bucket_size = options.bucket_size;
   rule.workload = pricing.workload.get();
   return rule;
@@ -274,13 +276,14 @@ double most_segments(const ShardCommandOptions& options) {
 }
 
 void check_shard_memory(const ShardCommandOptions& options) {
-  constexpr double kWork = 3 * sizeof(std::int64_t);  // of a block of queries, while they are dealt
+  constexpr double kWork = 7 * sizeof(std::int64_t);  // of a block of queries, while they are dealt
   constexpr double kTree = 160;                       // of a segment in JSON, with its text
   constexpr double kRank = 400;                       // of a rank, its row printed
   const double each = 2 * sizeof(Segment) + kWork + (options.format == Format::json ? kTree : 0);
   require_memory("shard: " + options.policy + " over " + std::to_string(options.ranks) + " CP ranks",
-                 each * most_segments(options) + kRank * options.ranks, memory_limit(options.max_memory_GB),
-                 "a larger --block, fewer tokens or fewer ranks");
+                 each * most_segments(options) + kRank * options.ranks +
+                     sizeof(std::int64_t) * static_cast<double>(options.lengths.size()) * options.ranks,
+                 memory_limit(options.max_memory_GB), "a larger --block, fewer tokens or fewer ranks");
 }
 
 std::int64_t pairs_of(std::span<const Segment> segments) {

@@ -82,7 +82,14 @@ Command grammar_of_shard() {
       .shows_default();
   command.add("--tile", options->tile, "Query tile that costs are rounded up to without a profile (128)")
       .size();
-  command.add("--block", options->block, "heap-dispatch, snake: tokens of a query block (128)").size();
+  command
+      .add("--block", options->block, "heap-dispatch, snake, block-placement: tokens of a query block (128)")
+      .size();
+  command.add("--top-p", options->top_p, "heap-dispatch: share of the CP ranks asked for each block")
+      .range(0, 1);
+  command
+      .add("--tolerance", options->tolerance, "block-placement: pairs of a rank above the mean, as a share")
+      .range(0, 1);
   command.add("--bucket-size", options->bucket_size, "dacp: tokens that a CP rank holds").size();
   command.add("--cost", options->cost, "dacp: quadratic, flops (default; needs --model) or profiled");
   command.add("--model", options->model, "Built-in name, or a Hugging Face config.json");

@@ -44,6 +44,7 @@ struct ShardCommandOptions {
   std::string pad = "error";        // error, tail
   std::int64_t tile = 128;
   std::int64_t block = 128;
+  double top_p = 0, tolerance = 0.02;
   std::int64_t bucket_size = 0;
   std::string cost;          // of a document, for dacp: quadratic, flops, profiled; empty: flops
   std::string profile;       // empty: no seconds

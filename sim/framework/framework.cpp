@@ -29,8 +29,8 @@ constexpr std::string_view kDefaults[] = {
     "zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
     "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients", "overlap_grad_reduce", "gradient_bucket_MB",
     "records_streams", "gradient_add_bytes", "step_end_bytes", "allocator_slack", "fused_activation",
-    "early_stop", "logit_bytes", "loss", "linear_layers", "attention_kernel", "own_kernels", "exchange_sms",
-    "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion", "exchange_sm_margin",
+    "early_stop", "ring_merges", "logit_bytes", "loss", "linear_layers", "attention_kernel", "own_kernels",
+    "exchange_sms", "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion", "exchange_sm_margin",
     "fp8_input_bytes", "fp8_attention_bytes", "fp8_activation_bytes", "fp8_weight_bytes"};
 
 bool flag_field(const json& node, const char* key, const std::string& where) {
@@ -69,6 +69,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   };
   flag("exchange_sm_margin", o.exchange_sm_margin);
   flag("early_stop", o.early_stop);
+  flag("ring_merges", o.ring_merges);
   flag("fused_activation", o.fused_activation);
   flag("own_kernels", o.own_kernels);
   flag("records_streams", o.records_streams);

@@ -149,6 +149,7 @@ struct FrameworkOptions {
   double allocator_slack = 0;  // of activations, logits, buffers: blocks of a caching allocator that fit none
   bool fused_activation = true;   // false: a gated FFN keeps silu(gate), too, beside gate, up and product
   bool early_stop = false;        // a recomputed layer runs only what its backward needs
+  bool ring_merges = false;       // a ring over CP puts its steps together by kernels of their own
   bool fused_rope = true;         // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
   LossKind loss = LossKind::fused;
   LinearLayers linear_layers = LinearLayers::fused;

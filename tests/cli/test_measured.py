@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
 from measured.distca import padded, read_distca  # noqa: E402
+from measured.forms import PUBLISHED as FORMS  # noqa: E402
+from measured.forms import attention_times, forms_table, predict_forms  # noqa: E402
 from measured.layers import layer_table, packings, predict_layers  # noqa: E402
 from measured.others import (  # noqa: E402
     PUBLISHED, Figure, all_figures, best_fit, consecutive, flexsp_batches, in_groups, predict_figures, rollouts, shared_out, table, windows_of,
@@ -40,6 +42,19 @@ class Layers(Case):
     def test_the_page_has_what_the_program_predicts_for_measured_layers(self):
         page = (ROOT / "sim/python/measured/README.md").read_text(encoding="utf-8")
         self.assertIn(layer_table(predict_layers(PROGRAM, self.folder, packings())), page)
+
+
+class Forms(Case):
+    def test_the_page_has_what_the_program_predicts_for_forms_of_context_parallelism(self):
+        page = (ROOT / "sim/python/measured/README.md").read_text(encoding="utf-8")
+        published = json.loads(FORMS.read_text(encoding="utf-8"))
+        self.assertIn(forms_table(predict_forms(PROGRAM, self.folder, published["gpus"]), published), page)
+
+    def test_the_attention_of_a_layer_is_between_the_rotary_embedding_and_the_projection(self):
+        forward = [("compute", "rope", 0, 5), ("cp", "cp_all_gather", 5, 8), ("compute", "attention", 8, 20), ("compute", "out_gemm", 21, 25)]
+        backward = [("compute", "B0", 30, 90), ("compute", "weight_gradient", 30, 40), ("cp", "cp_all_gather", 41, 45),
+                    ("compute", "attention", 45, 70), ("cp", "cp_reduce_scatter", 70, 80), ("compute", "rope", 80, 85)]
+        self.assertEqual(attention_times(forward + backward), (16e-9, 39e-9))
 
 
 class Plans(Case):

@@ -266,6 +266,40 @@ TEST_CASE("heap-dispatch gives the largest block to the least loaded rank with a
   CHECK(slots.rank_tokens == Pairs{4, 4});
 }
 
+TEST_CASE("heap-dispatch with top_p gives a block to the rank that sees most of its keys already") {
+  ShardOptions options;
+  options.block = 2;
+  // {4, 2, 2}: blocks of 3 and 7, 3, 3 pairs. Alone by load: 7 -> 0, 3 -> 1, 3 -> 1, 3 -> 0, and the first
+  // document lies on both ranks.
+  CHECK(segments(shard("heap-dispatch", micro_batch_of({4, 2, 2}), 2, options), 0) ==
+        Triples{{0, 2, 4}, {2, 0, 2}});
+  // Both ranks asked: its other block goes where its two keys are seen; rank 0 is full then.
+  options.top_p = 1;
+  CHECK(segments(shard("heap-dispatch", micro_batch_of({4, 2, 2}), 2, options), 0) ==
+        Triples{{0, 0, 2}, {0, 2, 4}});
+  // Of three ranks 0.5 asks two, so never the most loaded. {8}: 15 -> 0; 11: ranks 1 and 2 see nothing -> 1;
+  // 7: ranks 2 (0) and 1 (11) are asked, 1 sees its four keys; 3: ranks 2 (0) and 0 (15), 0 sees its two.
+  options.top_p = 0.5;
+  const Sharding half = shard("heap-dispatch", micro_batch_of({8}), 3, options);
+  CHECK(pairs(half) == Pairs{18, 18, 0});
+}
+
+TEST_CASE("block-placement keeps documents together as far as areas stay even") {
+  ShardOptions options;
+  options.block = 2;
+  options.tolerance = 0.5;
+  // {4, 4, 2, 2}: blocks 3, 7, 3, 7, 3, 3 on two ranks of three slots: a long and a short document each.
+  const Sharding even = shard("block-placement", micro_batch_of({4, 4, 2, 2}), 2, options);
+  CHECK(pairs(even) == Pairs{13, 13});
+  CHECK(segments(even, 0).front()[0] == segments(even, 0)[1][0]);
+  // One document of 8 on two ranks: the mean is 18, a rank may have 27. Its last half alone has 26, and then
+  // the rank of the first half sees only its own keys.
+  const Sharding cut = shard("block-placement", micro_batch_of({8}), 2, options);
+  CHECK(pairs(cut) == Pairs{26, 10});
+  options.tolerance = 0;
+  CHECK(pairs(shard("block-placement", micro_batch_of({8}), 2, options)) == Pairs{18, 18});
+}
+
 TEST_CASE("snake deals sorted blocks forth and back") {
   ShardOptions options;
   options.block = 2;

@@ -2,7 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "policies/sharding/sharding.h"
 #include "policies/workload.h"
@@ -25,6 +29,65 @@ void check_joined(const MicroBatch& batch, Sharding& sharding) {
   }
 }
 
+// Keys that ranks see, each counted once a rank.
+std::size_t keys_seen(const Sharding& sharding) {
+  std::set<std::array<std::int64_t, 3>> seen;  // rank, slice, key
+  for (int r = 0; r < sharding.ranks(); ++r)
+    for (const Segment& s : sharding.of_rank(r))
+      for (std::int64_t key = s.kv_begin; key < s.q_end; ++key) seen.insert({r, s.slice, key});
+  return seen.size();
+}
+
+std::int64_t most_pairs_of_a_rank(const Sharding& sharding) {
+  std::int64_t most = 0;
+  for (int r = 0; r < sharding.ranks(); ++r) {
+    std::int64_t sum = 0;
+    for (const Segment& s : sharding.of_rank(r)) sum += s.pairs();
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+// Fewest keys that ranks see, over all placements within the slots and the pairs; blocks as they stand in
+// `whole`, the sharding on one rank.
+std::size_t fewest_keys(const Sharding& whole, std::int64_t block, int ranks, std::int64_t most_pairs) {
+  std::vector<std::vector<Segment>> blocks(1);
+  std::int64_t room = block;
+  for (const Segment& s : whole.of_rank(0)) {
+    if (room == 0) {
+      blocks.emplace_back();
+      room = block;
+    }
+    blocks.back().push_back(s);
+    room -= s.queries();
+  }
+  const std::size_t slots =
+      (blocks.size() + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
+  std::size_t placements = 1, least = std::numeric_limits<std::size_t>::max();
+  for (std::size_t b = 0; b < blocks.size(); ++b) placements *= static_cast<std::size_t>(ranks);
+  for (std::size_t code = 0; code < placements; ++code) {
+    std::vector<std::vector<Segment>> on(static_cast<std::size_t>(ranks));
+    std::vector<std::size_t> used(on.size(), 0);
+    std::size_t rest = code;
+    for (const std::vector<Segment>& one : blocks) {
+      const std::size_t r = rest % on.size();
+      rest /= on.size();
+      ++used[r];
+      on[r].insert(on[r].end(), one.begin(), one.end());
+    }
+    if (*std::ranges::max_element(used) > slots) continue;
+    Sharding tried;
+    tried.rank_begin = {0};
+    for (const std::vector<Segment>& one : on) {
+      tried.segments.insert(tried.segments.end(), one.begin(), one.end());
+      tried.rank_begin.push_back(static_cast<std::uint32_t>(tried.segments.size()));
+    }
+    tried.rank_tokens.resize(on.size());
+    if (most_pairs_of_a_rank(tried) <= most_pairs) least = std::min(least, keys_seen(tried));
+  }
+  return least;
+}
+
 }  // namespace
 
 TEST_CASE("every rule puts every query on exactly one rank and keeps the causal pairs, joined or not") {
@@ -41,6 +104,7 @@ TEST_CASE("every rule puts every query on exactly one rank and keeps the causal 
     options.block = 1 + test::below(random, 40);
     options.bucket_size = 1 + test::below(random, 400);
     options.workload = &workload;
+    options.top_p = static_cast<double>(test::below(random, 5)) / 4;
     CAPTURE(i);
     for (const ShardPolicy& policy : sharding_policies()) {
       CAPTURE(policy.name);
@@ -57,6 +121,43 @@ TEST_CASE("every rule puts every query on exactly one rank and keeps the causal 
       if (i % 5 == 0) check_joined(batch, out);
     }
   }
+}
+
+TEST_CASE("block-placement against every placement of few blocks, and never above a heap dispatch as even") {
+  SplitMix64 random(5);
+  const TileAttentionCost cost;
+  Sharding out, whole, heap;
+  int cases = 0, best = 0;
+  double worst = 1;
+  for (int i = 0; i < 300; ++i) {
+    const int ranks = 2 + static_cast<int>(test::below(random, 2));
+    MicroBatch batch;
+    for (std::int64_t n = 1 + test::below(random, 6), d = 0; d < n; ++d)
+      batch.slices.push_back({d, 0, 1 + test::below(random, 24)});
+    ShardOptions options;
+    options.block = 8;
+    options.tolerance = static_cast<double>(test::below(random, 4)) / 10;
+    sharding_policy("block-placement").shard(batch, ranks, options, cost, out);
+    sharding_policy("heap-dispatch").shard(batch, 1, options, cost, whole);
+    sharding_policy("heap-dispatch").shard(batch, ranks, options, cost, heap);
+    if (whole.segments.size() > 11) continue;
+    std::int64_t all = 0;
+    for (const Segment& s : whole.segments) all += s.pairs();
+    const std::int64_t most =
+        std::max(most_pairs_of_a_rank(heap),
+                 static_cast<std::int64_t>((1 + options.tolerance) * static_cast<double>(all) / ranks));
+    CAPTURE(i);
+    CHECK(most_pairs_of_a_rank(out) <= most);
+    CHECK(keys_seen(out) <= keys_seen(heap));
+    const std::size_t fewest = fewest_keys(whole, options.block, ranks, most);
+    REQUIRE(keys_seen(out) >= fewest);
+    ++cases;
+    best += keys_seen(out) == fewest ? 1 : 0;
+    worst = std::max(worst, static_cast<double>(keys_seen(out)) / static_cast<double>(fewest));
+  }
+  MESSAGE(best << " of " << cases << " as few as can be, the worst " << worst << " times that");
+  CHECK(cases > 100);
+  CHECK(best * 100 >= cases * 95);
 }
 
 TEST_CASE("rank totals differ by at most one token where the rule promises it") {

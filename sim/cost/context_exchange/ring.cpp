@@ -10,6 +10,10 @@
 // their own. Gradients of K and V go round in fp32, each hop beside the next step, the last one alone. K and
 // V are those of all query heads.
 //
+// Transformer Engine's ring (framework.ring_merges) also has kernels of its own beside the calls: it copies
+// the half of Q or of K and V that a step needs, puts each step's output together with those before it, and
+// adds the gradients up.
+//
 // O(ranks x segments), and a price for each of a rank's steps that is unlike the one before.
 #include <tuple>
 
@@ -50,6 +54,16 @@ struct Copies {
 };
 constexpr Copies kMerges[] = {{4, 9.5, 0}, {14, 40.5, 6}};  // compiled, eager
 constexpr Copies kSums[] = {{26, 28.5, 10}, {66, 58.5, 18}};
+
+// What Transformer Engine's moves of an element of Q, and of one of K and V: with the first call, with each
+// further one. Forward: K and V side by side (4), the output zeroed (2) and corrected (6, of half the queries
+// 3); half of Q read and written in half of the steps (2), half of K and V in the others (2). Backward: K and
+// V to the buffer (4), Q's gradient copied (4 or 2); halves of Q, output and its gradient (6 in half of the
+// steps) and of K and V (2); gradients added (6 or 3 each).
+struct Merges {
+  double first_query, first_key, query, key;
+};
+constexpr Merges kEngineForward{8, 4, 5.5, 1}, kEngineBackward{3, 4, 7.5, 5.5};
 
 struct PricedStep {
   Op op;
@@ -181,6 +195,28 @@ void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, Laye
   out.backward.add_run(at(of.context) + 1, r, moved(sums.last));
 }
 
+// What Transformer Engine's ring takes beside a rank's calls, in the first step and in each further one.
+std::array<LayerCosts::AttentionTimes, 2> engine_merges(const ContextCase& of, std::size_t r, RangeUse& use) {
+  if (!of.costs.framework().ring_merges || of.context == 1) return {};
+  const ModelShape& model = of.costs.model();
+  const int tensor = of.costs.layout().tensor;
+  const double tokens = as_double(of.sharding.rank_tokens[r] - of.sharding.rank_local_tokens[r]);
+  const double heads = tokens * (model.heads / tensor) / of.head_shares;
+  const int kv_heads = model.mla ? model.heads / tensor : std::max(1, model.kv_heads / tensor);
+  const double keys = tokens * as_double(of.costs.kv_bytes_per_token()) / (kFp32Bytes / 2) /
+                      std::min(kv_heads, of.head_shares);
+  const auto moved = [&](double bytes) -> Picoseconds {
+    return bytes == 0 ? 0 : of.costs.moves(OpName::attention, Elementwise::copy, bytes, use).duration;
+  };
+  const auto times = [&](double out, double out_key, double back, double back_key) {
+    return LayerCosts::AttentionTimes{moved(out * heads * model.value_dim() + out_key * keys),
+                                      moved(back * heads * model.head_dim + back_key * keys)};
+  };
+  const Merges &f = kEngineForward, &b = kEngineBackward;
+  return {times(f.first_query, f.first_key, b.first_query, b.first_key),
+          times(f.query, f.key, b.query, b.key)};
+}
+
 void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   const auto c = at(of.context);
   const bool gathers = of.costs.torch_ring();
@@ -196,7 +232,8 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
   const auto same_piece = [](const QueryKeys& a, const QueryKeys& b) {
     return a.queries == b.queries && a.keys == b.keys;
   };
-  for (std::size_t r = 0; r < c; ++r)
+  for (std::size_t r = 0; r < c; ++r) {
+    const auto merges = engine_merges(of, r, use);
     for (std::size_t step = 0; step < c; ++step) {
       const auto& pieces = ring.of(static_cast<int>(r), static_cast<int>((r + c - step) % c), earlier);
       // Even slices give a rank the same pieces on most blocks.
@@ -210,15 +247,19 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
         add_torch_step(of, r, step, times, out, use);
         continue;
       }
+      const LayerCosts::AttentionTimes& merge = merges[step == 0 ? 0 : 1];
+      const Picoseconds forward = times.forward + merge.forward;
+      const Picoseconds backward = of.backward(times) + merge.backward;
       if (step + 1 < c)
-        out.forward.add_under(step, r, times.forward);
+        out.forward.add_under(step, r, forward);
       else
-        out.forward.add_run(step, r, times.forward);
+        out.forward.add_run(step, r, forward);
       if (c > 2 || step == 0)
-        out.backward.add_under(step, r, of.backward(times));
+        out.backward.add_under(step, r, backward);
       else  // two ranks send nothing beside the second step
-        out.backward.add_run(1, r, of.backward(times));
+        out.backward.add_run(1, r, backward);
     }
+  }
 }
 
 double least_blocks(const LayerCosts& costs, const ContextGroup& group) {

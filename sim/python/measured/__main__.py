@@ -4,6 +4,7 @@
   python3 -m measured --distca FOLDER           the steps that DistCA's authors timed (steps.csv, documents.csv.gz)
   python3 -m measured --others                  figures that other sources print, and what is predicted for each
   python3 -m measured --layers                  layers that this project timed on an H100 and an H200
+  python3 -m measured --forms                   a published benchmark of forms of context parallelism on H100
 
 Prints errors by window, sharding and CP degree, how often the best layout is right and what a wrong choice costs.
 Predicted seconds go to a file (--predictions), with the program's version, before a measured time is read.
@@ -18,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .distca import read_distca
+from .forms import PUBLISHED as FORMS
+from .forms import forms_table, predict_forms
 from .layers import layer_table, packings, predict_layers
 from .others import PUBLISHED, all_figures, predict_figures, table
 from .plot import svg
@@ -73,6 +76,14 @@ def report_layers(args, version):
     return f"Predicted by {version}.\n\n{layer_table(predicted)}\n"
 
 
+def report_forms(args, version):
+    published = json.loads(FORMS.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as scratch:
+        predicted = predict_forms(args.program, Path(scratch), published["gpus"])
+    write_predictions(args, version, {"forms": predicted})
+    return f"Predicted by {version}.\n\n{forms_table(predicted, published)}\n"
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="measured", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -81,6 +92,7 @@ def main():
     parser.add_argument("--distca", metavar="FOLDER")
     parser.add_argument("--others", action="store_true", help="with EQUIPOISE_PUBLIC_DATA, FlexSP's too")
     parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--forms", action="store_true")
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument(
         "--predictions",
@@ -92,14 +104,15 @@ def main():
     parser.add_argument("--out", metavar="FILE", help="the report as Markdown; printed without it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every study")
     args = parser.parse_args()
-    if [args.runs is not None, args.distca is not None, args.others, args.layers].count(True) != 1:
-        parser.error("expected a table of runs, --distca FOLDER, --others or --layers")
-    if (args.others or args.layers) and (args.set or args.plot):
-        parser.error(f"--{'others' if args.others else 'layers'}: expected no {'--set' if args.set else '--plot'}")
+    fixed = [name for name in ("others", "layers", "forms") if getattr(args, name)]
+    if [args.runs is not None, args.distca is not None].count(True) + len(fixed) != 1:
+        parser.error("expected a table of runs, --distca FOLDER, --others, --layers or --forms")
+    if fixed and (args.set or args.plot):
+        parser.error(f"--{fixed[0]}: expected no {'--set' if args.set else '--plot'}")
     try:
         version = version_of(args.program)
-        made = report_others if args.others else report_layers if args.layers else report_runs
-        report = made(args, version)
+        made = {"others": report_others, "layers": report_layers, "forms": report_forms}
+        report = made.get(fixed[0] if fixed else None, report_runs)(args, version)
     except RunsError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)  # as the program does

@@ -1,8 +1,10 @@
-"""What the counters of a timeline (.pftrace, Perfetto's protobuf) reach."""
+"""What a timeline (.pftrace, Perfetto's protobuf) holds: its slices, and what its counters reach."""
 
-PACKET, EVENT, DESCRIPTOR = 1, 11, 60  # fields of a trace and of its packets
+PACKET, TIMESTAMP, EVENT, INTERNED, DESCRIPTOR = 1, 8, 11, 12, 60  # fields of a trace and of its packets
 UUID, NAME, PARENT = 1, 2, 5  # of a track
-TYPE, TRACK, VALUE, COUNTER = 9, 11, 30, 4  # of an event, and its type where it counts
+TYPE, TITLE, TRACK, VALUE = 9, 10, 11, 30  # of an event; its title is the number of one that was named before
+TITLES = 2  # of what was named: a number and a text each
+BEGIN, END, COUNTER = 1, 2, 4  # its types: a slice begins, ends; a counter's value
 
 
 def varint(data, at):
@@ -50,3 +52,26 @@ def peaks(data, counter):
     return {
         tracks[tracks[track][1]][0]: value for track, value in found.items() if tracks[track][0] == counter
     }
+
+
+def slices(data):
+    """(track, name, begin, end) of every slice, in nanoseconds."""
+    tracks, titles, open_slices, found = {}, {}, {}, []
+    for number, packet in fields(data):
+        content = dict(fields(packet)) if number == PACKET else {}
+        if DESCRIPTOR in content:
+            track = dict(fields(content[DESCRIPTOR]))
+            tracks[track[UUID]] = track.get(NAME, b"").decode()
+        for kind, item in fields(content.get(INTERNED, b"")):
+            if kind == TITLES:
+                title = dict(fields(item))
+                titles[title[1]] = title[2].decode()
+        if EVENT not in content:
+            continue
+        event = dict(fields(content[EVENT]))
+        if event[TYPE] == BEGIN:
+            open_slices.setdefault(event[TRACK], []).append((titles[event[TITLE]], content[TIMESTAMP]))
+        elif event[TYPE] == END:
+            name, begin = open_slices[event[TRACK]].pop()
+            found.append((tracks[event[TRACK]], name, begin, content[TIMESTAMP]))
+    return found

@@ -262,6 +262,12 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "Whole layers that are recomputed run a dense layer's forward only up to the last product's input, "
         "which is all that its backward needs (PyTorch's checkpoint unless reentrant); the preset's by "
         "default"),
+    flag<&FrameworkOptions::ring_merges>("ring_merges",
+                                         "context_comm ring and ulysses-ring: each step's output and "
+                                         "gradients are read, put together and written by "
+                                         "kernels of their own, as in Transformer Engine; PyTorch's ring "
+                                         "always has its own; the preset's by default")
+        .acting("with ring context parallelism", acts::rings),
     choice<&FrameworkOptions::loss>(
         "loss", kLossNames,
         "What follows the logits, the preset's by default; fused: a cross-entropy of two reads and a write; "

@@ -125,6 +125,9 @@ bool gathers_keys(const Study& s) {
   return s.layout.context > 1 && (equipoise::gathers_keys(s.layout.acting_form()) || disaggregates(s) ||
                                   std::any_of(s.policies.begin(), s.policies.end(), row_gathers));
 }
+bool rings(const Study& s) {
+  return has_form(s, [](ContextComm f) { return f == ContextComm::ring || f == ContextComm::ulysses_ring; });
+}
 bool nests(const Study& s) {
   return has_form(s, is_nested);
 }

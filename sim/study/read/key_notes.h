@@ -32,6 +32,7 @@ bool exchanges_experts(const Study& study);
 bool routes_unevenly(const Study&);
 bool draws_experts(const Study& study);
 bool gathers_keys(const Study& study);
+bool rings(const Study& study);
 bool gathers_parameters(const Study& study);
 bool gathers_fp8(const Study& study);
 bool reduces_gradients_alone(const Study& study);

@@ -13,8 +13,8 @@ using namespace equipoise::testing;
 
 namespace {
 
-constexpr const char* kShards[] = {"per-sequence", "per-document",  "contiguous",
-                                   "striped",      "heap-dispatch", "snake"};
+constexpr const char* kShards[] = {"per-sequence",  "per-document", "contiguous",     "striped",
+                                   "heap-dispatch", "snake",        "block-placement"};
 
 Layout grouped(int context, ContextComm form, std::int64_t block = 512) {
   Layout layout;

@@ -121,3 +121,36 @@ TEST_CASE("PyTorch's ring gathers all heads' keys once a pass, and sends their g
   // 4,096 gathered tokens and 7 of a rank's 1,024, half of which K and V count again, of four heads each.
   CHECK(torch.memory.gathered_tokens(4, 1024, 4096) == 4 * (4096 + 7 * 1024) / 2);
 }
+
+TEST_CASE("Transformer Engine's ring copies halves, corrects outputs and adds gradients beside its calls") {
+  FrameworkOptions framework;
+  framework.ring_merges = true;
+  const ModelShape& model = builtin_model("llama3.1-8b");  // 32 query heads of 128, 8 KV heads
+  Layout nested = ring_of(4, Recompute::none);
+  nested.context_comm = ContextComm::ulysses_ring;
+  nested.context_inner = 2;
+  for (const Layout& layout : {ring_of(4, Recompute::none), nested}) {
+    const Models merging(model, layout, framework);
+    const Models plain(model, layout);
+    const auto cost_of = [&](const Models& models) {
+      MicroBatchCost cost;
+      MicroBatchCoster(models.costs, shard_by("per-sequence")).cost(documents({4096}), 4, cost);
+      return cost;
+    };
+    const MicroBatchCost with = cost_of(merging), without = cost_of(plain);
+    // A rank of the nested ring has twice the tokens of half the heads, and one further step instead of
+    // three.
+    const int further = layout.context_inner == 2 ? 1 : 3;
+    RangeUse use;
+    const auto moved = [&](double query, double key) {
+      const double bytes = 1024.0 * 128 * (query * 32 + key * 2 * 8);
+      return merging.costs.moves(OpName::attention, Elementwise::copy, bytes, use).duration;
+    };
+    for (std::size_t r = 0; r < 4; ++r) {
+      CHECK(with.attention_forward[0][r] - without.attention_forward[0][r] ==
+            moved(8, 4) + further * moved(5.5, 1));
+      CHECK(with.attention_backward[0][r] - without.attention_backward[0][r] ==
+            moved(3, 4) + further * moved(7.5, 5.5));
+    }
+  }
+}
