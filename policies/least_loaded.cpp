@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace equipoise {
-namespace {
 
 constexpr unsigned kMostDigitBits = 11;
 // Below this a comparison sort is faster than clearing the counters.
@@ -14,7 +13,7 @@ constexpr std::size_t kSmall = 512;
 
 // Sorts `keys` (key << 32 | index) by key; equal keys keep their order, since the index rises already. All
 // passes have digits of about one width: few documents should not wait for many counters.
-void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
+static void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
   const auto bits = static_cast<unsigned>(std::bit_width(largest_key));
   const unsigned passes = (bits + kMostDigitBits - 1) / kMostDigitBits;
   std::vector<std::uint64_t> other(keys.size());
@@ -33,7 +32,7 @@ void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
   }
 }
 
-std::vector<std::uint32_t> order_by(std::span<const std::int64_t> lengths, bool descending) {
+static std::vector<std::uint32_t> order_by(std::span<const std::int64_t> lengths, bool descending) {
   assert(lengths.size() < (std::size_t{1} << 32));
   std::uint64_t largest = 0;
   for (const std::int64_t length : lengths) {
@@ -54,8 +53,6 @@ std::vector<std::uint32_t> order_by(std::span<const std::int64_t> lengths, bool 
   for (std::size_t i = 0; i < keys.size(); ++i) order[i] = static_cast<std::uint32_t>(keys[i]);
   return order;
 }
-
-}  // namespace
 
 std::vector<std::uint32_t> longest_first(std::span<const std::int64_t> lengths) {
   return order_by(lengths, true);

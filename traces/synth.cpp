@@ -267,8 +267,6 @@ double length_quantile(const LengthShape& shape, double share) {
   return std::visit([share](const auto& s) { return quantile_of(s, share); }, shape);
 }
 
-namespace {
-
 // P. J. Acklam, "An algorithm for computing the inverse normal cumulative distribution function" (2003).
 constexpr std::array<double, 6> kA = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
                                       1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
@@ -280,12 +278,10 @@ constexpr std::array<double, 4> kD = {7.784695709041462e-03, 3.224671290700398e-
                                       3.754408661907416e+00};
 constexpr double kTail = 0.02425;
 
-double tail(double q) {
+static double tail(double q) {
   return (((((kC[0] * q + kC[1]) * q + kC[2]) * q + kC[3]) * q + kC[4]) * q + kC[5]) /
          ((((kD[0] * q + kD[1]) * q + kD[2]) * q + kD[3]) * q + 1);
 }
-
-}  // namespace
 
 double normal_quantile(double share) {
   if (share < kTail) return tail(std::sqrt(-2 * std::log(share)));
@@ -298,16 +294,14 @@ double normal_quantile(double share) {
 
 // Mixtures of traces: which source the next document comes from.
 
-namespace {
-
-double mean_length(const Trace& trace) {
+static double mean_length(const Trace& trace) {
   std::int64_t tokens = 0;
   for (const std::int64_t length : trace.lengths) tokens += length;
   return static_cast<double>(tokens) / static_cast<double>(trace.lengths.size());
 }
 
 // Running sums of weight / mean length, scaled to end at 1.
-std::vector<double> cumulative_document_shares(std::span<const WeightedTrace> sources) {
+static std::vector<double> cumulative_document_shares(std::span<const WeightedTrace> sources) {
   std::vector<double> cumulative;
   double sum = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -324,8 +318,6 @@ std::vector<double> cumulative_document_shares(std::span<const WeightedTrace> so
   for (double& share : cumulative) share /= sum;
   return cumulative;
 }
-
-}  // namespace
 
 Trace mix_traces(std::span<const WeightedTrace> sources, std::int64_t documents, std::uint64_t seed) {
   if (sources.empty()) throw UserError("mixture: expected at least one trace, found none");

@@ -69,9 +69,8 @@ TraceFormat trace_format(std::string_view name) {
   refuse_name("--input-format", name, kFormatNames);
 }
 
-namespace {
-
-Trace trace_of(const formats::Unpacked& file, const std::string& name, const TraceReadOptions& options) {
+static Trace trace_of(const formats::Unpacked& file, const std::string& name,
+                      const TraceReadOptions& options) {
   const std::string_view bytes = file.bytes;
   if (file.how == formats::Compression::none &&
       formats::compression_of_suffix(name) != formats::Compression::none)
@@ -88,8 +87,6 @@ Trace trace_of(const formats::Unpacked& file, const std::string& name, const Tra
     throw UserError(name + ": the trace is empty; expected at least one document length");
   return trace;
 }
-
-}  // namespace
 
 Trace read_trace_bytes(std::string_view bytes, const std::string& name, const TraceReadOptions& options) {
   return trace_of(formats::unpacked(bytes, name), name, options);

@@ -89,17 +89,13 @@ bool cover_keys(std::span<const Piece> pieces, std::int64_t rows) {
 
 // --- The graph.
 
-namespace {
-
 // Eight steps an octave, each a whole number of units.
-std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+static std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
   const std::int64_t units = (value + unit - 1) / unit;
   const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(units)));
   const std::int64_t step = octave >= 8 ? octave / 8 : 1;
   return (units + step - 1) / step * step * unit;
 }
-
-}  // namespace
 
 DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
                                std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,

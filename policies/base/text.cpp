@@ -61,9 +61,7 @@ bool parse_size(std::string_view text, std::int64_t& value) {
 
 // --- Names. O(names * letters^2) on a handful of short ones.
 
-namespace {
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
+static std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -78,14 +76,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::size_t common_ending(std::string_view a, std::string_view b) {
+static std::size_t common_ending(std::string_view a, std::string_view b) {
   std::size_t letters = 0;
   while (letters < std::min(a.size(), b.size()) && a[a.size() - 1 - letters] == b[b.size() - 1 - letters])
     ++letters;
   return letters;
 }
-
-}  // namespace
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
   std::string_view best;

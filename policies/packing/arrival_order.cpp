@@ -27,9 +27,7 @@ namespace equipoise {
 //
 // With a token budget there are no windows but whole documents in arrival order (TRL's and slime's batching).
 
-namespace {
-
-std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_t window) {
+static std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_t window) {
   std::vector<std::vector<Slice>> windows;
   for (std::size_t w = 0; w + 1 < batch.window_begin.size(); ++w) {
     const auto first = batch.slices.begin();
@@ -55,7 +53,7 @@ std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_
 }
 
 // Whole slices in arrival order, as many a micro-batch as the budget holds.
-Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
+static Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
   const auto budget = static_cast<double>(options.of<TokenBudget>().tokens_per_micro_batch);
   const std::vector<double> use = budget_use(batch.slices, options);
   Bins bins;
@@ -72,8 +70,6 @@ Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
   bins.resize(std::max<std::size_t>(1, (bins.size() + round - 1) / round) * round);
   return step_of_bins(std::move(bins), options);
 }
-
-}  // namespace
 
 Plan plan_plain(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
@@ -121,11 +117,9 @@ Plan plan_plain(const PackingProblem& problem) {
 // micro_batch_size of them in a micro-batch, all padded to its longest document. The padding is computed;
 // `pr` counts it. Sequences are dealt to the lanes in turn, as windows are by plain. O(n).
 
-namespace {
-
 // Whether a micro-batch has no room for another document: micro_batch_size of them, or a token budget, which
 // what is padded counts against.
-bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions& options) {
+static bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions& options) {
   const std::int64_t budget = options.of<TokenBudget>().tokens_per_micro_batch;
   const auto held = static_cast<std::int64_t>(micro_batch.slices.size());
   if (budget == 0) return held >= std::max<std::int64_t>(1, options.micro_batch_size);
@@ -135,7 +129,7 @@ bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions
 
 // One document a sequence: sequence i goes to lane i mod lanes; consecutive sequences of a lane are a
 // micro-batch, each padded to its longest unless `padding` is off.
-Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
+static Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
   const bool padding = options.of<PaddedOptions>().padding;
   Step step = empty_step(options);
   const std::size_t lanes = step.lanes.size();
@@ -148,8 +142,6 @@ Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
   }
   return step;
 }
-
-}  // namespace
 
 Plan plan_padded(const PackingProblem& problem) {
   Plan plan;

@@ -22,18 +22,17 @@
 #include "policies/steps.h"
 
 namespace equipoise {
-namespace {
 
-Group of_candidate(const GroupCandidate& c) {
+static Group of_candidate(const GroupCandidate& c) {
   return {c.length, c.context, c.recompute_layers};
 }
 
 // What one rank of the candidate holds, run without CP.
-Group alone(const GroupCandidate& c) {
+static Group alone(const GroupCandidate& c) {
   return {c.length / c.context, 1, c.recompute_layers_alone};
 }
 
-void check(const Group& group, std::int64_t gpus) {
+static void check(const Group& group, std::int64_t gpus) {
   const std::string where = "groups: " + std::to_string(group.length) + ":" + std::to_string(group.context);
   if (group.length < 1 || group.context < 1) {
     throw UserError(where + ": expected a pack length and a CP degree >= 1");
@@ -42,8 +41,6 @@ void check(const Group& group, std::int64_t gpus) {
     throw UserError(where + ": CP degree above the " + std::to_string(gpus) + " GPUs of the DP x CP grid");
   }
 }
-
-}  // namespace
 
 std::vector<Group> parse_groups(const std::string& text) {
   constexpr int kMostDegree = 1024;
@@ -346,10 +343,8 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   return found;
 }
 
-namespace {
-
 // The lengths that groups may have: as given, else 8K, 16K .. the window.
-std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
+static std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
   std::vector<std::int64_t> lengths = options.of<HbpOptions>().candidate_lengths;
   if (!lengths.empty()) return lengths;
   constexpr std::int64_t kShortest = 8192;
@@ -357,8 +352,6 @@ std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
   if (lengths.empty()) lengths.push_back(options.context_window);
   return lengths;
 }
-
-}  // namespace
 
 bool hbp_searches(const PackOptions& options) {
   return options.groups.empty();

@@ -309,13 +309,11 @@ BinOf AssignmentProgram::assignment_of(const double* values) const {
   return bin_of;
 }
 
-namespace {
-
 constexpr double kOptimalGap = 1e-9;
 
 // Takes what a solver found, if it is better. False if it breaks a limit by more than rounding: then a
 // solver's claim of optimality is not about this problem.
-bool take_found(const AssignmentProblem& problem, const BinOf& found, AssignmentResult& result) {
+static bool take_found(const AssignmentProblem& problem, const BinOf& found, AssignmentResult& result) {
   constexpr double kExact = 1 + 1e-12;
   if (!within_capacity(problem, found)) return false;
   if (heaviest_bin(problem, found) > problem.heaviest_allowed * kExact) return false;
@@ -328,7 +326,7 @@ bool take_found(const AssignmentProblem& problem, const BinOf& found, Assignment
 
 // Improves the incumbent and the bound. The incumbent is priced again from the assignment, not read from the
 // solver.
-void search(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
+static void search(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
   const AssignmentProgram program(problem);
   const SearchEnd end =
       search_program(program, limits, program.columns_of(result.bin_of), result.objective * program.scale);
@@ -338,8 +336,6 @@ void search(const AssignmentProblem& problem, const SolverLimits& limits, Assign
   const double bound = legal && end.proven ? result.objective : end.best_possible / program.scale;
   if (std::isfinite(bound)) result.bound = std::max(result.bound, std::min(bound, result.objective));
 }
-
-}  // namespace
 
 AssignmentResult solve_assignment(const AssignmentProblem& problem, const BinOf& start,
                                   const SolverLimits& limits) {

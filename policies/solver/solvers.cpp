@@ -246,9 +246,7 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
 //
 // Cost: wlb, and one integer program a step; see SolverReport.
 
-namespace {
-
-void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
+static void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
   std::vector<Slice> documents;
   AssignmentProblem program;
   BinOf start;
@@ -272,8 +270,6 @@ void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Pl
   }
   step.lanes = step_of_bins_by_weight(std::move(bins), weights, problem.options).lanes;
 }
-
-}  // namespace
 
 Plan plan_varlen_solver(const PackingProblem& problem) {
   Plan plan = plan_wlb(problem);

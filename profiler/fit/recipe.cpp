@@ -304,10 +304,8 @@ json make_profile(const json& recipe, const std::string& where, const SampleSet&
   return Maker(recipe, where, samples).make();
 }
 
-namespace {
-
 // Samples that this program measured have every label; rows of another tool's table have its columns.
-const std::string& label_of(const Labels& labels, const std::string& key) {
+static const std::string& label_of(const Labels& labels, const std::string& key) {
   const auto it = labels.find(key);
   if (it == labels.end() || it->second.empty())
     throw UserError(
@@ -317,7 +315,7 @@ const std::string& label_of(const Labels& labels, const std::string& key) {
 }
 
 // A table of each kind inside a node, and one of the fabric between nodes where samples are of that.
-void add_collectives(json& recipe, const SampleSet& samples, const std::string& network) {
+static void add_collectives(json& recipe, const SampleSet& samples, const std::string& network) {
   std::set<std::string> kinds;
   bool between = false;
   for (const CollectiveSample& sample : samples.collective) {
@@ -342,8 +340,6 @@ void add_collectives(json& recipe, const SampleSet& samples, const std::string& 
   recipe["collective"]["networks"][network] = {{"nic_GBps", nic}, {"fit", json::object()}};
   recipe["collective"]["default_network"] = network;
 }
-
-}  // namespace
 
 json recipe_of_samples(const json& file, const std::string& name, const SampleSet& samples,
                        const std::string& network) {

@@ -101,23 +101,21 @@ nlohmann::json to_json(const ErrorSummary& summary) {
 
 // What every fitted table says of itself: sources, ranges, errors.
 
-namespace {
-
 // "https://…/repository@commit:path/of/row.csv" -> "https://…/repository@commit": a table has hundreds of
 // paths.
-std::string repository_of(const std::string& source) {
+static std::string repository_of(const std::string& source) {
   const std::size_t at = source.find('@');
   const std::size_t colon = at == std::string::npos ? std::string::npos : source.find(':', at);
   return colon == std::string::npos ? source : source.substr(0, colon);
 }
 
-nlohmann::json errors_json(const std::string& group, const std::vector<double>& errors) {
+static nlohmann::json errors_json(const std::string& group, const std::vector<double>& errors) {
   nlohmann::json node = to_json(summarize(errors));
   node["group"] = group;
   return node;
 }
 
-nlohmann::json provenance_json(Provenance kind, const std::vector<const Labels*>& labels) {
+static nlohmann::json provenance_json(Provenance kind, const std::vector<const Labels*>& labels) {
   std::set<std::string> sources;
   std::set<std::string> methods;
   for (const Labels* one : labels) {
@@ -134,8 +132,6 @@ nlohmann::json provenance_json(Provenance kind, const std::vector<const Labels*>
   if (!methods.empty()) node["method"] = methods;
   return node;
 }
-
-}  // namespace
 
 double significant(double value) {
   char text[32];

@@ -468,11 +468,9 @@ std::vector<Point> row_points(const ListOptions& options) {
   return every_op_first(ordered(std::move(points), smaller));
 }
 
-namespace {
-
 // A CPU's library changes its ways at some sizes from a page on, and caches end, which only a dense grid
 // shows.
-std::vector<std::int64_t> collective_sizes(const Scale& scale) {
+static std::vector<std::int64_t> collective_sizes(const Scale& scale) {
   if (scale.gpu) return log_grid(8, scale.most_collective_bytes, 1);
   constexpr std::int64_t kPage = 4096;
   std::vector<std::int64_t> sizes = log_grid(8, kPage, 1);
@@ -481,8 +479,6 @@ std::vector<std::int64_t> collective_sizes(const Scale& scale) {
   for (const std::int64_t bytes : log_grid(kFar, scale.most_collective_bytes, 1)) sizes.push_back(bytes);
   return sizes;
 }
-
-}  // namespace
 
 std::vector<Point> collective_points(const ListOptions& options, int ranks) {
   std::vector<Point> points;

@@ -10,18 +10,17 @@
 #include "profiler/profile/profile.h"
 
 namespace equipoise {
-namespace {
 
 constexpr double kLargestTile = kGemmTiles[0].rows * kGemmTiles[0].columns;
 constexpr double kPartialSumBytes = 8;  // fp32, written and read back
 constexpr std::array<double, 3> kSplits{1, 2, 4};
 
-double tiles_along(std::int64_t size, int tile) {
+static double tiles_along(std::int64_t size, int tile) {
   return static_cast<double>((size + tile - 1) / tile);
 }
 
 // Without std::ceil, which is a library call on the baseline instruction set.
-double rounded_up(double x) {
+static double rounded_up(double x) {
   const auto whole = static_cast<double>(static_cast<std::int64_t>(x));
   return whole < x ? whole + 1 : whole;
 }
@@ -40,11 +39,9 @@ constexpr FormParameter<GemmParameters> kGemmParameters[] = {
     {"around_us_per_MB", &GemmParameters::around_us_per_MB, kOptional},
 };
 
-std::string name_of(const GemmTile& tile) {
+static std::string name_of(const GemmTile& tile) {
   return std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
 }
-
-}  // namespace
 
 GemmForm::GemmForm(const GemmParameters& fit, double sms)
     : inverse_sms(1 / sms), us_per_byte(1e-3 / fit.memory_GBps), parameters(fit) {

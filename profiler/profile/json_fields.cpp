@@ -7,20 +7,17 @@
 #include "policies/base/text.h"
 
 namespace equipoise {
-namespace {
 
-std::string shown(const nlohmann::json& node, const std::string& key) {
+static std::string shown(const nlohmann::json& node, const std::string& key) {
   const auto it = node.find(key);
   if (it == node.end()) return "nothing";
   return shown_json(*it);
 }
 
-[[noreturn]] void refuse(const nlohmann::json& node, const std::string& key, const std::string& where,
-                         const std::string& expected) {
+[[noreturn]] static void refuse(const nlohmann::json& node, const std::string& key, const std::string& where,
+                                const std::string& expected) {
   throw UserError(where + "." + key + ": expected " + expected + ", found " + shown(node, key));
 }
-
-}  // namespace
 
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
                                    const std::string& where) {

@@ -323,11 +323,9 @@ void predict_command(const PredictOptions& options, std::ostream& out, std::ostr
           << printable(options.rows) << ": " << printable(reason) << '\n';
 }
 
-namespace {
-
 constexpr std::int64_t kDrawnDocuments = 20000;
 
-Trace lengths_of(const ProfileOptions& options) {
+static Trace lengths_of(const ProfileOptions& options) {
   const auto known = distributions();
   const bool named = std::ranges::count(known, options.lengths, &Distribution::name) > 0;
   std::error_code ignored;
@@ -336,7 +334,8 @@ Trace lengths_of(const ProfileOptions& options) {
                     options.session.seed);  // throws with the nearest known name
 }
 
-void print_session(const measure::SessionReport& report, const ProfileOptions& options, std::ostream& out) {
+static void print_session(const measure::SessionReport& report, const ProfileOptions& options,
+                          std::ostream& out) {
   out << std::fixed << std::setprecision(2);
   out << "samples     " << report.finished << " in " << options.session.out << " (" << report.measured
       << " in this run, " << report.planned << " planned)\n"
@@ -350,8 +349,6 @@ void print_session(const measure::SessionReport& report, const ProfileOptions& o
       << " samples had fewer than three clean batches and kept all\n"
       << "next        equipoise fit " << options.session.out << "\n";
 }
-
-}  // namespace
 
 int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
                 const std::atomic<bool>& stop) {

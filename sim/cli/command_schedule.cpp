@@ -23,9 +23,8 @@
 #include "sim/study/read/json_object.h"
 
 namespace equipoise {
-namespace {
 
-Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
+static Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
   Layout layout;
   layout.tensor = run.tensor;
   layout.pipeline = schedule.stages;
@@ -34,7 +33,7 @@ Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
   return layout;
 }
 
-TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& schedule) {
+static TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& schedule) {
   const auto stages = static_cast<std::size_t>(schedule.stages);
   TimedSchedule timed;
   timed.stages.resize(stages);
@@ -52,8 +51,6 @@ TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& sche
   }
   return timed;
 }
-
-}  // namespace
 
 TimedSchedule time_by_profile(const ScheduleOptions& run, const Schedule& schedule,
                               std::span<const MicroBatch> micro_batches) {

@@ -33,10 +33,8 @@ void print_checks(const std::vector<Check>& checks, Format format, std::ostream&
   out << (format == Format::json ? checks_json(checks).dump(2) + "\n" : table.text());
 }
 
-namespace {
-
 // The receipt, with what `verify` reads of it there and of its type.
-json receipt_in(const json& summary, const std::string& file) {
+static json receipt_in(const json& summary, const std::string& file) {
   const auto found = summary.is_object() ? summary.find("receipt") : summary.end();
   if (!summary.is_object() || found == summary.end() || !found->is_object())
     throw UserError(
@@ -55,7 +53,7 @@ json receipt_in(const json& summary, const std::string& file) {
 
 // Rows that functions of Python planned have the plans that were saved beside the summary. The labels of those
 // whose plan was refused, and is not there.
-std::vector<std::string> take_plans(Study& study, const std::string& summary) {
+static std::vector<std::string> take_plans(Study& study, const std::string& summary) {
   std::vector<std::string> refused;
   const std::string file = (std::filesystem::path(summary).parent_path() / "plan.json").string();
   json plans;
@@ -78,7 +76,8 @@ std::vector<std::string> take_plans(Study& study, const std::string& summary) {
   return refused;
 }
 
-RunStudyOptions options_in(const json& receipt, const VerifyOptions& options, const std::string& file) {
+static RunStudyOptions options_in(const json& receipt, const VerifyOptions& options,
+                                  const std::string& file) {
   RunStudyOptions run;
   try {
     const json& o = receipt.at("options");
@@ -93,8 +92,6 @@ RunStudyOptions options_in(const json& receipt, const VerifyOptions& options, co
   run.record_gpus = true;
   return run;
 }
-
-}  // namespace
 
 int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop) {

@@ -63,9 +63,7 @@ void SweepPrinter::finish() {
   out_ << csv_;
 }
 
-namespace {
-
-JournalEntry into(std::map<std::size_t, CaseText>& finished) {
+static JournalEntry into(std::map<std::size_t, CaseText>& finished) {
   return [&finished](const json& node, const std::string& where) {
     CaseText text = case_text(node);
     const std::size_t cells = 1 + comparison_header(true).size();  // the case's name before them
@@ -78,13 +76,11 @@ JournalEntry into(std::map<std::size_t, CaseText>& finished) {
   };
 }
 
-SweepJournalText read_sweep_journal(const std::string& path) {
+static SweepJournalText read_sweep_journal(const std::string& path) {
   SweepJournalText text;
   text.asked = read_line_journal(path, kSweepJournalKind, into(text.finished)).asked;
   return text;
 }
-
-}  // namespace
 
 SweepJournal::SweepJournal(std::string path, const json& asked, bool resume)
     : lines_(std::move(path), kSweepJournalKind, asked, resume, into(finished_)) {}

@@ -13,11 +13,10 @@
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {
-namespace {
 
 constexpr double kBf16Bytes = 2;
 
-WeightKind weights_of(OpName forward) {
+static WeightKind weights_of(OpName forward) {
   switch (forward) {
     case OpName::qkv_gemm:
     case OpName::mla_projection:
@@ -34,8 +33,6 @@ WeightKind weights_of(OpName forward) {
       return WeightKind::head;
   }
 }
-
-}  // namespace
 
 Op LayerCosts::thin_product(OpName name, const AdaptedLayer& layer, std::int64_t m, std::int64_t n,
                             std::int64_t k, RangeUse& use) const {

@@ -7,14 +7,11 @@
 #include "sim/execution/rank_ops.h"
 
 namespace equipoise::execution {
-namespace {
 
-[[noreturn]] void no_such_end_op(OpName op) {
+[[noreturn]] static void no_such_end_op(OpName op) {
   throw EngineError(std::string("real execution: an end of the model has an op that no rank can run: ") +
                     name_of(op));
 }
-
-}  // namespace
 
 void EndOps::begin(BlockRole role, MicroBatchRun& run, EndParts parts, Memory& hidden, bool counts_loss) {
   role_ = role;

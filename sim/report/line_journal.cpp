@@ -14,20 +14,18 @@ namespace equipoise {
 
 using nlohmann::json;
 
-namespace {
-
-[[noreturn]] void cannot_write(const std::string& path, const std::string& why) {
+[[noreturn]] static void cannot_write(const std::string& path, const std::string& why) {
   throw UserError("--out " + path + ": cannot write: " + why);
 }
 
-json asked_of(const json& node, const JournalKind& kind, const std::string& where) {
+static json asked_of(const json& node, const JournalKind& kind, const std::string& where) {
   if (node.at("schema") != kind.schema)
     throw UserError(where + ": expected a journal of `" + kind.command + "` (" + kind.schema + ")");
   return node.at("asked");
 }
 
 // "budget, gpus differ"; where no key tells, `decides` differ.
-std::string differing(const json& one, const json& other, const std::string& decides) {
+static std::string differing(const json& one, const json& other, const std::string& decides) {
   std::vector<std::string> keys;
   if (one.is_object() && other.is_object())
     for (const json& change : json::diff(one, other)) {
@@ -37,8 +35,6 @@ std::string differing(const json& one, const json& other, const std::string& dec
     }
   return (keys.empty() ? decides : joined(keys)) + " differ" + (keys.size() == 1 ? "s" : "");
 }
-
-}  // namespace
 
 bool has_whole_line(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -51,10 +51,9 @@ ContendedTimes run_contended(const OpProgram& program, const OpOptions& options,
 }  // namespace equipoise
 
 namespace equipoise::contended {
-namespace {
 
 // Whether a collective of folded TP ranks can take longer than it says.
-bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
+static bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
   double slowest = std::numeric_limits<double>::infinity();
   for (std::size_t c = 0; c < at(here.program->context); ++c) {
     const OpRoute& route =
@@ -71,8 +70,6 @@ bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
       }
   return false;
 }
-
-}  // namespace
 
 State::State(const OpProgram& p, const OpOptions& o, const OpResult& a, const NetworkRoutes& r,
              const ContendedOptions& h)

@@ -10,14 +10,10 @@
 
 namespace equipoise {
 
-namespace {
-
 // Of all kinds but W.
-Inbox inbox_of(OpKind kind) {
+static Inbox inbox_of(OpKind kind) {
   return kind == OpKind::B ? Inbox::backward : kind == OpKind::R ? Inbox::again : Inbox::forward;
 }
-
-}  // namespace
 
 LaneEngine::LaneEngine(std::shared_ptr<const PartOrders> orders, const Layout& layout)
     : stages_(layout.pipeline),

@@ -4,13 +4,10 @@
 #include "sim/step/lane_run.h"
 
 namespace equipoise {
-namespace {
 
-void add_durations(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
+static void add_durations(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
-
-}  // namespace
 
 struct LockstepRun::At {
   const LockstepLane& plan;

@@ -13,9 +13,7 @@
 
 namespace equipoise {
 
-namespace {
-
-double pairs_of(const MicroBatch& micro_batch, Reach reach) {
+static double pairs_of(const MicroBatch& micro_batch, Reach reach) {
   double pairs = 0;
   for (const Slice& s : micro_batch.slices) {
     const double q = static_cast<double>(s.tokens());
@@ -27,7 +25,7 @@ double pairs_of(const MicroBatch& micro_batch, Reach reach) {
 }
 
 // One layer, its ranks waiting for each other at every exchange. As a float, so that nothing wraps.
-double seconds_of(const LayerTimeline& layer) {
+static double seconds_of(const LayerTimeline& layer) {
   const auto c = at(layer.ranks);
   double sum = 0;
   for (std::size_t p = 0; p * c < layer.local.size(); ++p)
@@ -39,7 +37,7 @@ double seconds_of(const LayerTimeline& layer) {
 }
 
 // The most that a micro-batch takes, one layer after the other.
-double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
+static double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
   double sum = 0;
   for (std::size_t kind = 0; kind < layers.size(); ++kind)
     if (layers[kind] > 0)
@@ -47,8 +45,6 @@ double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
              (seconds_of(cost.forward[kind]) + seconds_of(cost.backward[kind]) + seconds_of(cost.full[kind]));
   return sum;
 }
-
-}  // namespace
 
 StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                              const MemoryModel* memory)

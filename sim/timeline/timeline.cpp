@@ -6,24 +6,23 @@
 #include "policies/base/index.h"
 
 namespace equipoise {
-namespace {
 
 constexpr std::size_t kDocumentsNamed = 8;
 
-std::string op_text(const ScheduleOp& op) {
+static std::string op_text(const ScheduleOp& op) {
   const std::string text = std::string(letter_of(op.kind)) + std::to_string(op.micro_batch);
   return op.virtual_stage > 0 ? text + "." + std::to_string(op.virtual_stage) : text;
 }
 
 // Ops beyond the plan's micro-batches hold no documents: they keep a lane in step with others.
-const MicroBatch& micro_batch_of(const Step& step, int lane, int number) {
+static const MicroBatch& micro_batch_of(const Step& step, int lane, int number) {
   static const MicroBatch kEmpty;
   const auto& micro_batches = step.lanes[at(lane)].micro_batches;
   return at(number) < micro_batches.size() ? micro_batches[at(number)] : kEmpty;
 }
 
 // While layer `i` of an op is at work: equal steps from its first to its last.
-MemoryParts during(const OpMemory& op, int i) {
+static MemoryParts during(const OpMemory& op, int i) {
   if (op.layers < 2) return op.first;
   const double share = static_cast<double>(i) / (op.layers - 1);
   MemoryParts parts;
@@ -31,8 +30,6 @@ MemoryParts during(const OpMemory& op, int i) {
     parts.*part.bytes = op.first.*part.bytes + share * (op.last.*part.bytes - op.first.*part.bytes);
   return parts;
 }
-
-}  // namespace
 
 std::string documents_text(const MicroBatch& micro_batch) {
   std::string text;

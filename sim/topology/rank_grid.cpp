@@ -7,19 +7,18 @@
 #include "policies/base/error.h"
 
 namespace equipoise {
-namespace {
 
 constexpr std::array<std::string_view, kAxes> kAxisNames = {"tp", "cp", "ep", "dp", "pp"};
 constexpr std::string_view kDefaultOrder = "tp-cp-ep-dp-pp";
 
-[[noreturn]] void bad_order(std::string_view order, const std::string& why) {
+[[noreturn]] static void bad_order(std::string_view order, const std::string& why) {
   throw UserError("parallel.order: " + why + " in \"" + std::string(order) +
                   "\"; expected each of tp, cp, ep, dp, pp once, e.g. \"" + std::string(kDefaultOrder) +
                   "\"");
 }
 
 // The axes from the innermost out. "ep" may be missing where it has no say.
-std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
+static std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
   std::vector<Axis> axes;
   std::size_t begin = 0;
   while (begin <= order.size()) {
@@ -42,12 +41,10 @@ std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
   return axes;
 }
 
-void require_positive(int size, const char* key) {
+static void require_positive(int size, const char* key) {
   if (size < 1)
     throw UserError(std::string(key) + ": expected an integer >= 1, found " + std::to_string(size));
 }
-
-}  // namespace
 
 RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
     : sizes_(sizes), gpus_per_node_(gpus_per_node) {

@@ -248,13 +248,11 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
   return space;
 }
 
-namespace {
-
-bool is_path(const std::string& name) {
+static bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
-void resolve(json& node, const char* key, const std::filesystem::path& directory) {
+static void resolve(json& node, const char* key, const std::filesystem::path& directory) {
   if (!node.is_object() || !node.contains(key) || !node[key].is_string()) return;
   const std::string path =
       std::filesystem::absolute(directory / node[key].get<std::string>()).lexically_normal().string();
@@ -264,13 +262,11 @@ void resolve(json& node, const char* key, const std::filesystem::path& directory
 }
 
 // Names of what is shipped stay names.
-void resolve_path(json& node, const char* key, const std::filesystem::path& directory) {
+static void resolve_path(json& node, const char* key, const std::filesystem::path& directory) {
   if (node.is_object() && node.contains(key) && node[key].is_string() &&
       is_path(node[key].get<std::string>()))
     resolve(node, key, directory);
 }
-
-}  // namespace
 
 void make_absolute(json& file, const Study& study) {
   const std::filesystem::path directory = study.directory;
@@ -511,17 +507,13 @@ Study candidate_study(const Candidates& candidates, Point point, const std::stri
   return parse_case(candidate_json(candidates, point), name);
 }
 
-namespace {
-
 // What an entry of `policies` asks for, however it is written and called.
-json bare_entry(json entry) {
+static json bare_entry(json entry) {
   if (entry.is_string()) entry = {{"name", entry}};
   entry.erase("label");
   entry.erase("published");
   return entry;
 }
-
-}  // namespace
 
 json best_json(const Candidates& candidates, Point point, const std::vector<std::string>& alike) {
   json file = candidate_json(candidates, point);

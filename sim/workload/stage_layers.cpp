@@ -76,18 +76,14 @@ std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, cons
   return parts;
 }
 
-namespace {
-
-bool has_both_ends(const Layout& layout) {
+static bool has_both_ends(const Layout& layout) {
   return layout.pipeline == 1 || layout.bidirectional;
 }
 
 // Beside the logits' own: what tells tokens of multi-token prediction apart on ranks without the first stage.
-bool copies_embedding(const ModelShape& model, const Layout& layout) {
+static bool copies_embedding(const ModelShape& model, const Layout& layout) {
   return model.mtp_layers > 0 && !model.tied_embeddings && !has_both_ends(layout);
 }
-
-}  // namespace
 
 PartSizes part_sizes(const ModelShape& model, const Layout& layout) {
   PartSizes sizes{};

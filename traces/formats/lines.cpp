@@ -91,28 +91,26 @@ std::string text_bytes(const Lengths& lengths) {
 
 // One column of a CSV or TSV file; the first row is a header unless every field of it is a number.
 
-namespace {
-
 // Names of a column that holds lengths, most telling first; compared without case.
 constexpr std::array<std::string_view, 16> kLengthNames = {
     "length",       "lengths", "num_tokens", "n_tokens", "tokens",          "token_count",
     "token_length", "seq_len", "seq_lens",   "seqlen",   "sequence_length", "input_ids",
     "doc_length",   "doc_len", "len",        "token_ids"};
 
-std::string lower(std::string_view text) {
+static std::string lower(std::string_view text) {
   std::string out(trimmed(text));
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
-std::string listed(const std::vector<std::string>& names) {
+static std::string listed(const std::vector<std::string>& names) {
   const std::string out = all_joined(names, ", ", trimmed);
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 
 // Which column holds the lengths. `header` is the first row; it may be numbers if the file has no header.
-std::size_t choose_column(const std::vector<std::string>& header, bool has_names, const std::string& column,
-                          const std::string& name) {
+static std::size_t choose_column(const std::vector<std::string>& header, bool has_names,
+                                 const std::string& column, const std::string& name) {
   if (!column.empty()) {
     for (std::size_t i = 0; i < header.size(); ++i)
       if (has_names && trimmed(header[i]) == column) return i;
@@ -131,8 +129,6 @@ std::size_t choose_column(const std::vector<std::string>& header, bool has_names
   throw UserError(name + ": cannot tell which of " + std::to_string(header.size()) +
                   " columns holds the lengths; name it (--column): " + listed(header));
 }
-
-}  // namespace
 
 Lengths read_csv(std::string_view bytes, const std::string& name, const std::string& column, char separator) {
   CsvRecords reader(bytes, name, separator);

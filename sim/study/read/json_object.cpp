@@ -8,14 +8,10 @@ namespace equipoise {
 
 using nlohmann::json;
 
-namespace {
-
-std::string shown(double value) {
+static std::string shown(double value) {
   const json node = value;
   return node.dump();
 }
-
-}  // namespace
 
 bool parse_size(const json& node, std::int64_t& value) {
   if (node.is_string()) return parse_size(std::string_view(node.get_ref<const std::string&>()), value);

@@ -423,15 +423,11 @@ Study parse_case(const json& file, const std::string& path) {
   return study;
 }
 
-namespace {
-
-json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
+static json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
   json file = read_json_file(path);
   for (const std::string& assignment : overrides) set_study_key(file, assignment);
   return file;
 }
-
-}  // namespace
 
 Study parse_study(const json& file, const std::string& path) {
   Study study = parse_case(file, path);
