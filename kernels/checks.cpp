@@ -118,9 +118,8 @@ CheckLimits check_limits(ElementType type) {
 std::vector<CheckResult> check_attention(Backend& backend, std::uint64_t seed) {
   Checker checker(backend, seed);
   for (const AttentionShape& shape : {AttentionShape{64, 1, 1}, AttentionShape{128, 4, 4},
-                                      AttentionShape{64, 8, 1}, AttentionShape{128, 8, 2}}) {
+                                      AttentionShape{64, 8, 1}, AttentionShape{128, 8, 2}})
     for (const AttentionCase& one : attention_cases()) check_attention_case(checker, shape, one);
-  }
   return checker.take();
 }
 
@@ -260,11 +259,9 @@ class CollectiveChecker {
 
   [[nodiscard]] std::vector<double> sum(std::int64_t begin, std::int64_t count) const {
     std::vector<double> total(static_cast<std::size_t>(count), 0.0);
-    for (const std::vector<float>& data : data_) {
-      for (std::int64_t i = 0; i < count; ++i) {
+    for (const std::vector<float>& data : data_)
+      for (std::int64_t i = 0; i < count; ++i)
         total[static_cast<std::size_t>(i)] += static_cast<double>(data[static_cast<std::size_t>(begin + i)]);
-      }
-    }
     return total;
   }
 

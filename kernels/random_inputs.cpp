@@ -28,9 +28,8 @@ std::vector<float> random_values(std::int64_t count, float scale, SplitMix64& ra
 }
 
 std::vector<float> rounded_to(ElementType type, std::vector<float> values) {
-  if (type == ElementType::bf16) {
+  if (type == ElementType::bf16)
     for (float& value : values) value = from_bf16(to_bf16(value));
-  }
   return values;
 }
 

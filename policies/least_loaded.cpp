@@ -44,11 +44,10 @@ static std::vector<std::uint32_t> order_by(std::span<const std::int64_t> lengths
     const auto length = static_cast<std::uint64_t>(lengths[i]);
     keys[i] = (descending ? largest - length : length) << 32 | i;
   }
-  if (keys.size() < kSmall) {
+  if (keys.size() < kSmall)
     std::sort(keys.begin(), keys.end());
-  } else {
+  else
     radix_sort(keys, largest);
-  }
   std::vector<std::uint32_t> order(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) order[i] = static_cast<std::uint32_t>(keys[i]);
   return order;

@@ -126,9 +126,8 @@ void load_whole(Stream& stream, const PackOptions& shape, const LoadOptions& opt
       set.tokens += length;
     }
     const auto count = static_cast<std::int64_t>(batch.slices.size());
-    if (options.steps > 0 && count < shape.documents_per_step) {
+    if (options.steps > 0 && count < shape.documents_per_step)
       too_short(options.steps, step, std::to_string(shape.documents_per_step) + " documents");
-    }
     if (count == 0) break;
     set.batches.push_back(std::move(batch));
   }
@@ -144,9 +143,8 @@ void append(const Slice& slice, std::int64_t limit, Oversize oversize, std::vect
     kept.push_back({slice.document, slice.begin, slice.begin + limit});
     dropped.push_back({slice.document, slice.begin + limit, slice.end});
   } else {
-    for (std::int64_t begin = slice.begin; begin < slice.end; begin += limit) {
+    for (std::int64_t begin = slice.begin; begin < slice.end; begin += limit)
       kept.push_back({slice.document, begin, std::min(begin + limit, slice.end)});
-    }
   }
 }
 
@@ -158,11 +156,10 @@ DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOpti
   DocumentSet set;
   // Without a number of steps an endless stream would never end.
   Stream stream(lengths, shape, options.repeat && options.steps > 0);
-  if (shape.documents_per_step > 0) {
+  if (shape.documents_per_step > 0)
     load_whole(stream, shape, options, set);
-  } else {
+  else
     load_windows(stream, shape, options, set);
-  }
   set.documents = stream.documents();
   set.cut_documents = stream.cut_documents();
   set.cut_tokens = stream.cut_tokens();
@@ -205,9 +202,8 @@ std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalB
     to.slices.reserve(from.slices.size());
     std::size_t window = 0;
     for (std::size_t i = 0; i <= from.slices.size(); ++i) {
-      for (; window < from.window_begin.size() && from.window_begin[window] == i; ++window) {
+      for (; window < from.window_begin.size() && from.window_begin[window] == i; ++window)
         to.window_begin.push_back(to.slices.size());
-      }
       if (i < from.slices.size()) append(from.slices[i], limit, oversize, to.slices, dropped);
     }
   }

@@ -81,9 +81,8 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   std::vector<Slice> dropped;
   const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
   std::optional<std::vector<GlobalBatch>> shortened;
-  if (limit > 0) {
+  if (limit > 0)
     shortened = without_oversize(problem.batches, limit, problem.options.oversize, policy.name, dropped);
-  }
   const PackingProblem placeable{shortened ? std::span<const GlobalBatch>(*shortened) : problem.batches,
                                  problem.options, problem.workload};
 
@@ -104,9 +103,8 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
 
 void order_micro_batches(Plan& plan, Order order, const Workload& workload) {
   if (order == Order::as_packed) return;
-  for (Step& step : plan.steps) {
+  for (Step& step : plan.steps)
     for (Lane& lane : step.lanes) order_lane(lane, order, workload);
-  }
 }
 
 }  // namespace equipoise

@@ -13,9 +13,8 @@ namespace equipoise {
 namespace {
 
 void require_positive(std::int64_t value, const char* name) {
-  if (value <= 0) {
+  if (value <= 0)
     throw UserError(std::string(name) + ": expected a number >= 1, found " + std::to_string(value));
-  }
 }
 
 bool fills_batches(const PackOptions& options) {
@@ -187,9 +186,8 @@ SliceList whole_set(const PackingProblem& problem) {
   for (const GlobalBatch& batch : problem.batches) count += batch.slices.size();
   SliceList set;
   set.slices.reserve(count);
-  for (const GlobalBatch& batch : problem.batches) {
+  for (const GlobalBatch& batch : problem.batches)
     set.slices.insert(set.slices.end(), batch.slices.begin(), batch.slices.end());
-  }
   set.lengths = lengths_of(set.slices);
   return set;
 }
@@ -267,9 +265,8 @@ Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options) {
   Step step = empty_step(options);
   const std::size_t lanes = step.lanes.size();
-  for (std::size_t b = 0; b < bins.size(); ++b) {
+  for (std::size_t b = 0; b < bins.size(); ++b)
     step.lanes[b % lanes].micro_batches.emplace_back().slices = std::move(bins[b]);
-  }
   return step;
 }
 

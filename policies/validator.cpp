@@ -42,18 +42,16 @@ bool before(const A& a, const B& b) {
 
 template <class Item>
 void sort_by_token(std::vector<Item>& items) {
-  if (!std::is_sorted(items.begin(), items.end(), before<Item, Item>)) {
+  if (!std::is_sorted(items.begin(), items.end(), before<Item, Item>))
     std::stable_sort(items.begin(), items.end(), before<Item, Item>);
-  }
 }
 
 class Validator {
  public:
   Validator(std::span<const GlobalBatch> batches, const Plan& plan, const PlanLimits& limits)
       : plan_(plan), limits_(limits) {
-    for (std::size_t b = 0; b < batches.size(); ++b) {
+    for (std::size_t b = 0; b < batches.size(); ++b)
       for (const Slice& s : batches[b].slices) set_.push_back({s, static_cast<std::int64_t>(b)});
-    }
     sort_by_token(set_);
   }
 
@@ -80,11 +78,10 @@ class Validator {
       if (lane.context < 1) fail(where_ + ": CP degree " + std::to_string(lane.context));
       const auto same = [&](const auto& g) { return g.first == lane.barrier_group; };
       const auto group = std::find_if(gpus.begin(), gpus.end(), same);
-      if (group == gpus.end()) {
+      if (group == gpus.end())
         gpus.emplace_back(lane.barrier_group, lane.context);
-      } else {
+      else
         group->second += lane.context;
-      }
       for (const MicroBatch& micro_batch : lane.micro_batches) {
         check_budget(micro_batch, lane.context);
         check_placement(micro_batch, lane.context);
@@ -116,9 +113,8 @@ class Validator {
     }
     for (const Slice& s : micro_batch.slices) {
       if (s.tokens() < 1) fail(where_ + ": empty slice, " + name(s));
-      if (micro_batch.pad_each_to > 0 && s.tokens() > micro_batch.pad_each_to) {
+      if (micro_batch.pad_each_to > 0 && s.tokens() > micro_batch.pad_each_to)
         fail(where_ + ": " + name(s) + " is longer than its padded length");
-      }
     }
   }
 
@@ -138,16 +134,14 @@ class Validator {
              " of " + std::to_string(context));
         return;
       }
-      if (rank == kDistributed) {
+      if (rank == kDistributed)
         everywhere += micro_batch.slices[i].tokens();
-      } else {
+      else
         used[at(rank)] += micro_batch.slices[i].tokens() * context;
-      }
     }
     const std::int64_t most = *std::max_element(used.begin(), used.end()) + everywhere;
-    if (limits_.rank_tokens > 0 && most > limits_.rank_tokens * context) {
+    if (limits_.rank_tokens > 0 && most > limits_.rank_tokens * context)
       fail(where_ + ": a CP rank holds more than its " + std::to_string(limits_.rank_tokens) + " tokens");
-    }
   }
 
   void check_chunks(const Lane& lane) {
@@ -188,17 +182,15 @@ class Validator {
       while (next < original.slice.end) {
         p = skip_dropped(p, &original);
         if (p == pieces_.size() || pieces_[p].slice.document != original.slice.document ||
-            pieces_[p].slice.begin != next || pieces_[p].slice.end > original.slice.end) {
+            pieces_[p].slice.begin != next || pieces_[p].slice.end > original.slice.end)
           return report_tiling(original, next, p);
-        }
         const Piece& piece = pieces_[p++];
         next = piece.slice.end;
         tiled_ = piece.slice;
         if (piece.step == kDropped) continue;
         if (last != nullptr &&
-            (piece.step < last->step || (piece.micro_batch == last->micro_batch && piece.at < last->at))) {
+            (piece.step < last->step || (piece.micro_batch == last->micro_batch && piece.at < last->at)))
           return fail(name(piece.slice) + " runs before " + name(last->slice));
-        }
         last = &piece;
         original.executed = piece.step;
       }
@@ -213,9 +205,8 @@ class Validator {
     for (; p < pieces_.size() && pieces_[p].step == kDropped; ++p) {
       if (original != nullptr && !before(pieces_[p], *original)) break;
       const Slice& dropped = pieces_[p].slice;
-      if (dropped.document == tiled_.document && dropped.begin < tiled_.end) {
+      if (dropped.document == tiled_.document && dropped.begin < tiled_.end)
         fail(name(dropped) + " is dropped and also executed, or dropped twice");
-      }
       tiled_ = dropped;
     }
     return p;
@@ -235,9 +226,8 @@ class Validator {
 
   void check_carried() {
     const std::int64_t step_count = static_cast<std::int64_t>(plan_.steps.size());
-    for (std::int64_t s = 0; s < step_count && !wrong_; ++s) {
+    for (std::int64_t s = 0; s < step_count && !wrong_; ++s)
       for (const Slice& slice : plan_.steps[at(s)].carried) check_carried(s, slice);
-    }
     if (wrong_ || plan_.sees_whole_set) return;
     for (const Original& original : set_) {
       if (original.executed == kDropped) continue;

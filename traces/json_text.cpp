@@ -49,12 +49,11 @@ struct Fault {
 
 std::string path_of(const std::vector<json*>& open, const std::vector<std::string>& keys, std::size_t depth) {
   std::string path;
-  for (std::size_t i = 0; i < depth; ++i) {
+  for (std::size_t i = 0; i < depth; ++i)
     if (open[i]->is_array())
       path.append("[").append(std::to_string(open[i]->size() - 1)).append("]");
     else
       path.append(path.empty() ? "" : ".").append(keys[i]);
-  }
   return path.size() > 120 ? path.substr(0, 117) + "..." : path;
 }
 

@@ -129,11 +129,9 @@ template <int rows, int vectors>
 static inline void multiply_held(int depth, const LeftMatrix& a, const float* b, std::ptrdiff_t b_row,
                                  float* c, std::ptrdiff_t c_row, bool accumulate) {
   Vector sum[rows][vectors];
-  for (int i = 0; i < rows; ++i) {
-    for (int v = 0; v < vectors; ++v) {
+  for (int i = 0; i < rows; ++i)
+    for (int v = 0; v < vectors; ++v)
       sum[i][v] = accumulate ? load(c + i * c_row + v * kLanes) : broadcast(0.0F);
-    }
-  }
   for (int k = 0; k < depth; ++k) {
     Vector right[vectors];
     for (int v = 0; v < vectors; ++v) right[v] = load(b + k * b_row + v * kLanes);
@@ -142,18 +140,16 @@ static inline void multiply_held(int depth, const LeftMatrix& a, const float* b,
       for (int v = 0; v < vectors; ++v) sum[i][v] += left * right[v];
     }
   }
-  for (int i = 0; i < rows; ++i) {
+  for (int i = 0; i < rows; ++i)
     for (int v = 0; v < vectors; ++v) store(c + i * c_row + v * kLanes, sum[i][v]);
-  }
 }
 
 template <int rows>
 static inline void multiply_rows(int columns, int depth, const LeftMatrix& a, const float* b,
                                  std::ptrdiff_t b_row, float* c, std::ptrdiff_t c_row, bool accumulate) {
   int j = 0;
-  for (; j + kVectorsHeld * kLanes <= columns; j += kVectorsHeld * kLanes) {
+  for (; j + kVectorsHeld * kLanes <= columns; j += kVectorsHeld * kLanes)
     multiply_held<rows, kVectorsHeld>(depth, a, b + j, b_row, c + j, c_row, accumulate);
-  }
   // The rest in one go: a vector at a time would leave the units idle for want of independent sums.
   switch ((columns - j) / kLanes) {
     case 3:

@@ -40,11 +40,10 @@ std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces) 
       return round.back().full == piece.full && round.back().key_begin + round.back().keys <= piece.key_begin;
     };
     const auto round = std::find_if(rounds.begin(), rounds.end(), fits);
-    if (round == rounds.end()) {
+    if (round == rounds.end())
       rounds.push_back({piece});
-    } else {
+    else
       round->push_back(piece);
-    }
   }
   return rounds;
 }
@@ -314,11 +313,10 @@ AttentionGraph::AttentionGraph(const DeclaredAttention& declared, int sm_version
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT)
       .set_sm_version(sm_version);  // before any node, which copies it
-  if (declared.pass == Pass::forward) {
+  if (declared.pass == Pass::forward)
     describe_forward(graph_->graph, declared);
-  } else {
+  else
     describe_backward(graph_->graph, declared);
-  }
 }
 
 AttentionGraph::~AttentionGraph() = default;

@@ -17,9 +17,8 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20U;  // what cuBLAS 
 constexpr int kCandidates = 16;
 
 void check_lt(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) {
+  if (status != CUBLAS_STATUS_SUCCESS)
     throw std::runtime_error(std::string(call) + ": " + cublasLtGetStatusString(status));
-  }
 }
 
 // Descriptors of one shape, with the chosen algorithm.

@@ -51,11 +51,8 @@ template <class Body>
 void for_query_rows(const AttentionShape& shape, std::span<const Piece> pieces, const Values& query,
                     const Values& key, Body body) {
   for (const Piece& piece : pieces) {
-    for (std::int64_t i = 0; i < piece.queries; ++i) {
-      for (int head = 0; head < shape.query_heads; ++head) {
-        body(query_row(shape, piece, i, head, query, key));
-      }
-    }
+    for (std::int64_t i = 0; i < piece.queries; ++i)
+      for (int head = 0; head < shape.query_heads; ++head) body(query_row(shape, piece, i, head, query, key));
   }
 }
 

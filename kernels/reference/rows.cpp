@@ -18,9 +18,8 @@ using reference::index;
 
 double inverse_rms(const Rows& shape, double epsilon, const Values& x, std::int64_t row) {
   double sum = 0;
-  for (std::int64_t j = 0; j < shape.columns; ++j) {
+  for (std::int64_t j = 0; j < shape.columns; ++j)
     sum += x[index(row, shape.columns, j)] * x[index(row, shape.columns, j)];
-  }
   return 1.0 / std::sqrt(sum / static_cast<double>(shape.columns) + epsilon);
 }
 

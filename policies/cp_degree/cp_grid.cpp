@@ -31,12 +31,10 @@ CpGrid CpGrid::of(const PackOptions& options) {
   grid.tokens_per_rank = own.tokens_per_rank > 0 ? own.tokens_per_rank
                          : bucket > 0            ? bucket
                                                  : options.context_window / options.context;
-  if (grid.tokens_per_rank < 1) {
+  if (grid.tokens_per_rank < 1)
     throw UserError("tokens_per_rank: expected a number >= 1, found " + std::to_string(grid.tokens_per_rank));
-  }
-  if (options.stages < 1) {
+  if (options.stages < 1)
     throw UserError("stages: expected a number >= 1, found " + std::to_string(options.stages));
-  }
   grid.stages = options.stages;
   return grid;
 }

@@ -50,13 +50,11 @@ Candidates promising_layouts(const FlexspProblem& problem) {
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return std::max(bound[i], close); });
   std::size_t promising = 0;  // within 1%, or the next best if those are few
   while (promising < order.size() && bound[order[promising]] < kNever &&
-         (promising < kLayoutsTried || bound[order[promising]] <= close)) {
+         (promising < kLayoutsTried || bound[order[promising]] <= close))
     ++promising;
-  }
   const std::size_t tried = std::min(promising, kLayoutsTried);
-  for (std::size_t k = 0; k < tried; ++k) {
+  for (std::size_t k = 0; k < tried; ++k)
     candidates.layouts.push_back(std::move(layouts[order[k * promising / tried]]));
-  }
   return candidates;
 }
 
@@ -210,9 +208,8 @@ class Shortlist {
     double before = kNever;
     while (tries > 0 && best_.front().slowest < before && best_.front().slowest > good_enough) {
       before = best_.front().slowest;
-      for (const GroupLayout& layout : neighbours_of(best_.front().layout, problem_.grid.max_degree)) {
+      for (const GroupLayout& layout : neighbours_of(best_.front().layout, problem_.grid.max_degree))
         if (tries-- > 0) try_layout(layout);
-      }
     }
   }
 

@@ -80,9 +80,8 @@ Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     packs = std::max(packs, pack + 1);
     std::int64_t room = tree.room(pack);
     const std::int64_t before = room;
-    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length) {
+    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length)
       pack_of[i] = static_cast<std::uint32_t>(pack);
-    }
     tree.take(pack, before - room);
   }
   return gather_packs(order, pack_of, packs);
@@ -152,9 +151,8 @@ class BitmapTree {
   [[nodiscard]] std::optional<std::size_t> largest() const {
     if (levels_.back()[0] == 0) return std::nullopt;
     std::size_t value = 0;
-    for (std::size_t l = levels_.size(); l-- > 0;) {
+    for (std::size_t l = levels_.size(); l-- > 0;)
       value = value * 64 + 63 - static_cast<std::size_t>(std::countl_zero(levels_[l][value]));
-    }
     return value;
   }
 
@@ -264,9 +262,8 @@ Packs pack_bfd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     const std::optional<RoomBuckets::Found> found = buckets.take_fullest(length);
     const std::uint32_t pack = found ? found->pack : packs++;
     std::int64_t room = found ? found->room : capacity;
-    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length) {
+    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length)
       pack_of[i] = pack;
-    }
     if (room >= shortest) buckets.put(pack, room);  // else nothing will ever fit
   }
   return gather_packs(order, pack_of, packs);
@@ -318,9 +315,8 @@ Packs pack_spfhp(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     }
     pack_of[i] = packs++;
     if (i + 1 == order.size() || lengths[order[i + 1]] != length) {
-      for (std::size_t p = first_opened; p < packs && length < capacity; ++p) {
+      for (std::size_t p = first_opened; p < packs && length < capacity; ++p)
         buckets.put(static_cast<std::uint32_t>(p), capacity - length);
-      }
       opening = false;
     }
   }

@@ -102,11 +102,10 @@ Plan plan_plain(const PackingProblem& problem) {
       if (place >= lane.size()) lane.resize(place + 1);
       std::vector<Slice>& slices = lane[place].slices;
       std::vector<Slice>& from = windows[at(i)];
-      if (slices.empty()) {
+      if (slices.empty())
         slices = std::move(from);
-      } else {
+      else
         slices.insert(slices.end(), from.begin(), from.end());
-      }
     }
     plan.steps.push_back(std::move(step));
   }
@@ -146,9 +145,8 @@ static Step padded_step(std::span<const Slice> documents, const PackOptions& opt
 Plan plan_padded(const PackingProblem& problem) {
   Plan plan;
   plan.steps.reserve(problem.batches.size());
-  for (const GlobalBatch& batch : problem.batches) {
+  for (const GlobalBatch& batch : problem.batches)
     plan.steps.push_back(padded_step(batch.slices, problem.options));
-  }
   return plan;
 }
 
@@ -237,9 +235,8 @@ Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int
                std::int64_t threshold, Shuffler random) {
   if (rounds < 1) throw UserError("rounds: expected a number >= 1, found " + std::to_string(rounds));
   std::vector<Pooled> pool(lengths.size());
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
+  for (std::size_t i = 0; i < lengths.size(); ++i)
     pool[i] = {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(lengths[i])};
-  }
   Packs packs;
   packs.item.reserve(lengths.size());
   for (int round = 1; !pool.empty(); ++round) {
@@ -288,9 +285,8 @@ Packs pack_dp_balanced(std::span<const std::int64_t> lengths, std::int64_t capac
   std::vector<std::size_t> kept(packed.size());
   for (std::size_t p = 0; p < packed.size(); ++p) kept[p] = packed.of(p).size();
   std::vector<std::uint32_t> moved;
-  for (std::size_t p = packed.size(); p-- > 0 && wanted > 0;) {
+  for (std::size_t p = packed.size(); p-- > 0 && wanted > 0;)
     for (; wanted > 0 && kept[p] > 1; --wanted) moved.push_back(packed.of(p)[--kept[p]]);
-  }
   Packs packs;
   packs.item.reserve(lengths.size());
   for (std::size_t p = 0; p < packed.size(); ++p) {

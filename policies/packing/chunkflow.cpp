@@ -186,18 +186,16 @@ std::int64_t chunk_tokens(const PackOptions& options) {
 
 Plan plan_chunkflow(const PackingProblem& problem) {
   const std::int64_t chunk_size = chunk_tokens(problem.options);
-  if (chunk_size < 1) {
+  if (chunk_size < 1)
     throw UserError("chunk_size: expected a number >= 1, found " + std::to_string(chunk_size));
-  }
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   std::vector<std::int64_t> ends;  // of a document's chunks
   for (const GlobalBatch& batch : problem.batches) {
     std::vector<Slice> short_ones;
     std::vector<Slice> long_ones;
-    for (const Slice& slice : batch.slices) {
+    for (const Slice& slice : batch.slices)
       (slice.tokens() > chunk_size ? long_ones : short_ones).push_back(slice);
-    }
     std::vector<Unit> units = standalone_units(short_ones, chunk_size);
     for (const Slice& slice : long_ones) {
       ends.clear();

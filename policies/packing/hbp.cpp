@@ -41,9 +41,8 @@ class Untaken {
       : documents_(std::move(documents)),
         leaves_(std::bit_ceil(documents_.size() + 1)),
         shortest_(2 * leaves_, kTaken) {
-    for (std::size_t i = 0; i < documents_.size(); ++i) {
+    for (std::size_t i = 0; i < documents_.size(); ++i)
       shortest_[leaves_ + i] = static_cast<std::uint32_t>(lengths[documents_[i]]);
-    }
     for (std::size_t n = leaves_; n-- > 1;) shortest_[n] = std::min(shortest_[2 * n], shortest_[2 * n + 1]);
   }
 
@@ -58,9 +57,8 @@ class Untaken {
 
   [[nodiscard]] std::vector<std::uint32_t> rest() const {
     std::vector<std::uint32_t> left;
-    for (std::size_t i = 0; i < documents_.size(); ++i) {
+    for (std::size_t i = 0; i < documents_.size(); ++i)
       if (shortest_[leaves_ + i] != kTaken) left.push_back(documents_[i]);
-    }
     return left;
   }
 
@@ -189,9 +187,8 @@ std::string describe(std::span<const Group> groups) {
   std::string text = "groups (length:degree):";
   for (const Group& g : groups) {
     text += ' ' + std::to_string(g.length) + ':' + std::to_string(g.context);
-    if (g.recompute_layers != kStudyRecompute) {
+    if (g.recompute_layers != kStudyRecompute)
       text += " with " + std::to_string(g.recompute_layers) + " layers checkpointed";
-    }
   }
   return text;
 }
@@ -233,9 +230,8 @@ Plan plan_hbp(const PackingProblem& problem) {
     if (!own_options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
     const std::size_t per_iteration = packed[g].per_iteration =
         packs_of_group(packed[g].packs, set.lengths, groups[g], options, plan.notes);
-    for (std::size_t begin = 0; begin < packs; begin += per_iteration) {
+    for (std::size_t begin = 0; begin < packs; begin += per_iteration)
       iterations.push_back({g, begin, std::min(per_iteration, packs - begin)});
-    }
   }
   if (options.shuffle) shuffle(iterations, random);
   apply_curriculum(iterations, own_options.curriculum_steps);

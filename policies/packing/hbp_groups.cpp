@@ -34,12 +34,10 @@ static Group alone(const GroupCandidate& c) {
 
 static void check(const Group& group, std::int64_t gpus) {
   const std::string where = "groups: " + std::to_string(group.length) + ":" + std::to_string(group.context);
-  if (group.length < 1 || group.context < 1) {
+  if (group.length < 1 || group.context < 1)
     throw UserError(where + ": expected a pack length and a CP degree >= 1");
-  }
-  if (group.context > gpus) {
+  if (group.context > gpus)
     throw UserError(where + ": CP degree above the " + std::to_string(gpus) + " GPUs of the DP x CP grid");
-  }
 }
 
 std::vector<Group> parse_groups(const std::string& text) {
@@ -98,11 +96,9 @@ std::vector<Group> hbp_groups(const PackOptions& options) {
   for (const Group& group : groups) check(group, grid_gpus(options));
   std::stable_sort(groups.begin(), groups.end(),
                    [](const Group& a, const Group& b) { return a.length < b.length; });
-  for (std::size_t i = 1; i < groups.size(); ++i) {
-    if (groups[i].length == groups[i - 1].length) {
+  for (std::size_t i = 1; i < groups.size(); ++i)
+    if (groups[i].length == groups[i - 1].length)
       throw UserError("groups: pack length " + std::to_string(groups[i].length) + " is given twice");
-    }
-  }
   return groups;
 }
 

@@ -211,11 +211,10 @@ Predictions predict_rows(const Profile& profile, const CsvTable& table, const Pr
     RowPrediction& made = outcome.rows.back();
     if (made.unable.empty() && !(made.seconds >= 0 && std::isfinite(made.seconds)))
       made.unable = "the parameters of " + profile.origin() + " make no time of it";
-    if (!made.unable.empty()) {
+    if (!made.unable.empty())
       outcome.unable[made.unable].push_back(table.line(row));
-    } else if (made.measured > 0) {
+    else if (made.measured > 0)
       outcome.errors[made.group].push_back(made.error());
-    }
   }
   if (outcome.unable.empty() || table.rows() == 0) return outcome;
   std::size_t left_out = 0;

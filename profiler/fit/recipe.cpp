@@ -38,11 +38,10 @@ std::vector<const Sample*> selected(const std::vector<Sample>& samples, const js
 }
 
 void multiply_numbers(json& node, double factor) {
-  if (node.is_number()) {
+  if (node.is_number())
     node = significant(node.get<double>() * factor);
-  } else {
+  else
     for (json& child : node) multiply_numbers(child, factor);
-  }
 }
 
 class Maker {
@@ -65,11 +64,10 @@ class Maker {
     if (recipe_.contains("elementwise")) make_plain("elementwise", recipe_["elementwise"]);
     if (recipe_.contains("collective")) {
       const json& section = recipe_["collective"];
-      if (section.contains("keep")) {
+      if (section.contains("keep"))
         profile_["tables"]["collective"] = kept(section, where_ + ".collective");
-      } else {
+      else
         make_collective(section);
-      }
     }
     return profile_;
   }

@@ -340,14 +340,13 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   const double tflops = table.number(row, "tflops").value_or(0);
   for (std::uint64_t draw = 0; draw < (drawn ? kDraws : 1); ++draw) {
     std::vector<QueryKeys> packed;
-    if (drawn) {
+    if (drawn)
       for (const std::int64_t length : draw_documents(histogram, queries, draw))
         packed.push_back({length, length});
-    } else if (!listed.empty()) {
+    else if (!listed.empty())
       for (const std::int64_t length : listed) packed.push_back({length, length});
-    } else {
+    else
       packed.assign(static_cast<std::size_t>(documents), {queries, keys});
-    }
     const double flops = attention_flops(sample, packed);
     sample.packings.push_back(std::move(packed));
     sample.seconds.push_back(ms > 0 ? ms * 1e-3 : tflops > 0 ? flops * 1e-12 / tflops : 0);

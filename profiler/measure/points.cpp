@@ -122,9 +122,8 @@ double bytes_of(const Point& point, ElementType type) {
     return (m * k + k * n + m * n) * element;
   }
   if (const auto* row = std::get_if<RowPoint>(&point.what)) return row_op_bytes(*row, type);
-  if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
+  if (const auto* collective = std::get_if<CollectivePoint>(&point.what))
     return 2 * static_cast<double>(collective->bytes);
-  }
   return 0;
 }
 
@@ -200,9 +199,8 @@ std::span<const LayerShape> cpu_layers() {
 std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_t tokens) {
   std::vector<GemmPoint> points;
   if (layer.query_heads % tensor != 0 || layer.kv_heads % tensor != 0 || layer.ffn % tensor != 0 ||
-      layer.vocabulary % tensor != 0) {
+      layer.vocabulary % tensor != 0)
     return points;
-  }
   const std::int64_t attention = layer.query_heads * layer.head_dim / tensor;
   const std::int64_t qkv = attention + 2 * layer.kv_heads * layer.head_dim / tensor;
   const Linear linears[] = {{"qkv", qkv, layer.hidden},
@@ -239,9 +237,8 @@ bool fits(const Point& point, const ListOptions& options) {
 std::vector<Point> ordered(std::vector<Point> points, const ListOptions& options) {
   std::set<std::string> seen;
   std::vector<Point> kept;
-  for (Point& point : points) {
+  for (Point& point : points)
     if (fits(point, options) && seen.insert(key_of(point)).second) kept.push_back(std::move(point));
-  }
   return most_informative_first(std::move(kept));
 }
 
@@ -379,20 +376,17 @@ std::vector<Point> launch_points() {
 
 std::vector<Point> copy_points(const ListOptions& options) {
   std::vector<Point> points;
-  for (const std::int64_t bytes : log_grid(4096, options.scale.most_copy_bytes, 1)) {
+  for (const std::int64_t bytes : log_grid(4096, options.scale.most_copy_bytes, 1))
     points.push_back({CopyPoint{bytes}, {log2_of(bytes)}});
-  }
   return ordered(std::move(points), options);
 }
 
 std::vector<Point> attention_points(const ListOptions& options) {
   std::vector<Point> points;
   SplitMix64 random(options.seed);
-  if (options.scale.gpu) {  // the shapes whose rates are published (rates.py)
-    for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384}) {
+  if (options.scale.gpu)  // the shapes whose rates are published (rates.py)
+    for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384})
       add_attention(points, {128, 64, 8}, {{0, length, 0, length}}, kPublishedShape);
-    }
-  }
   for (const kernels::AttentionShape& shape : attention_shapes(options.scale.gpu)) {
     for (const std::int64_t queries : log_grid(16, options.scale.most_tokens, 1)) {
       // Half of the shapes lie off the powers of two.
@@ -428,9 +422,8 @@ std::vector<Point> gemm_points(const ListOptions& options) {
   }
   for (const LayerShape& layer : known) {
     if (!options.models.empty() &&
-        std::find(options.models.begin(), options.models.end(), layer.model) == options.models.end()) {
+        std::find(options.models.begin(), options.models.end(), layer.model) == options.models.end())
       continue;
-    }
     for (const int tensor : {1, 2, 4, 8}) {
       for (const std::int64_t tokens :
            log_grid(16, options.scale.gpu ? options.scale.most_tokens : 4096, 1)) {

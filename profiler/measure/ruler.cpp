@@ -77,9 +77,8 @@ std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const Ruler
   const double usual = quantile(column(batches, &Batch::pace), options.clock_against_median ? 0.5 : 1);
   const double slowest = slowest_pace(usual, options);
   std::vector<Batch> kept;
-  for (const Batch& batch : batches) {
+  for (const Batch& batch : batches)
     if (batch.pace >= slowest) kept.push_back(batch);
-  }
   dropped = static_cast<int>(batches.size() - kept.size());
   return kept;
 }
@@ -119,13 +118,12 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
     first += result.calls_per_batch;
     spent += elapsed.seconds + (options.cpu_time ? 0 : elapsed.cpu_seconds);
     all.push_back(batch_of(elapsed, result.calls_per_batch, std::min(before, pace()), options));
-    if (all.back().stolen) {
+    if (all.back().stolen)
       result.stolen += 1;
-    } else if (all.back().pace < slowest_pace(0, options)) {
+    else if (all.back().pace < slowest_pace(0, options))
       result.throttled += 1;
-    } else {
+    else
       clean.push_back(all.back());
-    }
   }
   result.paces = column(all, &Batch::pace);
   int slower = 0;  // than the fastest of this call

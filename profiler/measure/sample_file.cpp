@@ -219,12 +219,11 @@ void Journal::keep_lines() {
     const auto found = line.find("device");
     const std::string measured_on =
         found != line.end() && found->is_string() ? found->get<std::string>() : std::string();
-    if (measured_on != device_) {
+    if (measured_on != device_)
       throw UserError(path_ + ":" + std::to_string(number) + ": found a sample of " +
                       (measured_on.empty() ? "a device without a name" : measured_on) +
                       ", expected one of this run's " + device_ +
                       "; give another --out, or start again without --resume");
-    }
     keys_.insert(line.at("key").get<std::string>());
     kept += line.dump() + "\n";
   });
@@ -253,11 +252,10 @@ json samples_of_journal(const std::string& path) {
     const json line = told_by(visits, usual_pace, groups);
     if (line.is_null()) continue;
     const auto family = line.at("family").get<std::string>();
-    if (family == "launch") {
+    if (family == "launch")
       samples["launch"] = line.at("sample");
-    } else {
+    else
       samples[family == "copy" ? "elementwise" : family].push_back(line.at("sample"));
-    }
   }
   return samples;
 }
@@ -382,9 +380,8 @@ std::vector<kernels::CheckResult> checks_of(kernels::Backend& backend, const std
 
 const kernels::CheckResult* worst_of(const std::vector<kernels::CheckResult>& results) {
   const kernels::CheckResult* worst = nullptr;
-  for (const kernels::CheckResult& result : results) {
+  for (const kernels::CheckResult& result : results)
     if (worst == nullptr || result.error * worst->limit > worst->error * result.limit) worst = &result;
-  }
   return worst;
 }
 

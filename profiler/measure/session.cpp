@@ -129,9 +129,8 @@ int most_starved(const std::vector<Family>& families, std::size_t rounds) {
   for (std::size_t i = 0; i < families.size(); ++i) {
     if (families[i].next >= visits_of(families[i], rounds)) continue;
     if (best < 0 ||
-        families[i].spent / families[i].share < families[at(best)].spent / families[at(best)].share) {
+        families[i].spent / families[i].share < families[at(best)].spent / families[at(best)].share)
       best = static_cast<int>(i);
-    }
   }
   return best;
 }
@@ -236,9 +235,8 @@ class Session {
       log_ << "check failed: " << result.op << " " << result.tensor << " on " << result.shape << ": error "
            << result.error << ", limit " << result.limit << "\n";
     }
-    if (const kernels::CheckResult* worst = worst_of(checks_)) {
+    if (const kernels::CheckResult* worst = worst_of(checks_))
       report_.worst_check = worst->op + " " + worst->tensor + " on " + worst->shape;
-    }
     if (leader() && !options_.quiet) {
       log_ << report_.checks << " kernel checks " << (report_.checks_passed ? "passed" : "done, some failed")
            << "; the ruler is off by " << 100 * report_.ruler_error << " %\n";

@@ -133,11 +133,10 @@ GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_vi
   const std::string here = where + "." + key;
   fit_->profile = profile.name();
   fit_->cpu_core = has_form(table, kPackedPanels);
-  if (fit_->cpu_core) {
+  if (fit_->cpu_core)
     fit_->panels = panel_gemm_rates(table, here);
-  } else {
+  else
     fit_->form = GemmForm(gemm_parameters(table, here), profile.device().sms);
-  }
   fit_->m = validity_of(table, "m", here);
   fit_->n = validity_of(table, "n", here);
   fit_->k = validity_of(table, "k", here);

@@ -164,9 +164,8 @@ void LaneEngine::await_input(Run& run, int s, const ScheduleOp& op) {
     return;
   }
   Picoseconds waited = 0;
-  for (std::size_t r = 0; r < run.ranks; ++r) {
+  for (std::size_t r = 0; r < run.ranks; ++r)
     waited += std::min((*sent)[r], wait_until(clock_[r], arrived[r]));
-  }
   run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 

@@ -87,12 +87,11 @@ struct LaneEngine::Accounting {
       sums.compute[r] += times * layers * cost.weight_gradient[k][r];
   }
   void forward(const PartOrder& order) const {
-    for (const OrderedPart& part : order.runs) {
+    for (const OrderedPart& part : order.runs)
       if (is_layer(part.part))
         forward(index_of(part.part), part.layers);
       else
         end(part.part == ModelPart::head ? cost.head_forward : cost.embed_forward);
-    }
   }
   void weights(const PartOrder& order) const {
     for (const OrderedPart& part : order.runs)

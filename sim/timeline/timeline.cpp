@@ -435,11 +435,10 @@ void RankCounters::op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
   }
   if (!memory_) return;
   const OpMemory& held = memory_->next(op);
-  if (layer_starts.size() == static_cast<std::size_t>(held.layers)) {
+  if (layer_starts.size() == static_cast<std::size_t>(held.layers))
     for (int i = 0; i < held.layers; ++i) show(during(held, i), i == 0 ? start : layer_starts[at(i)]);
-  } else {
+  else
     show(held.last.total() > held.first.total() ? held.last : held.first, start);
-  }
   show(held.after, end);
 }
 

@@ -80,12 +80,11 @@ void compare_row(const RealRow& row, const RealResult& result, const InStepTimes
 
 void compare_real(const std::vector<RealRow>& rows, const std::vector<RealResult>& results,
                   const InStepTimes* times, Validation& validation) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i)
     if (rows[i].runs())
       compare_row(rows[i], results[i], times, validation);
     else
       validation.notes.push_back(rows[i].label + " was not run: " + rows[i].reason);
-  }
 }
 
 void keep_kernels(Validation& validation) {

@@ -100,12 +100,11 @@ class TraceReader {
   void add_kernels(MeasuredLog& log) const {
     std::map<std::pair<std::int64_t, std::string_view>, double> sums;
     std::size_t outside = 0;
-    for (const Event& kernel : kernels_) {
+    for (const Event& kernel : kernels_)
       if (const std::optional<std::int64_t> step = step_at(kernel.begin))
         sums[{*step, kind_of_kernel(kernel.name)}] += kernel.length * kMicroseconds;
       else
         ++outside;
-    }
     for (const auto& [key, seconds] : sums)
       if (seconds > 0) log.ops.push_back({"", key.first, std::string(key.second), seconds});
     if (outside > 0)

@@ -199,11 +199,10 @@ void look_closer(const StudyRow& row, const PolicyResult& result, const RunStudy
   const std::vector<int> by_time = steps_by_time(result);
   details.typical_step = by_time[(by_time.size() - 1) / 2];
   std::vector<Choice> choices;
-  if (options.steps.op.contention) {
+  if (options.steps.op.contention)
     for (int i = 0; i < static_cast<int>(recorded.size()); ++i) choices.push_back({i, "step recorded"});
-  } else {
+  else
     choices = choose(result, by_time);
-  }
   std::size_t room = options.details.most_ops;
   for (const Choice& choice : choices) {
     const bool is_here = at(choice.step) < recorded.size();
