@@ -235,18 +235,15 @@ Buckets::Buckets(const PlacementProblem& problem)
       oldest_(static_cast<std::size_t>(problem.ranks), 0) {}
 
 std::size_t Buckets::least_loaded() const {
-  return static_cast<std::size_t>(std::min_element(local_cost_.begin(), local_cost_.end()) -
-                                  local_cost_.begin());
+  return static_cast<std::size_t>(std::ranges::min_element(local_cost_) - local_cost_.begin());
 }
 
 std::size_t Buckets::most_room() const {
-  return static_cast<std::size_t>(std::min_element(local_tokens_.begin(), local_tokens_.end()) -
-                                  local_tokens_.begin());
+  return static_cast<std::size_t>(std::ranges::min_element(local_tokens_) - local_tokens_.begin());
 }
 
 std::size_t Buckets::least_room() const {
-  return static_cast<std::size_t>(std::max_element(local_tokens_.begin(), local_tokens_.end()) -
-                                  local_tokens_.begin());
+  return static_cast<std::size_t>(std::ranges::max_element(local_tokens_) - local_tokens_.begin());
 }
 
 std::int64_t Buckets::room(std::size_t rank) const {

@@ -176,8 +176,7 @@ void improve_by_swaps(const AssignmentProblem& problem, BinOf& bin_of) {
   for (int round = 0; round < kMostRounds; ++round) {
     const std::vector<double> weights = bin_weights(problem, bin_of);
     const std::vector<std::int64_t> tokens = bin_tokens(problem, bin_of);
-    const auto heaviest =
-        static_cast<std::uint32_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
+    const auto heaviest = static_cast<std::uint32_t>(std::ranges::max_element(weights) - weights.begin());
     const Exchange best = best_exchange(problem, bin_of, heaviest, weights, tokens);
     if (!(best.heavier < weights[heaviest] * kWorthIt)) return;
     bin_of[best.i] = best.to;

@@ -19,8 +19,7 @@ std::vector<std::size_t> shape_ranks(const std::vector<std::vector<double>>& sha
   std::vector<std::size_t> ranks;
   ranks.reserve(shapes.size());
   for (const std::vector<double>& shape : shapes)
-    ranks.push_back(static_cast<std::size_t>(std::lower_bound(distinct.begin(), distinct.end(), shape) -
-                                             distinct.begin()));
+    ranks.push_back(static_cast<std::size_t>(std::ranges::lower_bound(distinct, shape) - distinct.begin()));
   return ranks;
 }
 

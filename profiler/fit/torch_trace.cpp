@@ -255,10 +255,9 @@ class CallReader {
     const Dims keys = dims_at(*call.arguments, op.query + 1);
     const std::size_t tokens = op.heads_second ? 2 : 1;
     const std::size_t heads = op.heads_second ? 1 : 2;
-    const bool dense =
-        query.size() == 4 && keys.size() == 4 && query[0] == keys[0] && query[3] == keys[3] &&
-        std::none_of(query.begin(), query.end(), [](std::int64_t size) { return size == 0; }) &&
-        keys[tokens] >= query[tokens] && keys[heads] > 0 && query[heads] % keys[heads] == 0;
+    const bool dense = query.size() == 4 && keys.size() == 4 && query[0] == keys[0] && query[3] == keys[3] &&
+                       std::ranges::none_of(query, [](std::int64_t size) { return size == 0; }) &&
+                       keys[tokens] >= query[tokens] && keys[heads] > 0 && query[heads] % keys[heads] == 0;
     if (!dense) return file_.leave_out("attention calls whose shapes are not [batch, tokens, heads, dim]");
     if (query[0] > kMostSequences ||
         static_cast<double>(query[0]) * static_cast<double>(keys[tokens]) > kMostCount)

@@ -421,8 +421,7 @@ std::vector<Point> gemm_points(const ListOptions& options) {
                       "'; known here: " + all_joined(known, ", ", &LayerShape::model));
   }
   for (const LayerShape& layer : known) {
-    if (!options.models.empty() &&
-        std::find(options.models.begin(), options.models.end(), layer.model) == options.models.end())
+    if (!options.models.empty() && std::ranges::find(options.models, layer.model) == options.models.end())
       continue;
     for (const int tensor : {1, 2, 4, 8}) {
       for (const std::int64_t tokens :

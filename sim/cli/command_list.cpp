@@ -543,8 +543,7 @@ int run_doctor_command(Format format, std::string_view version, std::ostream& ou
     table.add({finding.what, kStateNames[finding.state], printable(finding.text)});
   }
   out << (format == Format::json ? list.dump(2) + "\n" : table.text());
-  return std::any_of(all.begin(), all.end(), [](const Finding& f) { return f.state == Finding::bad; }) ? 1
-                                                                                                       : 0;
+  return std::ranges::any_of(all, [](const Finding& f) { return f.state == Finding::bad; }) ? 1 : 0;
 }
 
 }  // namespace equipoise

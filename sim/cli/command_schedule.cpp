@@ -287,9 +287,8 @@ void note_idle_options(const ScheduleOptions& options, const ScheduleInput& inpu
   const auto note = [&](std::string_view option, const std::string& acts_when) {
     notes << "note: " << no_effect(option, acts_when) << '\n';
   };
-  const bool groups =
-      options.schedule == "state-aware-1f1b" &&
-      std::any_of(input.group_sizes.begin(), input.group_sizes.end(), [](int n) { return n > 1; });
+  const bool groups = options.schedule == "state-aware-1f1b" &&
+                      std::ranges::any_of(input.group_sizes, [](int n) { return n > 1; });
   if (options.keep > 1 && !groups) note("--keep", "with a group of dependent chunks");
   if (options.strict_keep && !groups)
     note("--strict-keep", "with a group of dependent chunks");

@@ -65,8 +65,7 @@ double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
 double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
                    int experts_of_rank) {
   const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
-  if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(together.begin(), together.end(), holds_none))
-    return 1;
+  if (skew.skew < kLeastSkew || ranks < 2 || std::ranges::all_of(together, holds_none)) return 1;
   const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
   std::vector<double> load(at(ranks), 0);
   for (const MicroBatch* const micro_batch : together)

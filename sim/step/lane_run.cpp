@@ -193,8 +193,7 @@ std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
 // Before its inbox is emptied.
 void LaneEngine::record(Run& run, const ScheduleOp& op, int s, std::span<const Picoseconds> ended) const {
   StageOp& recorded = run.ops->emplace_back(
-      StageOp{run.lane, s, op, *std::min_element(run.opened_on.begin(), run.opened_on.end()),
-              *std::max_element(ended.begin(), ended.end())});
+      StageOp{run.lane, s, op, *std::ranges::min_element(run.opened_on), *std::ranges::max_element(ended)});
   for (std::size_t r = 0; r < run.ranks; ++r) {
     const Travel way = travel(s, op, r);
     recorded.ranks.push_back({{run.opened_on[r], ended[r]}, {way.left, way.arrived}});
@@ -217,8 +216,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
     ++next_[at(s)];
     ++run.executed;
   }
-  if (next_[at(s)] == run.schedule.ops[at(s)].size())
-    end_ = std::max(end_, *std::max_element(ended.begin(), ended.end()));
+  if (next_[at(s)] == run.schedule.ops[at(s)].size()) end_ = std::max(end_, *std::ranges::max_element(ended));
 }
 
 void LaneEngine::report_stall(const Schedule& schedule) const {

@@ -38,8 +38,7 @@ struct LockstepRun::Inside {
   // A part's gradients fill a bucket, wait for the end of the step, or are reduced at once.
   void done(const OrderedPart& part) const {
     for (const At& lane : lanes)
-      if (lane.filled != nullptr)
-        (*lane.filled)[at(part.bucket)] = *std::max_element(lane.clock.begin(), lane.clock.end());
+      if (lane.filled != nullptr) (*lane.filled)[at(part.bucket)] = *std::ranges::max_element(lane.clock);
     if (reduces && lanes.front().filled == nullptr) run.issue(lanes, run.gradients_.reduce_of(part.part));
   }
 };

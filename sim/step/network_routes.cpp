@@ -191,9 +191,7 @@ class NetworkRoutes::Builder {
   void add_lockstep(std::size_t l) {
     const OpLane& lane = program_.lanes[l];
     const auto same = [&](const OpLane& o) { return o.lockstep == lane.lockstep; };
-    if (lane.lockstep == kNoLockstep ||
-        &*std::find_if(program_.lanes.begin(), program_.lanes.end(), same) != &lane)
-      return;
+    if (lane.lockstep == kNoLockstep || &*std::ranges::find_if(program_.lanes, same) != &lane) return;
     bool over = false;
     for (const OpLane& other : program_.lanes)
       for (const OpBlock& block : other.blocks)

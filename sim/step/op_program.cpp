@@ -261,9 +261,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
   // Pieces of the attention do their share of its FLOPs by their time.
   const double whole = static_cast<double>(*std::max_element(attention.begin(), attention.end()));
   const auto flops_of = [&](std::span<const Picoseconds> piece) {
-    return whole > 0
-               ? attention_flops * static_cast<double>(*std::max_element(piece.begin(), piece.end())) / whole
-               : 0;
+    return whole > 0 ? attention_flops * static_cast<double>(*std::ranges::max_element(piece)) / whole : 0;
   };
 
   append_ops(before, block);

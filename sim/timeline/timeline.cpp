@@ -363,9 +363,8 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
     for (int stage = 0; stage < program.stages; ++stage) {
       if (!selects(selection_.stages, stage)) continue;
       const auto& scheduled_ops = program.lanes[at(lane)].stages[at(stage)];
-      const bool splits =
-          std::any_of(scheduled_ops.begin(), scheduled_ops.end(),
-                      [](const ScheduledOp& scheduled) { return scheduled.op.kind == OpKind::W; });
+      const bool splits = std::ranges::any_of(
+          scheduled_ops, [](const ScheduledOp& scheduled) { return scheduled.op.kind == OpKind::W; });
       std::vector<RankCounters*> counters;  // by CP rank
       for (int c = 0; c < program.lanes[at(lane)].context; ++c)
         counters.push_back(selects(selection_.ranks, c) ? begin_counters(step, loads, lane, stage, c, splits)

@@ -189,8 +189,7 @@ void FairShare::share(std::span<Flow* const> flows) {
     // Flows stop at the level; what they use together is taken from each link at once.
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const auto is_tight = [&](const LinkUse& use) { return tight_[use.link] != 0; };
-      if (stopped_[f] != 0 ||
-          (flows[f]->cap > level && std::none_of(flows[f]->links.begin(), flows[f]->links.end(), is_tight)))
+      if (stopped_[f] != 0 || (flows[f]->cap > level && std::ranges::none_of(flows[f]->links, is_tight)))
         continue;
       flows[f]->rate = level;
       stopped_[f] = 1;

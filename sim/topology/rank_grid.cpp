@@ -27,8 +27,7 @@ static std::vector<Axis> parse_order(std::string_view order, bool expert_matters
     const auto it = std::find(kAxisNames.begin(), kAxisNames.end(), name);
     if (it == kAxisNames.end()) bad_order(order, "unknown axis \"" + std::string(name) + "\"");
     const auto axis = static_cast<Axis>(it - kAxisNames.begin());
-    if (std::find(axes.begin(), axes.end(), axis) != axes.end())
-      bad_order(order, "axis " + std::string(name) + " twice");
+    if (std::ranges::find(axes, axis) != axes.end()) bad_order(order, "axis " + std::string(name) + " twice");
     axes.push_back(axis);
     begin = end + 1;
   }

@@ -306,8 +306,7 @@ void Search::try_batch(const std::vector<Point>& batch) {
     return std::tuple(batch[i].row, std::string_view(alike_[batch[i].layout]),
                       candidates_.layouts[batch[i].layout].layout.data);
   };
-  std::stable_sort(turns.begin(), turns.end(),
-                   [&](std::size_t a, std::size_t b) { return plan_of(a) < plan_of(b); });
+  std::ranges::stable_sort(turns, [&](std::size_t a, std::size_t b) { return plan_of(a) < plan_of(b); });
   RunStudyOptions run = options_.run;
   run.jobs = 1;
   const auto try_one = [&](int, std::size_t turn) {
@@ -536,8 +535,7 @@ void Search::rank() {
   const auto key = [&](std::size_t i) {
     return std::tuple(result_.tried[i].trial.seconds_per_token, index_of(result_.tried[i].point));
   };
-  std::sort(result_.ranking.begin(), result_.ranking.end(),
-            [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+  std::ranges::sort(result_.ranking, [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
 }
 
 }  // namespace

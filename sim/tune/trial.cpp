@@ -273,8 +273,7 @@ std::optional<Trial> under_limit(const Trial& known, double limit) {
     return same;
   }
   if (limit > known.limit || known.least.empty()) return std::nullopt;
-  const auto above =
-      std::find_if(known.least.begin(), known.least.end(), [&](double least) { return least > limit; });
+  const auto above = std::ranges::find_if(known.least, [&](double least) { return least > limit; });
   Trial trial = known;
   trial.limit = limit;
   if (above == known.least.end()) return trial;

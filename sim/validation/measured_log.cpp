@@ -71,8 +71,7 @@ MeasuredLog read_csv(std::string_view text, const std::string& name) {
   if (log.steps.empty()) throw UserError(name + ": expected a line with step_seconds, found none");
   std::vector<std::string> unused;
   for (const std::string& column : table.header())
-    if (std::find(kColumns.begin(), kColumns.end(), column) == kColumns.end())
-      unused.push_back(printable(column));
+    if (std::ranges::find(kColumns, column) == kColumns.end()) unused.push_back(printable(column));
   if (!unused.empty())
     log.notes.push_back(name + ": columns that are not used: " + joined(unused) +
                         "; those that are: " + joined(kColumns));

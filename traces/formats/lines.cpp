@@ -210,8 +210,7 @@ std::int64_t length_of(const json& value, const std::string& where) {
   std::int64_t length = -1;
   if (value.is_string())
     throw UserError(where + ": found " + shown_json(value) + "; expected a length" + std::string(kRecord));
-  if (value.is_array() &&
-      !std::all_of(value.begin(), value.end(), [](const json& id) { return id.is_number_integer(); }))
+  if (value.is_array() && !std::ranges::all_of(value, [](const json& id) { return id.is_number_integer(); }))
     throw UserError(where + ": found " + shown_json(value) +
                     "; expected a length, or one flat array of token ids");
   if (value.is_array())

@@ -113,9 +113,8 @@ bool draws_experts(const Study& s) {
 }
 // Of the layout or a row, on more than one rank: of one lane's, or of all, which some policies group anew.
 bool has_form(const Study& s, bool (*is)(ContextComm)) {
-  const bool of_row = std::any_of(s.policies.begin(), s.policies.end(), [&](const PolicyRun& run) {
-    return run.context_comm && is(*run.context_comm);
-  });
+  const bool of_row = std::ranges::any_of(
+      s.policies, [&](const PolicyRun& run) { return run.context_comm && is(*run.context_comm); });
   return has_replicas(s) && (of_row || is(s.layout.context_comm));
 }
 bool gathers_keys(const Study& s) {
