@@ -297,7 +297,7 @@ void CollectiveModel::Fit::read_forwarding(const nlohmann::json& table, const st
 }
 
 CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& network)
-    : fit_(std::make_unique<Fit>()) {
+    : fit_(std::make_shared<Fit>()) {
   fit_->profile = profile.name();
   if (!profile.has_table("collective")) {
     fit_->missing = profile.origin();
@@ -332,10 +332,6 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
   fit_->read_messages(table, wanted, where);
   fit_->nic_GBps = network.nic_GBps > 0 ? network.nic_GBps : profile.device().nic_GBps;
 }
-
-CollectiveModel::~CollectiveModel() = default;
-CollectiveModel::CollectiveModel(CollectiveModel&&) noexcept = default;
-CollectiveModel& CollectiveModel::operator=(CollectiveModel&&) noexcept = default;
 
 double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const {
   if (group.ranks <= 1 || !(bytes > 0)) return 0;

@@ -116,7 +116,7 @@ struct GemmModel::Fit {
 };
 
 GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel)
-    : fit_(std::make_unique<Fit>()) {
+    : fit_(std::make_shared<Fit>()) {
   const std::string key = std::string(name_of(precision)) + (kernel.empty() ? "" : "-") + std::string(kernel);
   const std::string where = profile.origin() + ": tables.gemm";
   if (kernel.empty() && precision == Precision::fp8 && !profile.table("gemm").contains(key))
@@ -141,10 +141,6 @@ GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_vi
   fit_->n = validity_of(table, "n", here);
   fit_->k = validity_of(table, "k", here);
 }
-
-GemmModel::~GemmModel() = default;
-GemmModel::GemmModel(GemmModel&&) noexcept = default;
-GemmModel& GemmModel::operator=(GemmModel&&) noexcept = default;
 
 double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use, GemmRole role,
                           std::int64_t groups, double output_bytes) const {
@@ -200,7 +196,7 @@ struct ElementwiseModel::Fit {
   std::array<std::array<Row, kernels::kElementwise.size()>, 2> rows;  // by pass
 };
 
-ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : fit_(std::make_unique<Fit>()) {
+ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : fit_(std::make_shared<Fit>()) {
   const std::string where = profile.origin() + ": tables.elementwise";
   const nlohmann::json& table = profile.table("elementwise");
   fit_->profile = profile.name();
@@ -223,10 +219,6 @@ ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : f
   for (auto& pass : fit_->rows)
     for (Row& row : pass) row.parameters.cache_MB = 0;
 }
-
-ElementwiseModel::~ElementwiseModel() = default;
-ElementwiseModel::ElementwiseModel(ElementwiseModel&&) noexcept = default;
-ElementwiseModel& ElementwiseModel::operator=(ElementwiseModel&&) noexcept = default;
 
 bool ElementwiseModel::has(Elementwise op) const {
   return fit_->rows[0][at(op)].bytes.allowed.high > 0;

@@ -65,7 +65,7 @@ Profile Profile::load(std::string_view name_or_path) {
   return Profile(read_json_file(path.string()), path.string());
 }
 
-Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::make_unique<Data>()) {
+Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::make_shared<Data>()) {
   data_->origin = std::move(origin);
   const std::string where = data_->origin + ": file";
   if (!file.is_object()) throw UserError(data_->origin + ": expected a JSON object");
@@ -80,10 +80,6 @@ Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::ma
   refuse_unknown_keys(tables, {kTableNames.begin(), kTableNames.end()}, where + ".tables");
   data_->file = file;
 }
-
-Profile::~Profile() = default;
-Profile::Profile(Profile&&) noexcept = default;
-Profile& Profile::operator=(Profile&&) noexcept = default;
 
 const DeviceFacts& Profile::device() const {
   return data_->device;
