@@ -121,10 +121,6 @@ ordered_json recompute_schema() {
   return {{"$ref", "#/definitions/recompute"}};
 }
 
-ordered_json parallel_schema() {
-  return object_schema(parallel_keys());
-}
-
 }  // namespace keys
 
 std::span<const Key<Layout>> parallel_keys() {
