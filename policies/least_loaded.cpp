@@ -2,8 +2,9 @@
 
 #include <array>
 #include <cassert>
-#include <numeric>
 #include <utility>
+
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -62,8 +63,7 @@ std::vector<std::uint32_t> shortest_first(std::span<const std::int64_t> lengths)
 }
 
 std::vector<std::uint32_t> heaviest_first(std::span<const double> weights) {
-  std::vector<std::uint32_t> order(weights.size());
-  std::iota(order.begin(), order.end(), 0U);
+  std::vector<std::uint32_t> order = positions<std::uint32_t>(weights.size());
   std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint32_t i) { return weights[i]; });
   return order;
 }

@@ -40,9 +40,7 @@ void verify(const Policy& policy, const PackingProblem& problem, const Plan& pla
 }
 
 double workload_of(const MicroBatch& micro_batch, const Workload& workload) {
-  double sum = 0;
-  for (const double w : work_of(micro_batch.slices, workload)) sum += w;
-  return sum;
+  return sum_of(work_of(micro_batch.slices, workload));
 }
 
 std::vector<std::uint32_t> bell(const std::vector<std::uint32_t>& descending) {

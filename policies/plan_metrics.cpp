@@ -268,8 +268,7 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
   metrics.cr = cr.value();
   metrics.ave_t = ave_t.value();
   metrics.tokens_per_step = tokens.value();
-  std::int64_t lost = 0;
-  for (const Slice& slice : plan.dropped) lost += slice.tokens();
+  const std::int64_t lost = sum_of(plan.dropped, &Slice::tokens);
   metrics.lost_tokens = static_cast<double>(lost);
   if (plan.queue_emptied) metrics.queue_emptied = *plan.queue_emptied ? 1 : 0;
   if (plan.sees_whole_set) return metrics;

@@ -27,9 +27,7 @@ double excess(const PackOptions& options, std::int64_t packs, double tokens) {
 }
 
 std::vector<std::uint32_t> in_creation_order(const Packs& packs) {
-  std::vector<std::uint32_t> ids(packs.size());
-  std::iota(ids.begin(), ids.end(), 0U);
-  return ids;
+  return positions<std::uint32_t>(packs.size());
 }
 
 Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> ids,
@@ -57,7 +55,7 @@ double fullest(const Bins& bins, const PackOptions& options) {
   double most = 0;
   for (const std::vector<Slice>& bin : bins) {
     const std::vector<double> use = budget_use(bin, options);
-    if (bin.size() > 1) most = std::max(most, std::accumulate(use.begin(), use.end(), 0.0));
+    if (bin.size() > 1) most = std::max(most, sum_of(use));
   }
   return most;
 }

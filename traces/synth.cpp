@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
 
@@ -159,9 +160,7 @@ double open_unit(SplitMix64& random) {
 }
 
 double weight_of(std::span<const LengthComponent> components) {
-  double sum = 0;
-  for (const LengthComponent& component : components) sum += component.weight;
-  return sum;
+  return sum_of(components, &LengthComponent::weight);
 }
 
 // Two draws a document, whatever the distribution: the component, then the length in it.
@@ -200,9 +199,7 @@ std::vector<std::int64_t> draw(const Components& components, std::size_t documen
 
 std::span<const Distribution> distributions() {
   static const std::vector<Distribution> all = [] {
-    std::vector<Distribution> list;
-    for (const Entry& known : kEntries) list.push_back(known.about);
-    return list;
+    return each_of(kEntries, &Entry::about);
   }();
   return all;
 }
@@ -295,8 +292,7 @@ double normal_quantile(double share) {
 // Mixtures of traces: which source the next document comes from.
 
 static double mean_length(const Trace& trace) {
-  std::int64_t tokens = 0;
-  for (const std::int64_t length : trace.lengths) tokens += length;
+  const std::int64_t tokens = sum_of(trace.lengths);
   return static_cast<double>(tokens) / static_cast<double>(trace.lengths.size());
 }
 

@@ -10,7 +10,6 @@
 #include "policies/cp_degree/flexsp.h"
 
 #include <limits>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -106,12 +105,8 @@ class ExactSearch {
   void run() {
     std::vector<GroupLayout> layouts = group_layouts(problem_.grid);
     LayoutBounds bounds(problem_);
-    std::vector<double> bound;
-    for (const GroupLayout& layout : layouts) bound.push_back(bounds.of(layout));
-    std::vector<std::size_t> order(layouts.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return bound[i]; });
-    for (const std::size_t i : order) {
+    const auto bound = each_of(layouts, [&](const GroupLayout& layout) { return bounds.of(layout); });
+    for (const std::size_t i : positions_by(layouts.size(), [&](std::size_t i) { return bound[i]; })) {
       if (bound[i] >= best_.slowest * kFaster) break;
       search_layout(layouts[i]);
       if (nodes_left_ <= 0) return;

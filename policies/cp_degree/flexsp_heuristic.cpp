@@ -15,7 +15,6 @@
 #include <cassert>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "policies/cp_degree/flexsp.h"
 
@@ -45,9 +44,7 @@ Candidates promising_layouts(const FlexspProblem& problem) {
     candidates.least_bound = std::min(candidates.least_bound, bound.back());
   }
   const double close = candidates.least_bound * kCloseEnough;
-  std::vector<std::size_t> order(layouts.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return std::max(bound[i], close); });
+  const auto order = positions_by(layouts.size(), [&](std::size_t i) { return std::max(bound[i], close); });
   std::size_t promising = 0;  // within 1%, or the next best if those are few
   while (promising < order.size() && bound[order[promising]] < kNever &&
          (promising < kLayoutsTried || bound[order[promising]] <= close))

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -70,7 +69,7 @@ class FirstFitTree {
 // for each document. O(n + p log p) for p (pack, length) pairs, p <= n.
 Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   const std::vector<std::uint32_t> order = longest_first(lengths);
-  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t tokens = sum_of(lengths);
   FirstFitTree tree(capacity, tokens, lengths.size());
   std::vector<std::uint32_t> pack_of(order.size());
   std::size_t packs = 0;
@@ -90,7 +89,7 @@ Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
 // First-fit shuffled: documents in shuffled order, each into the oldest pack that has room. O(n log packs).
 Packs pack_ffs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random) {
   const std::vector<std::uint32_t> order = shuffled_order(lengths.size(), random);
-  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t tokens = sum_of(lengths);
   FirstFitTree tree(capacity, tokens, lengths.size());
   std::vector<std::uint32_t> pack_of(order.size());
   std::size_t packs = 0;

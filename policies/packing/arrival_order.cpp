@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -194,8 +193,7 @@ struct Pooled {
 }  // namespace
 
 std::vector<std::uint32_t> shuffled_order(std::size_t count, Shuffler random) {
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0U);
+  std::vector<std::uint32_t> order = positions<std::uint32_t>(count);
   if (random != nullptr) shuffle(order, *random);
   return order;
 }

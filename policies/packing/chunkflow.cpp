@@ -101,8 +101,7 @@ std::size_t fewest_bins(Trial&& trial, std::size_t least, std::size_t documents)
 // Bin of each of the lengths, longest first, in the fewest bins LPT needs; empty bins never arise.
 std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, std::int64_t chunk_size,
                                       std::size_t& bins) {
-  std::int64_t sum = 0;
-  for (const std::int64_t length : lengths) sum += length;
+  const std::int64_t sum = sum_of(lengths);
   std::vector<std::uint32_t> bin_of(lengths.size(), 0);
   bins = static_cast<std::size_t>((sum + chunk_size - 1) / chunk_size);
   if (bins <= 1) return bin_of;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -96,7 +95,7 @@ class Alternatives {
       StepPacker packer(out.options, {}, problem_.workload, lanes_);
       for (const Step& step : plan.steps) out.steps.push_back(packer.seconds(step));
     }
-    out.seconds = std::accumulate(out.steps.begin(), out.steps.end(), 0.0);
+    out.seconds = sum_of(out.steps);
     ++tried_;
   }
 

@@ -23,7 +23,6 @@
 #include <bit>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -156,11 +155,7 @@ std::vector<std::uint32_t> balanced_order(const Packs& packs, std::span<const st
       attention[p] += static_cast<double>(lengths[d]) * static_cast<double>(lengths[d]);
     }
   }
-  std::vector<std::uint32_t> order(packs.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return attention[a] < attention[b]; });
-  return order;
+  return positions_by<std::uint32_t>(packs.size(), [&](std::uint32_t i) { return attention[i]; });
 }
 
 struct Iteration {
@@ -227,7 +222,7 @@ Plan plan_hbp(const PackingProblem& problem) {
     packed[g].packs = greedy_fill(std::move(own), set.lengths, length, std::span(untaken).first(g));
     const std::size_t packs = packed[g].packs.size();
     packed[g].order = balanced_order(packed[g].packs, set.lengths);
-    if (!own_options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
+    if (!own_options.balance_batching) packed[g].order = positions<std::uint32_t>(packs);
     const std::size_t per_iteration = packed[g].per_iteration =
         packs_of_group(packed[g].packs, set.lengths, groups[g], options, plan.notes);
     for (std::size_t begin = 0; begin < packs; begin += per_iteration)

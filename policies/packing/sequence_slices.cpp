@@ -40,7 +40,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -160,7 +159,7 @@ class Slicer {
     for (const Slice& slice : whole_) others.emplace_back().chunks.emplace_back().slices = {slice};
     for (Unit& unit : others) {
       const std::vector<double> work = work_of(unit.chunks.front().slices, workload_);
-      unit.weight = std::accumulate(work.begin(), work.end(), 0.0);
+      unit.weight = sum_of(work);
       units.push_back(std::move(unit));
     }
     return step_of_units(std::move(units), options_, in_rows() ? long_.size() : 0);

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,12 +44,9 @@ struct Documents {
 };
 
 Documents in_arrival_order(const Documents& documents) {
-  std::vector<std::size_t> order(documents.arrival.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return documents.arrival[a] < documents.arrival[b]; });
+  const auto arrival = [&](std::size_t i) { return documents.arrival[i]; };
   Documents sorted;
-  for (const std::size_t i : order) sorted.add(documents, i);
+  for (const std::size_t i : positions_by(documents.arrival.size(), arrival)) sorted.add(documents, i);
   return sorted;
 }
 
@@ -111,8 +107,7 @@ class Gds {
 
   std::vector<MicroBatch> to_micro_batches(const Documents& sorted) {
     if (sorted.slices.empty()) return std::vector<MicroBatch>(1);
-    std::int64_t tokens = 0;
-    for (const std::int64_t t : sorted.tokens) tokens += t;
+    const std::int64_t tokens = sum_of(sorted.tokens);
     auto m = static_cast<std::size_t>((tokens + capacity_ - 1) / capacity_);
     std::vector<MicroBatch> micro_batches;
     for (; m <= sorted.slices.size(); ++m) {

@@ -158,7 +158,7 @@ class AssignmentProgram : public MixedProgram {
   void add_rows();
 
   const AssignmentProblem& problem_;
-  std::vector<std::size_t> order_;      // documents, heaviest first
+  std::vector<std::uint32_t> order_;    // documents, heaviest first
   std::vector<int> first_column_;       // of document order_[k]
   std::vector<std::uint32_t> bins_of_;  // bin of a column, from first_column_[0] on
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -74,11 +73,8 @@ Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& probl
   std::vector<std::size_t> first(problem.bins, std::numeric_limits<std::size_t>::max());
   for (std::size_t i = documents.size(); i-- > 0;) first[bin_of[i]] = i;
   const std::vector<double> weights = bin_weights(problem, bin_of);
-  std::vector<std::size_t> order(problem.bins);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return weights[a] != weights[b] ? weights[a] > weights[b] : first[a] < first[b];
-  });
+  const auto order =
+      positions_by(problem.bins, [&](std::size_t b) { return std::pair(-weights[b], first[b]); });
   std::vector<std::size_t> place(problem.bins);
   for (std::size_t p = 0; p < order.size(); ++p) place[order[p]] = p;
   for (std::size_t i = 0; i < documents.size(); ++i) bins[place[bin_of[i]]].push_back(documents[i]);

@@ -18,8 +18,7 @@ constexpr std::string_view kSlurm = "slurm";
 
 // Before the study runs, which may take long.
 void check_label(const Study& study, const std::string& label) {
-  std::vector<std::string> known;
-  for (const PolicyRun& run : study.policies) known.push_back(run.label);
+  const std::vector<std::string> known = each_of(study.policies, &PolicyRun::label);
   if (!label.empty() && std::ranges::find(known, label) == known.end())
     throw UserError("--row: unknown row \"" + label + "\"" + did_you_mean(label, known) +
                     " (known: " + joined(known) + ")");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 #include <vector>
 
 #include "policies/base/index.h"
@@ -74,7 +73,7 @@ double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew,
                         SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
       for (double& of_rank : load) of_rank += as_double(slice.tokens()) * gamma(shape, random) / shape;
     }
-  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  const double sum = sum_of(load);
   return std::max(1.0, *std::max_element(load.begin(), load.end()) * ranks / sum);
 }
 

@@ -182,9 +182,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     return rows;
   }
   static std::int64_t count_of(const std::vector<CastRows>& rows) {
-    std::int64_t sum = 0;
-    for (const CastRows& of : rows) sum += of.count();
-    return sum;
+    return sum_of(rows, &CastRows::count);
   }
 
   // Sends every rank the rows outgoing(rank), of which pack(rows, keys) fills a message, and takes those of

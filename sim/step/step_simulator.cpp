@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <numeric>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -168,19 +167,15 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
       const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
       if (layers == 0) continue;
       attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
-      attention_mean_ += layers *
-                         to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
-                         static_cast<double>(cost.ranks);
+      attention_mean_ += layers * to_seconds(sum_of(attention)) / static_cast<double>(cost.ranks);
     }
     work.kv_sent_tokens += cost.kv_sent_tokens;
     work.kv_useful_tokens += cost.kv_useful_tokens;
-    std::int64_t local = 0;
-    for (const std::int64_t tokens : cost.sharding.rank_local_tokens) local += tokens;
+    const std::int64_t local = sum_of(cost.sharding.rank_local_tokens);
     work.distributed_tokens += micro_batch.tokens() - local;
   }
   work.tokens += micro_batch.tokens();
-  work.computed_tokens +=
-      std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
+  work.computed_tokens += sum_of(cost.sharding.rank_tokens);
   work.causal_pairs += pairs_of(micro_batch, {});
   if (const Reach reach = costs_.model().reach(); reach.window > 0)
     work.window_pairs += pairs_of(micro_batch, reach);

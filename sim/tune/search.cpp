@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -300,8 +299,7 @@ void Search::try_batch(const std::vector<Point>& batch) {
   std::vector<char> done(batch.size(), 0);
   std::atomic<std::int64_t> ran = 0;
   // Those that may share a plan behind each other, while it is kept.
-  std::vector<std::size_t> turns(batch.size());
-  std::iota(turns.begin(), turns.end(), std::size_t{0});
+  std::vector<std::size_t> turns = positions(batch.size());
   const auto plan_of = [&](std::size_t i) {
     return std::tuple(batch[i].row, std::string_view(alike_[batch[i].layout]),
                       candidates_.layouts[batch[i].layout].layout.data);

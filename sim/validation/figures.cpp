@@ -101,9 +101,7 @@ bool knows_tokens(const PolicyPairs& pairs) {
 
 std::vector<std::string> labels_by(std::vector<PolicyFigures> policies, double PolicyFigures::*rate) {
   std::ranges::stable_sort(policies, {}, [&](const PolicyFigures& p) { return p.*rate; });
-  std::vector<std::string> labels;
-  for (const PolicyFigures& p : policies) labels.push_back(p.label);
-  return labels;
+  return each_of(policies, &PolicyFigures::label);
 }
 
 // A pair counts as swapped only where the measurement tells its order: farther apart than both noises.

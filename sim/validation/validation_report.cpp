@@ -297,9 +297,7 @@ std::string bias_text(double share) {
 }
 
 std::vector<double> seconds_of(const RealResult& result) {
-  std::vector<double> seconds;
-  for (const TimedStep& timed : result.timed) seconds.push_back(timed.seconds);
-  return seconds;
+  return each_of(result.timed, &TimedStep::seconds);
 }
 
 ordered_json row_json(const ExecutionRow& row) {

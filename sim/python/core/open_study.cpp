@@ -58,9 +58,7 @@ class OpenStudy {
   }
 
   [[nodiscard]] std::vector<std::string> labels() const {
-    std::vector<std::string> labels;
-    for (const PolicyRun& row : study_.policies) labels.push_back(row.label);
-    return labels;
+    return each_of(study_.policies, &PolicyRun::label);
   }
 
   // Its file's values, with what was set.

@@ -176,8 +176,7 @@ double StepBound::seconds(const Step& step) const {
       double& slowest = of_group[at(group)];
       slowest = std::max(slowest, mean_seconds(step, group));
     }
-  double sum = 0;
-  for (const double group : of_group) sum += group;
+  const double sum = sum_of(of_group);
   return sum * kRoundedDown;
 }
 
