@@ -4,9 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/ops.h"
-#include "kernels/random_inputs.h"
-
 namespace equipoise::kernels {
 
 namespace {

@@ -12,7 +12,6 @@
 #include "policies/base/index.h"
 #include "policies/least_loaded.h"
 #include "policies/packing/pack_length.h"
-#include "policies/packing/packing.h"
 #include "policies/steps.h"
 
 namespace equipoise {

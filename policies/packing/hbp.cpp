@@ -23,12 +23,10 @@
 #include <bit>
 #include <cstddef>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "policies/least_loaded.h"
 #include "policies/packing/pack_length.h"
-#include "policies/steps.h"
 
 namespace equipoise {
 namespace {

@@ -11,12 +11,8 @@
 #include "policies/packing/skrull.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"

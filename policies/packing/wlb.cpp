@@ -21,10 +21,8 @@
 #include "policies/packing/wlb.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "policies/base/error.h"

@@ -9,7 +9,6 @@
 #include "policies/base/files.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
-#include "sim/report/result_files.h"
 #include "sim/study/row/pipeline.h"
 
 namespace equipoise {

@@ -28,8 +28,6 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"

@@ -15,7 +15,6 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {

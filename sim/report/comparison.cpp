@@ -8,7 +8,6 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "sim/metrics/metrics.h"
 #include "sim/report/html_page.h"
 #include "sim/report/study_table.h"
 #include "traces/json_text.h"

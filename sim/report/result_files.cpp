@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
-#include <utility>
 
 #include "policies/base/csv.h"
 #include "policies/base/files.h"

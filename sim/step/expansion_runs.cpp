@@ -1,5 +1,4 @@
 // Which blocks the ops of a lane's schedule run, how often, and what they wait for.
-#include <algorithm>
 
 #include "policies/base/index.h"
 #include "sim/schedule/timing.h"

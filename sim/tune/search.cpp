@@ -15,7 +15,6 @@
 #include "policies/base/text.h"
 #include "policies/steps.h"
 #include "sim/study/row/bound.h"
-#include "sim/tune/trial.h"
 
 namespace equipoise {
 namespace {

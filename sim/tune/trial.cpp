@@ -1,10 +1,7 @@
 #include "sim/tune/trial.h"
 
 #include <algorithm>
-#include <memory>
 #include <sstream>
-#include <utility>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
@@ -14,7 +11,6 @@
 #include "policies/policy.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/bound.h"
-#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 

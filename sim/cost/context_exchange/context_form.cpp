@@ -1,7 +1,6 @@
 #include "sim/cost/context_exchange/context_form.h"
 
 #include <cassert>
-#include <tuple>
 
 namespace equipoise {
 

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <exception>
 #include <filesystem>
-#include <string>
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"

@@ -219,7 +219,7 @@ PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const
 }
 
 std::vector<std::string> policy_names() {
-  return each_of(packing_policies(), &Policy::name);
+  return each_of(packing_policies(), [](const Policy& policy) { return std::string(policy.name); });
 }
 
 // Options of `pack`: name as Python spells it, and what it is.
