@@ -20,8 +20,7 @@ namespace equipoise::kernels::cuda {
 
 std::vector<Piece> by_query_row(std::span<const Piece> pieces) {
   std::vector<Piece> sorted(pieces.begin(), pieces.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const Piece& a, const Piece& b) { return a.query_begin < b.query_begin; });
+  std::ranges::stable_sort(sorted, {}, &Piece::query_begin);
   return sorted;
 }
 

@@ -82,7 +82,7 @@ std::vector<Group> select_groups(std::span<const GroupCandidate> candidates) {
   std::vector<Group> groups{of_candidate(best), of_candidate(longest), alone(best)};
   if (alone(longest).length > best.length) groups.push_back(alone(longest));
   // Stable, so that of equal lengths the candidates' own strategies stay.
-  std::ranges::stable_sort(groups, [](const Group& a, const Group& b) { return a.length < b.length; });
+  std::ranges::stable_sort(groups, {}, &Group::length);
   const auto same = [](const Group& a, const Group& b) { return a.length == b.length; };
   groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
   return groups;
@@ -93,7 +93,7 @@ std::vector<Group> hbp_groups(const PackOptions& options) {
   if (groups.empty()) groups = select_groups(options.candidates);
   if (groups.empty()) groups.push_back({pack_length(options), options.context, kStudyRecompute});
   for (const Group& group : groups) check(group, grid_gpus(options));
-  std::ranges::stable_sort(groups, [](const Group& a, const Group& b) { return a.length < b.length; });
+  std::ranges::stable_sort(groups, {}, &Group::length);
   for (std::size_t i = 1; i < groups.size(); ++i)
     if (groups[i].length == groups[i - 1].length)
       throw UserError("groups: pack length " + std::to_string(groups[i].length) + " is given twice");
@@ -259,8 +259,7 @@ class GroupTrials {
 };
 
 const Strategy& fastest(const std::vector<Strategy>& strategies) {
-  return *std::min_element(strategies.begin(), strategies.end(),
-                           [](const Strategy& a, const Strategy& b) { return a.seconds < b.seconds; });
+  return *std::ranges::min_element(strategies, {}, &Strategy::seconds);
 }
 
 bool same_groups(const GroupSet& a, const GroupSet& b) {
@@ -319,8 +318,7 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
       others.push_back(search.priced(select_groups(pair)));
     }
   }
-  std::stable_sort(others.begin(), others.end(),
-                   [](const GroupSet& a, const GroupSet& b) { return a.promised < b.promised; });
+  std::ranges::stable_sort(others, {}, &GroupSet::promised);
   for (const GroupSet& set : others) {
     if (sure.size() >= kMostPlans || set.promised > kWorthATry * others.front().promised) break;
     const bool is_new = std::ranges::none_of(sure, [&](const GroupSet& s) { return same_groups(s, set); });

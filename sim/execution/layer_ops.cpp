@@ -153,9 +153,6 @@ Memory LayerOps::gathered(const Memory& rows, std::int64_t width) {
   rank_.tensor.elements->all_gather(rows.data(), all.data(), run_->sequence_rows * width);
   return all;
 }
-void LayerOps::gather(std::int64_t width) {
-  all_ = gathered(rows_, width);
-}
 // What the TP ranks made, added up; each keeps its rows.
 void LayerOps::scatter(std::int64_t width) {
   rows_ = rank_.elements(run_->sequence_rows * width);

@@ -87,16 +87,6 @@ int RankExecutor::world_rank(int stage, int replica, int tensor) const {
   return setup_.grid.data_context_group(first)[at(replica)];
 }
 
-const AttentionRows& RankExecutor::rows(int micro_batch) {
-  return runs_[at(lane_)][at(micro_batch)].rows;
-}
-const AttentionRows& RankExecutor::inner_rows(int micro_batch) {
-  return runs_[at(lane_)][at(micro_batch)].inner_rows;
-}
-ChunkState& RankExecutor::state(int micro_batch, int layer) {
-  return runs_[at(lane_)][at(micro_batch)].chunk[at(layer)];
-}
-
 Part& RankExecutor::part_of_layer(int layer) {
   for (auto& stage : parts_)
     for (Part& part : stage)

@@ -69,20 +69,6 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
                        spine(options.spines))});
 }
 
-// Vertices: GPUs, NICs, NVSwitches, leaves, spines.
-Fabric::Vertex Fabric::nic(int gpu) const {
-  return static_cast<Vertex>(options_.gpus + gpu);
-}
-Fabric::Vertex Fabric::nvswitch(int gpu) const {
-  return static_cast<Vertex>(2 * options_.gpus + gpu / options_.gpus_per_node);
-}
-Fabric::Vertex Fabric::leaf(int number) const {
-  return static_cast<Vertex>(2 * options_.gpus + nodes_ + number);
-}
-Fabric::Vertex Fabric::spine(int number) const {
-  return static_cast<Vertex>(2 * options_.gpus + nodes_ + leaves_ + number);
-}
-
 int Fabric::leaf_number(int gpu) const {
   const int per_node = options_.gpus_per_node;
   if (options_.wiring == Wiring::rail)

@@ -273,8 +273,7 @@ void Search::look_at_layouts() {
     result_.too_large_layouts[i] = facts_[i].too_large;
     result_.too_large += static_cast<std::int64_t>(candidates_.rows.size());
   }
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return facts_[a].estimate < facts_[b].estimate; });
+  std::ranges::stable_sort(order_, {}, [&](std::uint32_t i) { return facts_[i].estimate; });
 }
 
 double Search::bound_of(Point point) const {
@@ -298,12 +297,10 @@ void Search::try_batch(const std::vector<Point>& batch) {
   std::vector<char> done(batch.size(), 0);
   std::atomic<std::int64_t> ran = 0;
   // Those that may share a plan behind each other, while it is kept.
-  std::vector<std::size_t> turns = positions(batch.size());
-  const auto plan_of = [&](std::size_t i) {
+  const auto turns = positions_by(batch.size(), [&](std::size_t i) {
     return std::tuple(batch[i].row, std::string_view(alike_[batch[i].layout]),
                       candidates_.layouts[batch[i].layout].layout.data);
-  };
-  std::ranges::stable_sort(turns, [&](std::size_t a, std::size_t b) { return plan_of(a) < plan_of(b); });
+  });
   RunStudyOptions run = options_.run;
   run.jobs = 1;
   const auto try_one = [&](int, std::size_t turn) {
@@ -474,8 +471,7 @@ std::vector<std::uint32_t> Search::layouts_foretold_best() const {
   for (const std::uint32_t layout : order_)
     seconds[layout] = no_room_[layout] != 0 ? kInfinity : layout_foretold(layout);
   std::vector<std::uint32_t> layouts = order_;
-  std::stable_sort(layouts.begin(), layouts.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return seconds[a] < seconds[b]; });
+  std::ranges::stable_sort(layouts, {}, [&](std::uint32_t i) { return seconds[i]; });
   return layouts;
 }
 
@@ -532,7 +528,7 @@ void Search::rank() {
   const auto key = [&](std::size_t i) {
     return std::tuple(result_.tried[i].trial.seconds_per_token, index_of(result_.tried[i].point));
   };
-  std::ranges::sort(result_.ranking, [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+  std::ranges::sort(result_.ranking, {}, key);
 }
 
 }  // namespace
