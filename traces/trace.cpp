@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -225,14 +224,6 @@ namespace {
 
 constexpr int kBarWidth = 32;
 
-template <class... Args>
-std::string format(const char* pattern, Args... args) {
-  std::string out(160, '\0');
-  const int size = std::snprintf(out.data(), out.size(), pattern, args...);
-  out.resize(static_cast<std::size_t>(std::clamp(size, 0, 159)));
-  return out;
-}
-
 double share_of(std::int64_t part, std::int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -252,14 +243,14 @@ void print_histogram(const TraceStats& stats, std::ostream& out) {
   for (const LengthBucket& bucket : stats.buckets)
     largest = std::max(
         {largest, share_of(bucket.documents, stats.documents), share_of(bucket.tokens, stats.tokens)});
-  out << format("%-15s %11s %9s %9s  %s\n", "length", "documents", "share", "tokens",
-                "documents (#) and tokens (=)");
+  out << formatted("%-15s %11s %9s %9s  %s\n", "length", "documents", "share", "tokens",
+                   "documents (#) and tokens (=)");
   for (const LengthBucket& bucket : stats.buckets) {
     const double documents = share_of(bucket.documents, stats.documents);
     const double tokens = share_of(bucket.tokens, stats.tokens);
-    out << format("%-15s %11s %8.3f%% %8.3f%%  %s\n", bucket_label(bucket).c_str(),
-                  grouped(bucket.documents).c_str(), 100 * documents, 100 * tokens,
-                  bar(documents, largest).c_str());
+    out << formatted("%-15s %11s %8.3f%% %8.3f%%  %s\n", bucket_label(bucket).c_str(),
+                     grouped(bucket.documents).c_str(), 100 * documents, 100 * tokens,
+                     bar(documents, largest).c_str());
     std::string token_bar = bar(tokens, largest);
     std::replace(token_bar.begin(), token_bar.end(), '#', '=');
     if (!token_bar.empty()) out << std::string(48, ' ') << token_bar << '\n';
@@ -276,10 +267,10 @@ void print_positions(const TraceStats& stats, std::ostream& out) {
   const double largest = *std::max_element(means.begin(), means.end());
   const double least = *std::min_element(means.begin(), means.end());
   out << "\nmean length of the slice that holds a token, by position in a window of "
-      << short_tokens(stats.context_window) << format(" (varies %.2fx)\n", largest / least);
+      << short_tokens(stats.context_window) << formatted(" (varies %.2fx)\n", largest / least);
   for (std::size_t i = 0; i < means.size(); ++i) {
     const double begin = static_cast<double>(i) / static_cast<double>(means.size());
-    out << format("%5.1f%% %12.0f  %s\n", 100 * begin, means[i], bar(means[i], largest).c_str());
+    out << formatted("%5.1f%% %12.0f  %s\n", 100 * begin, means[i], bar(means[i], largest).c_str());
   }
 }
 
@@ -289,7 +280,7 @@ std::string short_tokens(std::int64_t tokens) {
   for (const auto& [unit, name] : {std::pair<std::int64_t, const char*>{1 << 20, "M"}, {1 << 10, "K"}}) {
     if (tokens < unit) continue;
     if (tokens % unit == 0) return std::to_string(tokens / unit) + name;
-    return format("%.1f%s", static_cast<double>(tokens) / static_cast<double>(unit), name);
+    return formatted("%.1f%s", static_cast<double>(tokens) / static_cast<double>(unit), name);
   }
   return std::to_string(tokens);
 }
@@ -297,10 +288,10 @@ std::string short_tokens(std::int64_t tokens) {
 void print_stats_table(const TraceStats& stats, std::ostream& out) {
   out << stats.origin << '\n';
   out << "documents " << grouped(stats.documents) << "   tokens " << grouped(stats.tokens)
-      << format("   mean %.0f", stats.mean) << "   shortest " << grouped(stats.shortest) << "   longest "
+      << formatted("   mean %.0f", stats.mean) << "   shortest " << grouped(stats.shortest) << "   longest "
       << grouped(stats.longest) << '\n';
   for (const LengthQuantile& quantile : stats.quantiles)
-    out << (&quantile == stats.quantiles.data() ? "" : "   ") << format("p%g ", 100 * quantile.share)
+    out << (&quantile == stats.quantiles.data() ? "" : "   ") << formatted("p%g ", 100 * quantile.share)
         << quantile.tokens;
   out << "\n\n";
   print_histogram(stats, out);
@@ -318,7 +309,7 @@ void print_stats_json(const TraceStats& stats, std::ostream& out) {
   json["longest"] = stats.longest;
   json["quantiles"] = nlohmann::ordered_json::object();
   for (const LengthQuantile& quantile : stats.quantiles)
-    json["quantiles"][format("%g", quantile.share)] = quantile.tokens;
+    json["quantiles"][formatted("%g", quantile.share)] = quantile.tokens;
   json["buckets"] = nlohmann::ordered_json::array();
   for (const LengthBucket& bucket : stats.buckets)
     json["buckets"].push_back({{"begin", bucket.begin},
@@ -336,8 +327,8 @@ void print_stats_csv(const TraceStats& stats, std::ostream& out) {
   out << "begin,end,documents,tokens,document_share,token_share\n";
   for (const LengthBucket& bucket : stats.buckets)
     out << bucket.begin << ',' << bucket.end << ',' << bucket.documents << ',' << bucket.tokens << ','
-        << format("%.9f,%.9f\n", share_of(bucket.documents, stats.documents),
-                  share_of(bucket.tokens, stats.tokens));
+        << formatted("%.9f,%.9f\n", share_of(bucket.documents, stats.documents),
+                     share_of(bucket.tokens, stats.tokens));
 }
 
 }  // namespace equipoise

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <system_error>
 
@@ -10,6 +11,15 @@
 #include "policies/base/index.h"
 
 namespace equipoise {
+
+std::string formatted(const char* pattern, ...) {
+  char text[200];
+  std::va_list arguments;
+  va_start(arguments, pattern);
+  std::vsnprintf(text, sizeof text, pattern, arguments);
+  va_end(arguments);
+  return text;
+}
 
 std::string fixed(double value, int digits) {
   if (!std::isfinite(value)) return "-";
@@ -184,9 +194,7 @@ std::string escaped(std::uint32_t code) {
   if (code == '\n') return "\\n";
   if (code == '\r') return "\\r";
   if (code == '\t') return "\\t";
-  char text[8];
-  std::snprintf(text, sizeof text, code < 0x80 ? "\\x%02x" : "\\u%04x", code);
-  return text;
+  return code < 0x80 ? formatted("\\x%02x", code) : formatted("\\u%04x", code);
 }
 
 std::string shown(std::string_view text, std::string_view kept) {
@@ -195,9 +203,7 @@ std::string shown(std::string_view text, std::string_view kept) {
   while (!text.empty()) {
     const Character next = first_character(text);
     if (next.bytes == 0) {
-      char byte[8];
-      std::snprintf(byte, sizeof byte, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
-      out += byte;
+      out += formatted("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
       text.remove_prefix(1);
       continue;
     }

@@ -13,6 +13,8 @@ namespace equipoise {
 
 inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
+// As printf writes it, at most 199 letters.
+[[gnu::format(printf, 1, 2)]] std::string formatted(const char* pattern, ...);
 std::string fixed(double value, int digits);               // fixed-point text; "-" where there is no number
 std::string grouped(std::int64_t value);                   // 1,234,567
 std::string percent(double share, int digits = 1);         // 12.5%

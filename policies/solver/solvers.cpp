@@ -1,12 +1,12 @@
 #include "policies/solver/solvers.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "policies/base/text.h"
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
 #include "policies/packing/packing.h"
@@ -90,10 +90,8 @@ void note_programs(Plan& plan) {
     optimal += report.optimal ? 1 : 0;
     gap = std::max(gap, report.gap());
   }
-  char percent[32];
-  std::snprintf(percent, sizeof percent, "%.2f%%", 100 * gap);
   plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
-                       std::to_string(plan.solver.size()) + ", largest gap " + percent);
+                       std::to_string(plan.solver.size()) + ", largest gap " + percent(gap, 2));
 }
 
 // Fixed-length packing by an integer program (WLB-LLM section 4.1, Eq. 1-2; Table 2 "fixed solver").

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <set>
 
 #include "policies/base/text.h"
@@ -133,9 +132,7 @@ static nlohmann::json provenance_json(Provenance kind, const std::vector<const L
 }
 
 double significant(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return std::strtod(text, nullptr);
+  return std::strtod(formatted("%.6g", value).c_str(), nullptr);
 }
 
 std::vector<double> kept(const GroupFit& fit) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "policies/base/text.h"
 
@@ -97,9 +96,7 @@ void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::stri
 }
 
 std::string short_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
+  return formatted("%.6g", value);
 }
 
 }  // namespace equipoise

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -162,11 +161,10 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
   for (const char* key : {"seconds_per_launch", "launches", "waits"})
     text_field(sources, key, where + ".sources");
   const json& band = object_field(node, "band", where);
-  char text[120];
-  std::snprintf(text, sizeof text, "host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch,
-                1e6 * number_within(band, "least", 0, 1, where + ".band"),
-                1e6 * number_within(band, "most", 0, 1, where + ".band"));
-  preset.host_text = text + text_field(node, "known", where);
+  const double least = 1e6 * number_within(band, "least", 0, 1, where + ".band");
+  const double most = 1e6 * number_within(band, "most", 0, 1, where + ".band");
+  preset.host_text = formatted("host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch, least, most) +
+                     text_field(node, "known", where);
 }
 
 template <std::size_t N>
@@ -392,10 +390,9 @@ SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {
 std::string FrameworkPreset::error_on(const Profile& profile) const {
   for (const ErrorOnGpu& seen : on_gpus) {
     if (!names(seen.gpu, profile.device().name)) continue;
-    char text[120];
-    std::snprintf(text, sizeof text, "%.1f %% off (mean %+.1f %%) on %lld published steps of ",
-                  100 * seen.mean_abs_error, 100 * seen.mean_error, static_cast<long long>(seen.rows));
-    return text + seen.gpu;
+    return formatted("%.1f %% off (mean %+.1f %%) on %lld published steps of ", 100 * seen.mean_abs_error,
+                     100 * seen.mean_error, static_cast<long long>(seen.rows)) +
+           seen.gpu;
   }
   return "";
 }
@@ -428,10 +425,8 @@ const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) cons
 }
 
 std::string slowdowns_text(const FrameworkOptions& options) {
-  char text[120];
-  std::snprintf(text, sizeof text, "GEMM x%.2f, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
-                options.attention_slowdown, options.elementwise_slowdown);
-  return text;
+  return formatted("GEMM x%.2f, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
+                   options.attention_slowdown, options.elementwise_slowdown);
 }
 
 std::string FrameworkPreset::kernels_text() const {
@@ -439,10 +434,7 @@ std::string FrameworkPreset::kernels_text() const {
   const std::string line = slowdowns_text(options) + ", ";
   if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
   if (!error) return line + "fitted, error unknown";
-  char text[80];
-  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see",
-                100 * *error);
-  return line + text;
+  return line + formatted("fitted, %.1f %% off on benchmarks that the fit did not see", 100 * *error);
 }
 
 std::vector<std::string> shipped_frameworks() {

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {
@@ -16,9 +16,7 @@ namespace {
 constexpr double kShareOfMachine = 0.8;
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*g", value < 1000 ? 3 : 6, value);
-  return text;
+  return formatted("%.*g", value < 1000 ? 3 : 6, value);
 }
 
 void take_least(MemoryLimit& limit, double bytes, const char* source) {
