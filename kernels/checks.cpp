@@ -41,8 +41,7 @@ std::vector<AttentionCase> attention_cases() {
 }
 
 std::string describe(const AttentionShape& shape, const char* what) {
-  return std::to_string(shape.query_heads) + "/" + std::to_string(shape.kv_heads) + " heads of " +
-         std::to_string(shape.head_dim) + ", " + what;
+  return concatenated(shape.query_heads, "/", shape.kv_heads, " heads of ", shape.head_dim, ", ", what);
 }
 
 Buffer zeros(Backend& backend, std::int64_t count) {
@@ -137,9 +136,9 @@ std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed) {
           const Buffer poison = checker.output(size.m * size.n);
           const Buffer& c = accumulate ? before.device : poison;
           backend.gemm(shape, a.device.data(), b.device.data(), c.data());
-          const std::string what = std::to_string(size.m) + " x " + std::to_string(size.n) + " x " +
-                                   std::to_string(size.k) + (transpose_a ? " T" : " N") +
-                                   (transpose_b ? "T" : "N") + (accumulate ? " added" : "");
+          const std::string what =
+              concatenated(size.m, " x ", size.n, " x ", size.k, transpose_a ? " T" : " N",
+                           transpose_b ? "T" : "N", accumulate ? " added" : "");
           checker.compare("gemm", "c", what, reference::gemm(shape, a.values, b.values, before.values), c,
                           checker.limits().gemm);
         }
@@ -263,7 +262,7 @@ class CollectiveChecker {
   }
 
   void compare(const char* op, const std::vector<double>& expected, const std::vector<float>& got) {
-    const std::string shape = std::to_string(ranks_) + " ranks, " + std::to_string(count_) + " elements";
+    const std::string shape = concatenated(ranks_, " ranks, ", count_, " elements");
     results_.push_back({op, "received", shape, relative_error(expected, got), 1e-6});
   }
 

@@ -40,8 +40,7 @@ class Stream {
     }
     const std::int64_t length = lengths_[position_];
     if (length < 1) {
-      throw UserError("trace: document " + std::to_string(position_) + " has length " +
-                      std::to_string(length) + "; expected at least 1 token");
+      throw UserError("trace: document ", position_, " has length ", length, "; expected at least 1 token");
     }
     ++position_;
     ++documents_;
@@ -58,8 +57,8 @@ class Stream {
 };
 
 [[noreturn]] void too_short(std::int64_t steps, std::int64_t full, const std::string& batch) {
-  throw UserError("trace: too short: it holds " + std::to_string(full) + " full global batches of " + batch +
-                  ", steps asks for " + std::to_string(steps) + "; lower steps or set trace.repeat to true");
+  throw UserError("trace: too short: it holds ", full, " full global batches of ", batch, ", steps asks for ",
+                  steps, "; lower steps or set trace.repeat to true");
 }
 
 // Fills one window from the stream; `rest` is the part of the current document that is not yet used.
@@ -86,11 +85,9 @@ std::int64_t fill_window(Stream& stream, std::int64_t window, LoaderTail tail, S
 }
 
 void load_windows(Stream& stream, const PackOptions& shape, const LoadOptions& options, DocumentSet& set) {
-  if (shape.context_window < 1 || shape.sequences_per_step < 1) {
-    throw UserError("context_window and sequences_per_step: expected numbers >= 1, found " +
-                    std::to_string(shape.context_window) + " and " +
-                    std::to_string(shape.sequences_per_step));
-  }
+  if (shape.context_window < 1 || shape.sequences_per_step < 1)
+    throw UserError("context_window and sequences_per_step: expected numbers >= 1, found ",
+                    shape.context_window, " and ", shape.sequences_per_step);
   Slice rest;
   for (std::int64_t step = 0; options.steps == 0 || step < options.steps; ++step) {
     GlobalBatch batch;

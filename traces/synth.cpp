@@ -210,14 +210,12 @@ const Distribution& distribution(std::string_view name) {
 
 Trace synthesize(std::string_view name, std::int64_t documents, std::uint64_t seed) {
   if (documents < 1 || documents > kMostDocuments)
-    throw UserError("documents: found " + std::to_string(documents) + "; expected 1 to " +
-                    std::to_string(kMostDocuments));
+    throw UserError("documents: found ", documents, "; expected 1 to ", kMostDocuments);
   const Components components = entry(name).components();
   SplitMix64 random(seed);
   Trace trace;
   trace.lengths = draw(components, static_cast<std::size_t>(documents), random);
-  trace.origin = std::string(name) + " (synthetic, " + std::to_string(documents) + " documents, seed " +
-                 std::to_string(seed) + ")";
+  trace.origin = concatenated(name, " (synthetic, ", documents, " documents, seed ", seed, ")");
   return trace;
 }
 
@@ -303,10 +301,9 @@ static std::vector<double> cumulative_document_shares(std::span<const WeightedTr
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const double weight = sources[i].weight;
     if (!(weight > 0) || !std::isfinite(weight))
-      throw UserError("mixture: weight " + std::to_string(i + 1) + " is " + std::to_string(weight) +
-                      "; expected a number > 0");
+      throw UserError("mixture: weight ", i + 1, " is ", std::to_string(weight), "; expected a number > 0");
     if (sources[i].trace->lengths.empty())
-      throw UserError(sources[i].trace->origin +
+      throw UserError(sources[i].trace->origin,
                       ": the trace is empty; a mixture needs documents of every source");
     sum += weight / mean_length(*sources[i].trace);
     cumulative.push_back(sum);

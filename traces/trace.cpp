@@ -23,8 +23,8 @@ constexpr std::array<std::string_view, 8> kFormatNames = {
 void refuse_unsupported(std::string_view bytes, const std::string& name) {
   if (bytes.starts_with("PAR1") || bytes.starts_with("ARROW1") || name.ends_with(".parquet") ||
       name.ends_with(".arrow"))
-    throw UserError(name + ": Parquet and Arrow files are read by the recorder: equipoise trace record " +
-                    name + " --out lengths.txt.zst");
+    throw UserError(name, ": Parquet and Arrow files are read by the recorder: equipoise trace record ", name,
+                    " --out lengths.txt.zst");
 }
 
 TraceFormat detect(std::string_view bytes, std::string_view path) {
@@ -73,7 +73,7 @@ static Trace trace_of(const formats::Unpacked& file, const std::string& name,
   const std::string_view bytes = file.bytes;
   if (file.how == formats::Compression::none &&
       formats::compression_of_suffix(name) != formats::Compression::none)
-    throw UserError(name + ": byte 0: the suffix promises a compressed file; found " +
+    throw UserError(name, ": byte 0: the suffix promises a compressed file; found ",
                     formats::shown(bytes.substr(0, 4)));
   refuse_unsupported(bytes, name);
   const TraceFormat format = options.format == TraceFormat::automatic
@@ -83,7 +83,7 @@ static Trace trace_of(const formats::Unpacked& file, const std::string& name,
   trace.lengths = read_as(format, bytes, name, options);
   trace.origin = printable(name);
   if (trace.lengths.empty())
-    throw UserError(name + ": the trace is empty; expected at least one document length");
+    throw UserError(name, ": the trace is empty; expected at least one document length");
   return trace;
 }
 
@@ -101,7 +101,7 @@ void write_trace(const Trace& trace, const std::string& path) {
        {".idx", ".ds.index", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet"})
     if (inner.ends_with(other))
       throw UserError(
-          path + ": cannot write " + std::string(other) +
+          path, ": cannot write ", other,
           " files; expected a name that ends with .txt or .npy, and .gz or .zst after it to compress");
   const std::array shape{static_cast<std::int64_t>(trace.lengths.size())};
   const std::string body =
@@ -197,12 +197,11 @@ std::vector<double> profile_of(const std::vector<std::int64_t>& lengths, std::in
 
 TraceStats trace_stats(const Trace& trace, std::int64_t context_window, int position_bins) {
   if (trace.lengths.empty())
-    throw UserError(trace.origin + ": the trace is empty; expected at least one length");
+    throw UserError(trace.origin, ": the trace is empty; expected at least one length");
   if (context_window < 1 || context_window > kLongestDocument)
-    throw UserError("--context-window: found " + std::to_string(context_window) + "; expected 1 to " +
-                    std::to_string(kLongestDocument));
+    throw UserError("--context-window: found ", context_window, "; expected 1 to ", kLongestDocument);
   if (position_bins < 1 || position_bins > context_window)
-    throw UserError("--bins: found " + std::to_string(position_bins) + "; expected 1 to the context window");
+    throw UserError("--bins: found ", position_bins, "; expected 1 to the context window");
   TraceStats stats;
   stats.origin = trace.origin;
   stats.documents = static_cast<std::int64_t>(trace.lengths.size());

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "kernels/cuda/ops.h"
+#include "policies/base/text.h"
 
 namespace equipoise::kernels::cuda {
 namespace {
@@ -229,8 +230,7 @@ void GemmLt::operator()(const GemmShape& shape, const void* a, const void* b, vo
 
 std::string GemmLt::version() {
   const std::size_t version = cublasLtGetVersion();  // 130100
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+  return concatenated(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
 }  // namespace equipoise::kernels::cuda

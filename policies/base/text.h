@@ -1,6 +1,7 @@
 // Text that users write and read: numbers, names that may be misspelt, and bytes that a terminal can show.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,21 @@
 namespace equipoise {
 
 inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+// Text, letters and whole numbers, one after the other.
+std::string concatenated(const auto&... parts) {
+  std::string text;
+  const auto add = [&]<class Part>(const Part& part) {
+    if constexpr (std::same_as<Part, char>)
+      text += part;
+    else if constexpr (std::integral<Part>)
+      text += std::to_string(part);
+    else
+      text += std::string_view(part);
+  };
+  (add(parts), ...);
+  return text;
+}
 
 // As printf writes it, at most 199 letters.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* pattern, ...);

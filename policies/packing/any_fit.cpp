@@ -204,8 +204,8 @@ class RoomBuckets {
 
   static std::size_t checked(std::int64_t capacity) {
     if (capacity > kMostRoom) {
-      throw UserError("pack_length: best-fit and histogram packers take at most " +
-                      std::to_string(kMostRoom) + ", found " + std::to_string(capacity));
+      throw UserError("pack_length: best-fit and histogram packers take at most ", kMostRoom, ", found ",
+                      capacity);
     }
     return static_cast<std::size_t>(capacity) + 1;
   }

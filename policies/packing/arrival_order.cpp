@@ -231,7 +231,7 @@ std::int64_t isf_threshold(std::int64_t given, std::int64_t capacity) {
 
 Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int rounds,
                std::int64_t threshold, Shuffler random) {
-  if (rounds < 1) throw UserError("rounds: expected a number >= 1, found " + std::to_string(rounds));
+  if (rounds < 1) throw UserError("rounds: expected a number >= 1, found ", rounds);
   std::vector<Pooled> pool(lengths.size());
   for (std::size_t i = 0; i < lengths.size(); ++i)
     pool[i] = {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(lengths[i])};

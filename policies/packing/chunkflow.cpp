@@ -185,8 +185,7 @@ std::int64_t chunk_tokens(const PackOptions& options) {
 
 Plan plan_chunkflow(const PackingProblem& problem) {
   const std::int64_t chunk_size = chunk_tokens(problem.options);
-  if (chunk_size < 1)
-    throw UserError("chunk_size: expected a number >= 1, found " + std::to_string(chunk_size));
+  if (chunk_size < 1) throw UserError("chunk_size: expected a number >= 1, found ", chunk_size);
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   std::vector<std::int64_t> ends;  // of a document's chunks

@@ -50,9 +50,8 @@ const Policy& policy_of_start(const PackingProblem& problem) {
   for (const GlobalBatch& batch : problem.batches)
     for (const Slice& slice : batch.slices)
       if (limit > 0 && slice.tokens() > limit)
-        throw UserError("start " + std::string(policy.name) + ": a document of " +
-                        std::to_string(slice.tokens()) + " tokens is above its " + std::to_string(limit) +
-                        "; take another start");
+        throw UserError("start ", policy.name, ": a document of ", slice.tokens(), " tokens is above its ",
+                        limit, "; take another start");
   return policy;
 }
 

@@ -495,8 +495,8 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
   const std::vector<StepDegrees>& degrees = best.options.of<EquipoiseOptions>().degrees;
   const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
   if (own > 0)
-    note += ", " + std::to_string(own) + " of " + std::to_string(degrees.size()) +
-            " in lanes of other CP degrees than the layout's";
+    note +=
+        concatenated(", ", own, " of ", degrees.size(), " in lanes of other CP degrees than the layout's");
   if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
     // What is too long is cut or refused first (make_plan); the policy's own clock then searches.
     for (const GlobalBatch& batch : problem.batches)

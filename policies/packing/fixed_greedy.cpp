@@ -200,8 +200,7 @@ Room room_by_window(const PackOptions& options, std::int64_t tokens) {
 Plan plan_fixed_greedy(const PackingProblem& problem) {
   FixedGreedy packer(problem.options);
   const std::int64_t pack_window = problem.options.of<FixedLengthOptions>().pack_window;
-  if (pack_window < 1)
-    throw UserError("pack_window: expected a number >= 1, found " + std::to_string(pack_window));
+  if (pack_window < 1) throw UserError("pack_window: expected a number >= 1, found ", pack_window);
   const auto width = static_cast<std::size_t>(pack_window);
   for (std::size_t first = 0; first < problem.batches.size(); first += width) {
     const std::size_t count = std::min(width, problem.batches.size() - first);

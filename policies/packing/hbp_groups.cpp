@@ -33,17 +33,17 @@ static Group alone(const GroupCandidate& c) {
 }
 
 static void check(const Group& group, std::int64_t gpus) {
-  const std::string where = "groups: " + std::to_string(group.length) + ":" + std::to_string(group.context);
+  const std::string where = concatenated("groups: ", group.length, ":", group.context);
   if (group.length < 1 || group.context < 1)
-    throw UserError(where + ": expected a pack length and a CP degree >= 1");
+    throw UserError(where, ": expected a pack length and a CP degree >= 1");
   if (group.context > gpus)
-    throw UserError(where + ": CP degree above the " + std::to_string(gpus) + " GPUs of the DP x CP grid");
+    throw UserError(where, ": CP degree above the ", gpus, " GPUs of the DP x CP grid");
 }
 
 std::vector<Group> parse_groups(const std::string& text) {
   constexpr int kMostDegree = 1024;
   const auto refuse = [](const std::string& found) {
-    throw UserError("expected length:degree pairs such as 16K:1,128K:8, found " + found);
+    throw UserError("expected length:degree pairs such as 16K:1,128K:8, found ", found);
   };
   std::vector<Group> groups;
   std::istringstream list(text);
@@ -96,7 +96,7 @@ std::vector<Group> hbp_groups(const PackOptions& options) {
   std::ranges::stable_sort(groups, {}, &Group::length);
   for (std::size_t i = 1; i < groups.size(); ++i)
     if (groups[i].length == groups[i - 1].length)
-      throw UserError("groups: pack length " + std::to_string(groups[i].length) + " is given twice");
+      throw UserError("groups: pack length ", groups[i].length, " is given twice");
   return groups;
 }
 

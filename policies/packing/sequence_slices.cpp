@@ -213,7 +213,7 @@ void fill_rounds(Step& step, int round) {
 
 Plan plan_sequence_slices(const PackingProblem& problem) {
   const auto& own = problem.options.of<SequenceSlicesOptions>();
-  if (own.slices < 1) throw UserError("slices: expected a number >= 1, found " + std::to_string(own.slices));
+  if (own.slices < 1) throw UserError("slices: expected a number >= 1, found ", own.slices);
   const TokenCount tokens;
   const Workload& workload = own.slice_by == SliceBy::tokens ? tokens : problem.workload;
   Plan plan;

@@ -60,9 +60,8 @@ class Wlb {
       const std::size_t came = queues_[q].size() + emptied_[q] * bins_;
       if (came == 0 || emptied_[q] > 1) continue;
       if (emptied_[q] == 0) plan.queue_emptied = false;
-      const std::string held = std::to_string(queues_[q].size()) + " of the " + std::to_string(bins_) +
-                               " that empty it when the data ended, after " + std::to_string(steps) +
-                               " steps";
+      const std::string held = concatenated(queues_[q].size(), " of the ", bins_,
+                                            " that empty it when the data ended, after ", steps, " steps");
       plan.notes.push_back("the queue of documents from " + std::to_string(thresholds_[q]) + " tokens " +
                            (emptied_[q] == 0 ? "never emptied: it held " : "emptied only once, and held ") +
                            held + "; too short a study to tell the delay, batch.steps of " +
@@ -210,15 +209,13 @@ std::vector<std::int64_t> wlb_thresholds(const PackOptions& options) {
   std::vector<std::int64_t> thresholds = own.thresholds;
   if (thresholds.empty()) {
     const std::int64_t n = own.queues;
-    if (n < 0) throw UserError("queues: expected a number >= 0, found " + std::to_string(n));
+    if (n < 0) throw UserError("queues: expected a number >= 0, found ", n);
     for (std::int64_t i = 0; i < n; ++i) thresholds.push_back(options.context_window * (n + i) / (2 * n));
   }
   for (std::size_t i = 0; i < thresholds.size(); ++i) {
     const std::int64_t before = i == 0 ? 0 : thresholds[i - 1];
-    if (thresholds[i] <= before) {
-      throw UserError("thresholds: expected rising lengths >= 1, found " + std::to_string(thresholds[i]) +
-                      " after " + std::to_string(before));
-    }
+    if (thresholds[i] <= before)
+      throw UserError("thresholds: expected rising lengths >= 1, found ", thresholds[i], " after ", before);
   }
   return thresholds;
 }

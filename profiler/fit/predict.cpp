@@ -206,7 +206,7 @@ Predictions predict_rows(const Profile& profile, const CsvTable& table, const Pr
     } catch (const UserError& e) {
       const std::string here = table.path() + ":" + std::to_string(table.line(row)) + ": ";
       const std::string what = e.what();
-      throw UserError((what.rfind(here, 0) == 0 ? "" : here) + what);
+      throw UserError(what.rfind(here, 0) == 0 ? "" : here, what);
     }
     RowPrediction& made = outcome.rows.back();
     if (made.unable.empty() && !(made.seconds >= 0 && std::isfinite(made.seconds)))
@@ -221,8 +221,7 @@ Predictions predict_rows(const Profile& profile, const CsvTable& table, const Pr
   for (const auto& [reason, lines] : outcome.unable) left_out += lines.size();
   const auto& [reason, lines] = *outcome.unable.begin();
   if (left_out == table.rows())
-    throw UserError(table.path() + ":" + std::to_string(lines.front()) + ": " + reason +
-                    "; none of the rows can be predicted");
+    throw UserError(table.path(), ":", lines.front(), ": ", reason, "; none of the rows can be predicted");
   return outcome;
 }
 

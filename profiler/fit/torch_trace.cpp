@@ -140,13 +140,12 @@ class CallReader {
       set.attention.push_back(attention_sample(key, median(std::move(times)) * 1e-6));
     file_.used = gemms_.size() + attention_.size();
     if (kernels_ == 0)
-      throw UserError(name_ + ": expected GPU kernels (profile with ProfilerActivity.CUDA), found none");
+      throw UserError(name_, ": expected GPU kernels (profile with ProfilerActivity.CUDA), found none");
     if (file_.used == 0 && !any_shapes_)
       throw UserError(
-          name_ +
+          name_,
           ": expected shapes of the ops (\"Input Dims\": profile with record_shapes=True), found none");
-    file_.what = std::to_string(gemms_.size()) + " GEMM shapes and " + std::to_string(attention_.size()) +
-                 " attention shapes";
+    file_.what = concatenated(gemms_.size(), " GEMM shapes and ", attention_.size(), " attention shapes");
   }
 
  private:
@@ -177,9 +176,8 @@ class CallReader {
     const std::optional<TorchEvent> event = torch_event(node);
     if (!event || !event->kernel()) return;
     if (!event->length || !(*event->length >= 0))
-      throw UserError(name_ + ": traceEvents[" + std::to_string(place) +
-                      "].dur: expected microseconds >= 0, found " +
-                      (node.contains("dur") ? shown_json(node["dur"]) : "nothing"));
+      throw UserError(name_, ": traceEvents[", place, "].dur: expected microseconds >= 0, found ",
+                      node.contains("dur") ? shown_json(node["dur"]) : "nothing");
     ++kernels_;
     if (event->arguments == nullptr) return;
     std::optional<std::int64_t> id = external_id(*event->arguments);
@@ -324,9 +322,9 @@ std::optional<TorchEvent> torch_event(const json& node) {
 const json& torch_events(const json& file, const std::string& name) {
   const json* events = events_of(file);
   if (events == nullptr)
-    throw UserError(name + ": traceEvents: expected the list of a torch.profiler trace, found nothing");
+    throw UserError(name, ": traceEvents: expected the list of a torch.profiler trace, found nothing");
   if (!events->is_array())
-    throw UserError(name + ": traceEvents: expected a list, found " + shown_json(*events));
+    throw UserError(name, ": traceEvents: expected a list, found ", shown_json(*events));
   return *events;
 }
 

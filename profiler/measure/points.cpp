@@ -40,8 +40,7 @@ const kernels::RowOp& op_of(const RowPoint& point) {
 }
 
 std::string shape_text(const AttentionShape& shape) {
-  return std::to_string(shape.head_dim) + "/" + std::to_string(shape.query_heads) + "/" +
-         std::to_string(shape.kv_heads);
+  return concatenated(shape.head_dim, "/", shape.query_heads, "/", shape.kv_heads);
 }
 
 std::string key_text(const LaunchPoint&) {
@@ -54,17 +53,14 @@ std::string key_text(const AttentionPoint& point) {
   return std::string(name_of(point.pass)) + " " + shape_text(point.shape) + " " + pieces_text(point.pieces);
 }
 std::string key_text(const GemmPoint& point) {
-  return std::to_string(point.shape.m) + "x" + std::to_string(point.shape.n) + "x" +
-         std::to_string(point.shape.k) + (point.shape.transpose_a ? "T" : "N") +
-         (point.shape.transpose_b ? "T" : "N");
+  return concatenated(point.shape.m, "x", point.shape.n, "x", point.shape.k,
+                      point.shape.transpose_a ? "T" : "N", point.shape.transpose_b ? "T" : "N");
 }
 std::string key_text(const RowPoint& point) {
-  return kernels::table_name(op_of(point)) + " " + std::to_string(point.rows) + "x" +
-         std::to_string(point.columns);
+  return concatenated(kernels::table_name(op_of(point)), " ", point.rows, "x", point.columns);
 }
 std::string key_text(const CollectivePoint& point) {
-  return std::string(name_of(point.kind)) + " " + std::to_string(point.bytes) + " over " +
-         std::to_string(point.ranks);
+  return concatenated(name_of(point.kind), " ", point.bytes, " over ", point.ranks);
 }
 
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
@@ -209,7 +205,7 @@ std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_
                             {"down", layer.hidden, layer.ffn / tensor},
                             {"logits", layer.vocabulary / tensor, layer.hidden}};
   for (const Linear& linear : linears) {
-    const std::string what = std::string(layer.model) + " tp " + std::to_string(tensor) + " " + linear.name;
+    const std::string what = concatenated(layer.model, " tp ", tensor, " ", linear.name);
     points.push_back({{tokens, linear.outputs, linear.inputs, false, true, false}, what + " forward"});
     points.push_back(
         {{tokens, linear.inputs, linear.outputs, false, false, false}, what + " input gradient"});
@@ -417,8 +413,8 @@ std::vector<Point> gemm_points(const ListOptions& options) {
   std::vector<Point> points;
   for (const std::string& name : options.models) {
     if (std::ranges::none_of(known, [&](const LayerShape& layer) { return layer.model == name; }))
-      throw UserError("--models: unknown model '" + name +
-                      "'; known here: " + all_joined(known, ", ", &LayerShape::model));
+      throw UserError("--models: unknown model '", name,
+                      "'; known here: ", all_joined(known, ", ", &LayerShape::model));
   }
   for (const LayerShape& layer : known) {
     if (!options.models.empty() && std::ranges::find(options.models, layer.model) == options.models.end())

@@ -99,7 +99,7 @@ void for_journal_lines(const std::string& path, Body body) {
       throw;
     }
     if (!is_sample_line(line)) {
-      throw UserError(path + ":" + std::to_string(number) +
+      throw UserError(path, ":", number,
                       ": not a sample line of this program; remove the file to start again");
     }
     body(line, number);
@@ -210,7 +210,7 @@ Journal::Journal(const std::string& path, bool resume, std::string device)
     : path_(path), device_(std::move(device)) {
   if (resume) keep_lines();
   file_.open(path, resume ? std::ios::app : std::ios::trunc);
-  if (!file_) throw UserError(path + ": cannot be written");
+  if (!file_) throw UserError(path, ": cannot be written");
 }
 
 void Journal::keep_lines() {
@@ -220,9 +220,9 @@ void Journal::keep_lines() {
     const std::string measured_on =
         found != line.end() && found->is_string() ? found->get<std::string>() : std::string();
     if (measured_on != device_)
-      throw UserError(path_ + ":" + std::to_string(number) + ": found a sample of " +
-                      (measured_on.empty() ? "a device without a name" : measured_on) +
-                      ", expected one of this run's " + device_ +
+      throw UserError(path_, ":", number, ": found a sample of ",
+                      measured_on.empty() ? "a device without a name" : measured_on,
+                      ", expected one of this run's ", device_,
                       "; give another --out, or start again without --resume");
     keys_.insert(line.at("key").get<std::string>());
     kept += line.dump() + "\n";
@@ -234,7 +234,7 @@ void Journal::add(json line) {
   line["device"] = device_;
   keys_.insert(line.at("key").get<std::string>());
   file_ << line.dump() << '\n' << std::flush;
-  if (!file_) throw UserError(path_ + ": cannot be written");
+  if (!file_) throw UserError(path_, ": cannot be written");
 }
 
 json samples_of_journal(const std::string& path) {
@@ -293,13 +293,13 @@ void Failures::add(const std::string& key, const std::string& reason) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::ofstream file(path_, std::ios::app);
   file << line << '\n' << std::flush;
-  if (!file) throw UserError(path_ + ": cannot be written");
+  if (!file) throw UserError(path_, ": cannot be written");
 }
 
 void Failures::begin(const std::string& key) const {
   std::ofstream file(trying_, std::ios::trunc);
   file << key << '\n' << std::flush;
-  if (!file) throw UserError(trying_ + ": cannot be written");
+  if (!file) throw UserError(trying_, ": cannot be written");
 }
 
 void Failures::end() const {

@@ -301,8 +301,8 @@ const nlohmann::json& attention_kernel(const Profile& profile, const std::string
   const nlohmann::json& kernels = object_field(profile.table("attention"), "kernels", where);
   if (!kernels.contains(name)) {
     throw UserError(
-        where + ".kernels." + name +
-        ": no such kernel (framework.attention_kernel, --kernel, or the table's default); there are " +
+        where, ".kernels.", name,
+        ": no such kernel (framework.attention_kernel, --kernel, or the table's default); there are ",
         joined(keys_of(kernels)));
   }
   return object_field(kernels, name, where + ".kernels");
@@ -365,8 +365,8 @@ AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std
     : fit_(std::make_shared<Fit>()) {
   const std::string where = profile.origin() + ": tables.attention";
   if (heads.query_heads < 1 || heads.kv_heads < 1)
-    throw UserError("attention: expected at least one query head and one KV head on a GPU, found " +
-                    std::to_string(heads.query_heads) + " and " + std::to_string(heads.kv_heads));
+    throw UserError("attention: expected at least one query head and one KV head on a GPU, found ",
+                    heads.query_heads, " and ", heads.kv_heads);
   const nlohmann::json& table = profile.table("attention");
   const std::string kernel_name =
       kernel_choice.empty() ? text_field(table, "default", where) : std::string(kernel_choice);

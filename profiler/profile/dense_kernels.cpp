@@ -40,7 +40,7 @@ constexpr FormParameter<GemmParameters> kGemmParameters[] = {
 };
 
 static std::string name_of(const GemmTile& tile) {
-  return std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
+  return concatenated(tile.rows, "x", tile.columns);
 }
 
 GemmForm::GemmForm(const GemmParameters& fit, double sms)
@@ -117,18 +117,18 @@ struct GemmModel::Fit {
 
 GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel)
     : fit_(std::make_shared<Fit>()) {
-  const std::string key = std::string(name_of(precision)) + (kernel.empty() ? "" : "-") + std::string(kernel);
+  const std::string key = concatenated(name_of(precision), kernel.empty() ? "" : "-", kernel);
   const std::string where = profile.origin() + ": tables.gemm";
   if (kernel.empty() && precision == Precision::fp8 && !profile.table("gemm").contains(key))
-    throw UserError("precision: expected bf16 with profile " + profile.name() + ", found fp8: " +
-                    (profile.device().peak_fp8_tflops > 0
-                         ? "it has no times of FP8 GEMMs"
-                         : "this GPU (" + profile.device().name + ") has no FP8") +
-                    " (" + where + ".fp8)");
+    throw UserError(
+        "precision: expected bf16 with profile ", profile.name(), ", found fp8: ",
+        (profile.device().peak_fp8_tflops > 0 ? "it has no times of FP8 GEMMs"
+                                              : "this GPU (" + profile.device().name + ") has no FP8"),
+        " (", where, ".fp8)");
   if (!kernel.empty() && !profile.table("gemm").contains(key))
-    throw UserError("framework.expert_kernel: expected a kernel of which profile " + profile.name() +
-                    " has times in " + std::string(name_of(precision)) + ", found \"" + std::string(kernel) +
-                    "\" (" + where + "." + key + "); \"\" prices one GEMM an expert");
+    throw UserError("framework.expert_kernel: expected a kernel of which profile ", profile.name(),
+                    " has times in ", name_of(precision), ", found \"", kernel, "\" (", where, ".", key,
+                    "); \"\" prices one GEMM an expert");
   const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
   const std::string here = where + "." + key;
   fit_->profile = profile.name();

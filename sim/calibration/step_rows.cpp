@@ -424,7 +424,7 @@ constexpr const char* kNeededOfModels[] = {"model_id", "n_layers",   "hidden",
 CsvTable read_table(const std::string& path, std::span<const char* const> needed) {
   CsvTable table = CsvTable::read(path);
   for (const char* column : needed)
-    if (!table.has(column)) throw UserError(path + ": expected a column called " + column + ", found none");
+    if (!table.has(column)) throw UserError(path, ": expected a column called ", column, ", found none");
   return table;
 }
 

@@ -38,15 +38,15 @@ static json receipt_in(const json& summary, const std::string& file) {
   const auto found = summary.is_object() ? summary.find("receipt") : summary.end();
   if (!summary.is_object() || found == summary.end() || !found->is_object())
     throw UserError(
-        file + ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
+        file, ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
   const std::pair<const char*, json::value_t> keys[] = {
       {"program", json::value_t::string}, {"file", json::value_t::string},   {"study", json::value_t::object},
       {"options", json::value_t::object}, {"inputs", json::value_t::object}, {"rows", json::value_t::object}};
   for (const auto& [key, type] : keys)
     if (!found->contains(key) || found->at(key).type() != type)
-      throw UserError(file + ": receipt." + key + ": expected what `equipoise study --out` writes");
+      throw UserError(file, ": receipt.", key, ": expected what `equipoise study --out` writes");
   if (const json hash = found->value("hash", json()); hash != kReceiptHash)
-    throw UserError(file + ": receipt.hash: expected \"" + kReceiptHash + "\", found " + printable(hash.dump()) +
+    throw UserError(file, ": receipt.hash: expected \"", kReceiptHash, "\", found ", printable(hash.dump()),
                     ": another version wrote it, and its study can be run again");
   return *found;
 }
@@ -64,13 +64,13 @@ static std::vector<std::string> take_plans(Study& study, const std::string& summ
     try {
       const json& all = plans.at("plans");
       const auto own = std::ranges::find_if(all, [&](const json& p) { return p.at("name") == row.label; });
-      if (own == all.end()) throw UserError(file + ": plans: no plan \"" + printable(row.label) + '"');
+      if (own == all.end()) throw UserError(file, ": plans: no plan \"", printable(row.label), '"');
       if (own->at("steps").empty())
         refused.push_back(row.label);
       else
         give_plan(row, study, plans, row.label);
     } catch (const json::exception&) {
-      throw UserError(file + ": plans: expected a list of plans as `study` writes it");
+      throw UserError(file, ": plans: expected a list of plans as `study` writes it");
     }
   }
   return refused;
@@ -86,7 +86,7 @@ static RunStudyOptions options_in(const json& receipt, const VerifyOptions& opti
                     o.value("jitter_seed", std::uint64_t{0}), parse_stragglers(o.value("stragglers", ""))};
     run.ignore_memory = o.at("ignore_memory");
   } catch (const json::exception&) {
-    throw UserError(file + ": receipt.options: expected what `equipoise study --out` writes");
+    throw UserError(file, ": receipt.options: expected what `equipoise study --out` writes");
   }
   run.jobs = threads_of(options.jobs);
   run.record_gpus = true;
@@ -113,12 +113,12 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
     for (const json& row : summary.at("policies")) {
       const std::string label = row.at("label");
       if (!rows.contains(label))
-        throw UserError(options.file + ": receipt.rows: no row \"" + printable(label) + '"');
+        throw UserError(options.file, ": receipt.rows: no row \"", printable(label), '"');
       add(label + ": as it was written", hash_of_row(row) == rows.at(label), "changed since");
       ++known;
     }
   } catch (const json::exception&) {
-    throw UserError(options.file + ": policies[" + std::to_string(known) +
+    throw UserError(options.file, ": policies[", known,
                     "]: expected a row as `equipoise study --out` writes it");
   }
   add("rows of the summary", known == rows.size(), "some are gone");

@@ -111,7 +111,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     const auto seconds = measured ? priced(std::llround(exact)) : std::nullopt;
     measured = seconds.has_value();
     if (!measured && i == 0)
-      throw UserError(costs.profile().origin() + ": attention to one token is longer than the clock holds");
+      throw UserError(costs.profile().origin(), ": attention to one token is longer than the clock holds");
     log_seconds_.push_back(measured ? std::log(std::max(*seconds, 1e-15)) : log_seconds_.back() + growth);
   }
 }

@@ -9,8 +9,7 @@
 namespace equipoise::execution {
 
 [[noreturn]] static void no_such_end_op(OpName op) {
-  throw EngineError(std::string("real execution: an end of the model has an op that no rank can run: ") +
-                    name_of(op));
+  throw EngineError("real execution: an end of the model has an op that no rank can run: ", name_of(op));
 }
 
 void EndOps::begin(BlockRole role, MicroBatchRun& run, EndParts parts, Memory& hidden, bool counts_loss) {

@@ -16,9 +16,8 @@ std::int64_t outputs_of(const Part& part, std::size_t shard, bool pair) {
 using Shards = LayerShards;
 
 [[noreturn]] void no_such_layer_op(OpName op) {
-  throw EngineError(
-      std::string("real execution: a layer of the op program has an op that no rank can run: ") +
-      name_of(op));
+  throw EngineError("real execution: a layer of the op program has an op that no rank can run: ",
+                    name_of(op));
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ std::size_t head_index(const ModelShape& model) {
 
 void check_runnable(const ModelShape& model) {
   const auto refuse = [&](const std::string& found) {
-    throw UserError("model " + model.name + ": cannot be run: found " + found +
+    throw UserError("model ", model.name, ": cannot be run: found ", found,
                     "; expected a dense LLaMA-like model");
   };
   if (model.moe) refuse("experts (moe)");

@@ -91,8 +91,7 @@ Part& RankExecutor::part_of_layer(int layer) {
   for (auto& stage : parts_)
     for (Part& part : stage)
       if (part.layer == layer) return part;
-  throw EngineError("real execution: layer " + std::to_string(layer) + " is not on stage " +
-                    std::to_string(rank_.place.stage));
+  throw EngineError("real execution: layer ", layer, " is not on stage ", rank_.place.stage);
 }
 
 EndParts RankExecutor::end_parts() {

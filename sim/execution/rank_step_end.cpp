@@ -38,7 +38,7 @@ void RankExecutor::run_end(const ExecutableStep& step, StepRecord& record, Gathe
         for (Part* part : buckets) gather_parameters(*part);
         break;
       default:
-        throw EngineError(std::string("real execution: the step ends with an op that no rank can run: ") +
+        throw EngineError("real execution: the step ends with an op that no rank can run: ",
                           name_of(end.steps[i].name));
     }
     if (setup_.times_ops) setup_.backend.synchronize();

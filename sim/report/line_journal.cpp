@@ -15,12 +15,12 @@ namespace equipoise {
 using nlohmann::json;
 
 [[noreturn]] static void cannot_write(const std::string& path, const std::string& why) {
-  throw UserError("--out " + path + ": cannot write: " + why);
+  throw UserError("--out ", path, ": cannot write: ", why);
 }
 
 static json asked_of(const json& node, const JournalKind& kind, const std::string& where) {
   if (node.at("schema") != kind.schema)
-    throw UserError(where + ": expected a journal of `" + kind.command + "` (" + kind.schema + ")");
+    throw UserError(where, ": expected a journal of `", kind.command, "` (", kind.schema, ")");
   return node.at("asked");
 }
 
@@ -44,7 +44,7 @@ bool has_whole_line(const std::string& path) {
 
 JournalHead read_line_journal(const std::string& path, const JournalKind& kind, const JournalEntry& entry) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw UserError(path + ": cannot read: " + std::strerror(errno));
+  if (!in) throw UserError(path, ": cannot read: ", std::strerror(errno));
   JournalHead head;
   std::string line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
@@ -57,12 +57,12 @@ JournalHead read_line_journal(const std::string& path, const JournalKind& kind, 
       else
         entry(node, where);
     } catch (const json::exception&) {
-      throw UserError(where + ": expected a line that `" + kind.command + "` wrote, found another");
+      throw UserError(where, ": expected a line that `", kind.command, "` wrote, found another");
     }
     head.whole_bytes += line.size() + 1;
   }
   if (head.whole_bytes == 0)
-    throw UserError(path + ": expected a journal of `" + kind.command + "`, found no whole line");
+    throw UserError(path, ": expected a journal of `", kind.command, "`, found no whole line");
   return head;
 }
 
@@ -74,8 +74,8 @@ LineJournal::LineJournal(std::string path, const JournalKind& kind, const json& 
   if (goes_on) {
     const JournalHead head = read_line_journal(path_, kind, entry);
     if (head.asked != asked)
-      throw UserError("--resume: " + path_ + " is of another " + kind.job + " (" +
-                      differing(head.asked, asked, kind.decides) +
+      throw UserError("--resume: ", path_, " is of another ", kind.job, " (",
+                      differing(head.asked, asked, kind.decides),
                       "); expected the same ones, or no --resume");
     std::filesystem::resize_file(path_, head.whole_bytes, error);
     if (error) cannot_write(path_, error.message());

@@ -217,9 +217,8 @@ OpResult State::take_result() {
   for (const LaneStage& here : lane_stages)
     for (std::size_t r = 0; r < here.rank.size(); ++r)
       if (here.rank[r].wait != Wait::done)
-        throw EngineError("the step never ends: rank " + std::to_string(r) + " of stage " +
-                          std::to_string(here.stage) + ", lane " + std::to_string(here.lane) +
-                          ", stops at scheduled op " + std::to_string(here.rank[r].scheduled));
+        throw EngineError("the step never ends: rank ", r, " of stage ", here.stage, ", lane ", here.lane,
+                          ", stops at scheduled op ", here.rank[r].scheduled);
   result.pipeline_end = 0;
   recorded.lanes.resize(program.lanes.size());
   for (LaneStage& here : lane_stages) {

@@ -41,7 +41,7 @@ static std::optional<Share> share_of_ranks() {
 }
 
 std::string Share::folder() const {
-  return "shard-" + std::to_string(index) + "-of-" + std::to_string(count);
+  return concatenated("shard-", index, "-of-", count);
 }
 
 Share parse_share(const std::string& text, const std::string& where) {
@@ -52,7 +52,7 @@ Share parse_share(const std::string& text, const std::string& where) {
     if (index && count && *count >= 1 && *count <= kMostShares && *index >= 0 && *index < *count)
       return {*index, *count};
   }
-  throw UserError(where + ": expected i/n with i from 0 to n - 1, as 0/4, found " + text);
+  throw UserError(where, ": expected i/n with i from 0 to n - 1, as 0/4, found ", text);
 }
 
 Share chosen_share(const std::string& text) {

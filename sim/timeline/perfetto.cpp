@@ -43,7 +43,7 @@ constexpr std::uint64_t kUnitCount = 2, kUnitBytes = 3;
 
 PerfettoWriter::PerfettoWriter(const std::string& path) : path_(path), temporary_(path + ".partial") {
   file_ = gzopen(temporary_.c_str(), path.ends_with(".gz") ? "wb" : "wbT");
-  if (file_ == nullptr) throw UserError(path + ": cannot be written: " + std::strerror(errno));
+  if (file_ == nullptr) throw UserError(path, ": cannot be written: ", std::strerror(errno));
   buffer_.reserve(kBufferBytes + 4096);
   put_integer(packet_, field::kSequenceId, kSequence);
   put_integer(packet_, field::kSequenceFlags, kSequenceCleared);
@@ -74,7 +74,7 @@ void PerfettoWriter::finish_packet() {
 
 void PerfettoWriter::flush() {
   if (!buffer_.empty() && gzwrite(file_, buffer_.data(), static_cast<unsigned>(buffer_.size())) <= 0)
-    throw UserError(path_ + ": cannot be written: " + std::strerror(errno));
+    throw UserError(path_, ": cannot be written: ", std::strerror(errno));
   bytes_ += static_cast<std::int64_t>(buffer_.size());
   buffer_.clear();
 }
@@ -183,7 +183,7 @@ void PerfettoWriter::close() {
   if (complete) return;
   const std::string why = std::strerror(errno);
   std::remove(temporary_.c_str());
-  throw UserError(path_ + ": cannot be written: " + why);
+  throw UserError(path_, ": cannot be written: ", why);
 }
 
 }  // namespace equipoise

@@ -17,7 +17,7 @@ constexpr double kBytesPerGB = 1e9;
 
 void require(bool holds, const std::string& key, const std::string& expected, double found) {
   if (!holds)
-    throw UserError("cluster.network." + key + ": expected " + expected + ", found " + std::to_string(found));
+    throw UserError("cluster.network.", key, ": expected ", expected, ", found ", std::to_string(found));
 }
 
 using RatedGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, double,

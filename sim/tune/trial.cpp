@@ -223,7 +223,7 @@ Trial trial_of(const json& line, const std::string& where) {
 JournalEntry into(std::vector<Tried>& tried) {
   return [&tried](const json& node, const std::string& where) {
     if (node.at("n").get<std::size_t>() != tried.size())
-      throw UserError(where + ": n: expected " + std::to_string(tried.size()));
+      throw UserError(where, ": n: expected ", tried.size());
     tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
                      trial_of(node, where)});
   };
@@ -380,7 +380,7 @@ void Journal::close() const {
 std::optional<Trial> Journal::find(std::size_t n, Point point, double limit) const {
   if (n >= tried_.size()) return earlier_.find(point, limit);
   if (!(tried_[n].point == point))
-    throw UserError("--resume: " + lines_.path() + ": candidate " + std::to_string(n) +
+    throw UserError("--resume: ", lines_.path(), ": candidate ", n,
                     " is another than this search tries (another version of the program?); expected the "
                     "same, or no --resume");
   return tried_[n].trial;

@@ -40,8 +40,8 @@ bool is_own(std::string_view name) {
 [[noreturn]] void refuse_name(const std::string& name) {
   std::vector<std::string> known(std::begin(kOwnNames), std::end(kOwnNames));
   for (const PackKey& key : pack_keys()) known.push_back(key.key);
-  throw UserError("pack: unknown option \"" + name + "\"" + did_you_mean(name, known) +
-                  " (known: " + joined(known) + ")");
+  throw UserError("pack: unknown option \"", name, "\"", did_you_mean(name, known),
+                  " (known: ", joined(known), ")");
 }
 
 struct Options {

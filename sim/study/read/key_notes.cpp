@@ -206,10 +206,9 @@ void note_count_embedding(std::string_view, bool, const Study& study, std::vecto
   const std::vector<int> counted = layers_of_stages(study.model, layout);
   layout.count_embedding_and_head = false;
   if (counted == layers_of_stages(study.model, layout))
-    notes.push_back(key + ": " + std::to_string(study.model.layers) + " layers on " +
-                    std::to_string(counted.size()) + " stages leave the first and the last " +
-                    std::to_string(counted.front()) + " and " + std::to_string(counted.back()) +
-                    " without it, too; leave it out");
+    notes.push_back(concatenated(key, ": ", study.model.layers, " layers on ", counted.size(),
+                                 " stages leave the first and the last ", counted.front(), " and ",
+                                 counted.back(), " without it, too; leave it out"));
 }
 
 void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {

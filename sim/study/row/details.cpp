@@ -220,7 +220,7 @@ void look_closer(const StudyRow& row, const PolicyResult& result, const RunStudy
 void make_folder(const std::filesystem::path& folder, const std::filesystem::path& out) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw UserError("--out " + out.string() + ": cannot be created: " + error.message());
+  if (error) throw UserError("--out ", out.string(), ": cannot be created: ", error.message());
 }
 
 // The files of the first steps. Returns the first step, with its ops.
