@@ -5,7 +5,6 @@
 #include <limits>
 
 namespace equipoise::kernels {
-
 namespace {
 
 struct AttentionCase {

@@ -151,19 +151,10 @@ static inline void multiply_rows(int columns, int depth, const LeftMatrix& a, co
   for (; j + kVectorsHeld * kLanes <= columns; j += kVectorsHeld * kLanes)
     multiply_held<rows, kVectorsHeld>(depth, a, b + j, b_row, c + j, c_row, accumulate);
   // The rest in one go: a vector at a time would leave the units idle for want of independent sums.
-  switch ((columns - j) / kLanes) {
-    case 3:
-      multiply_held<rows, 3>(depth, a, b + j, b_row, c + j, c_row, accumulate);
-      break;
-    case 2:
-      multiply_held<rows, 2>(depth, a, b + j, b_row, c + j, c_row, accumulate);
-      break;
-    case 1:
-      multiply_held<rows, 1>(depth, a, b + j, b_row, c + j, c_row, accumulate);
-      break;
-    default:
-      break;
-  }
+  const int left = (columns - j) / kLanes;
+  if (left == 3) multiply_held<rows, 3>(depth, a, b + j, b_row, c + j, c_row, accumulate);
+  if (left == 2) multiply_held<rows, 2>(depth, a, b + j, b_row, c + j, c_row, accumulate);
+  if (left == 1) multiply_held<rows, 1>(depth, a, b + j, b_row, c + j, c_row, accumulate);
 }
 
 // C (+)= A * B for `columns` a multiple of kLanes. B and C have unit column stride.
@@ -175,19 +166,10 @@ static inline void multiply(int rows, int columns, int depth, LeftMatrix a, cons
     a.data += kRowsHeld * a.row;
     c += kRowsHeld * c_row;
   }
-  switch (rows - i) {
-    case 3:
-      multiply_rows<3>(columns, depth, a, b, b_row, c, c_row, accumulate);
-      break;
-    case 2:
-      multiply_rows<2>(columns, depth, a, b, b_row, c, c_row, accumulate);
-      break;
-    case 1:
-      multiply_rows<1>(columns, depth, a, b, b_row, c, c_row, accumulate);
-      break;
-    default:
-      break;
-  }
+  const int left = rows - i;
+  if (left == 3) multiply_rows<3>(columns, depth, a, b, b_row, c, c_row, accumulate);
+  if (left == 2) multiply_rows<2>(columns, depth, a, b, b_row, c, c_row, accumulate);
+  if (left == 1) multiply_rows<1>(columns, depth, a, b, b_row, c, c_row, accumulate);
 }
 
 }  // namespace equipoise::kernels::EQUIPOISE_ISA

@@ -4,7 +4,6 @@
 #include "kernels/checks.h"
 
 namespace equipoise::kernels::reference {
-
 namespace {
 
 // Rows of one head of one query: where they lie in the buffers, and the softmax over the keys it sees.

@@ -7,7 +7,6 @@
 #include "kernels/checks.h"
 
 namespace equipoise::kernels {
-
 namespace {
 
 using reference::index;

@@ -203,7 +203,6 @@ class GroupTrials {
     return set;
   }
 
-  // Seconds of the whole plan.
   [[nodiscard]] double plan_seconds(const std::vector<Group>& groups) {
     PackOptions options = problem_.options;
     options.groups = groups;

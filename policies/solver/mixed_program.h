@@ -96,7 +96,6 @@ using BinOf = std::vector<std::uint32_t>;  // bin of each document
 std::vector<double> bin_weights(const AssignmentProblem&, const BinOf&);
 std::vector<std::int64_t> bin_tokens(const AssignmentProblem&, const BinOf&);
 
-// Weight of the heaviest bin.
 double heaviest_bin(const AssignmentProblem&, const BinOf&);
 
 // What is minimised: with the bins dealt to steps heaviest first, the sum of each step's heaviest. With one

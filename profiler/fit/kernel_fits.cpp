@@ -10,7 +10,6 @@
 #include "profiler/profile/dense_kernels.h"
 
 namespace equipoise {
-
 namespace {
 
 // Backward, by counting: K, V, dK, dV against Q, O, dO, dQ and dQ's fp32 sums (zeroed, added to, converted).

@@ -17,7 +17,6 @@
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
-
 namespace {
 
 // --- One run of a program of nccl-tests, whatever it was read from: its ranks, its rows, which collective it
@@ -66,9 +65,7 @@ constexpr double kNear = 0.03;        // of a bus factor, printed in few digits
 constexpr double kTellingGBps = 1.0;  // of algbw, below which two digits do not tell its factor
 
 std::string allowed_programs() {
-  std::vector<std::string> names;
-  for (const NcclProgram& program : kPrograms) names.emplace_back(program.name);
-  return joined(names);
+  return all_joined(kPrograms, ", ", &NcclProgram::name);
 }
 
 const NcclProgram* program_named(const std::string& name) {
@@ -163,11 +160,9 @@ const NcclProgram& program_of(const NcclRun& run, const std::string& name, int r
     return *said;
   }
   if (by_rows.size() == 1) return *by_rows.front();
-  std::vector<std::string> names;
-  for (const NcclProgram* program : by_rows) names.emplace_back(program->name);
   throw UserError(run.where, ": ",
-                  (names.empty() ? "these rows are of none of " + allowed_programs()
-                                 : "these rows may be of " + joined(names)),
+                  by_rows.empty() ? "these rows are of none of " + allowed_programs()
+                                  : "these rows may be of " + all_joined(by_rows, ", ", &NcclProgram::name),
                   "; give the file the name of the program that ran, e.g. all_gather_perf.txt");
 }
 

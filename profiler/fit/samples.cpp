@@ -11,7 +11,6 @@
 #include "policies/base/files.h"
 
 namespace equipoise {
-
 namespace {
 
 Labels labels_of(const CsvTable& table, std::size_t row) {

@@ -7,7 +7,6 @@
 #include "policies/base/text.h"
 
 namespace equipoise {
-
 namespace {
 
 // The rank of every sample's shape among the distinct ones.

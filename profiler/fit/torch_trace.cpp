@@ -71,14 +71,19 @@ std::optional<std::int64_t> external_id(const json& arguments) {
   return id_in(arguments, {"External id", "external id"});
 }
 
+// What a list of the arguments holds at a place, or null.
+const json* item_at(const json& arguments, const char* key, int place) {
+  const auto all = arguments.find(key);
+  const bool held = place >= 0 && all != arguments.end() && all->is_array() && at(place) < all->size();
+  return held ? &(*all)[at(place)] : nullptr;
+}
+
 // The shape of a tensor; empty for what is none.
 Dims dims_at(const json& arguments, int place) {
-  const auto all = arguments.find("Input Dims");
-  if (place < 0 || all == arguments.end() || !all->is_array() ||
-      static_cast<std::size_t>(place) >= all->size())
-    return {};
+  const json* const sizes = item_at(arguments, "Input Dims", place);
+  if (sizes == nullptr) return {};
   Dims dims;
-  for (const json& size : (*all)[at(place)]) {
+  for (const json& size : *sizes) {
     if (!size.is_number_integer() || size.get<double>() < 0 || size.get<double>() > kMostCount) return {};
     dims.push_back(size.get<std::int64_t>());
   }
@@ -86,12 +91,9 @@ Dims dims_at(const json& arguments, int place) {
 }
 
 std::string_view text_at(const json& arguments, const char* key, int place) {
-  const auto all = arguments.find(key);
-  if (place < 0 || all == arguments.end() || !all->is_array() ||
-      static_cast<std::size_t>(place) >= all->size())
-    return {};
-  const json& one = (*all)[at(place)];
-  return one.is_string() ? std::string_view(one.get_ref<const std::string&>()) : std::string_view();
+  const json* const one = item_at(arguments, key, place);
+  if (one == nullptr || !one->is_string()) return {};
+  return one->get_ref<const std::string&>();
 }
 
 // As the simulator names it; empty: a type it has no table of.
@@ -202,22 +204,15 @@ class CallReader {
 
   // Whether the call can be timed and its operands' type is known; else it is counted.
   bool usable(const Call& call, int operand, Key& key) {
-    const std::string of = " calls of " + std::string(call.name);
-    if (!call.arguments->contains("Input Dims")) {
-      file_.leave_out(of.substr(1) + " without shapes (record_shapes=True)");
+    const auto leave_out = [&](std::string_view why) {
+      file_.leave_out(concatenated("calls of ", call.name, why));
       return false;
-    }
+    };
+    if (!call.arguments->contains("Input Dims")) return leave_out(" without shapes (record_shapes=True)");
     const std::string_view type = text_at(*call.arguments, "Input type", operand);
     key.dtype = dtype_of(type);
-    if (key.dtype.empty()) {
-      file_.leave_out(of.substr(1) + " in " +
-                      (type.empty() ? std::string("no stated type") : std::string(type)));
-      return false;
-    }
-    if (!call.has_kernel || !(call.us > 0)) {
-      file_.leave_out(of.substr(1) + " without a kernel of their own");
-      return false;
-    }
+    if (key.dtype.empty()) return leave_out(concatenated(" in ", type.empty() ? "no stated type" : type));
+    if (!call.has_kernel || !(call.us > 0)) return leave_out(" without a kernel of their own");
     return true;
   }
 

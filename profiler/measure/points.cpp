@@ -11,7 +11,6 @@
 #include "policies/base/text.h"
 
 namespace equipoise::measure {
-
 namespace {
 
 using kernels::AttentionShape;

@@ -7,7 +7,6 @@
 #include "policies/base/index.h"
 
 namespace equipoise::measure {
-
 namespace {
 
 struct Batch {
@@ -174,22 +173,17 @@ struct Call {
     const std::int64_t share = elements / data.size();
     switch (kind) {
       case Collective::all_gather:
-        data.all_gather(send, receive, share);
-        return;
+        return data.all_gather(send, receive, share);
       case Collective::reduce_scatter:
-        data.reduce_scatter(send, receive, share);
-        return;
+        return data.reduce_scatter(send, receive, share);
       case Collective::all_reduce:
-        data.all_reduce(send, receive, elements);
-        return;
+        return data.all_reduce(send, receive, elements);
       case Collective::all_to_all:
-        data.all_to_all(send, receive, share);
-        return;
+        return data.all_to_all(send, receive, share);
       case Collective::send_recv: {
         const int next = (data.rank() + 1) % data.size();
         const int previous = (data.rank() + data.size() - 1) % data.size();
-        data.send_receive(send, next, receive, previous, elements);
-        return;
+        return data.send_receive(send, next, receive, previous, elements);
       }
     }
   }

@@ -14,7 +14,6 @@
 #include "traces/json_text.h"
 
 namespace equipoise::measure {
-
 namespace {
 
 using nlohmann::json;

@@ -233,7 +233,6 @@ std::string RowReader::profile() const {
   throw NotThisRow{"gpu " + gpu + " without a profile (--profile)"};
 }
 
-// What the row states of its framework.
 json RowReader::framework() const {
   const bool is_path = tables_.preset.find('/') != std::string::npos || tables_.preset.ends_with(".json");
   json node = {{"preset", is_path ? std::filesystem::absolute(tables_.preset).string() : tables_.preset}};

@@ -9,7 +9,6 @@
 #include "sim/execution/parameters.h"
 
 namespace equipoise::execution {
-
 namespace {
 
 // What an op of the schedule hands on: activations, those of a recomputing forward, or gradients.

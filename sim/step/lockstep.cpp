@@ -8,7 +8,6 @@
 #include "policies/base/error.h"
 
 namespace equipoise {
-
 namespace {
 
 // Ops of one class make the same collectives in the same order.

@@ -11,7 +11,6 @@
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise {
-
 namespace {
 
 using execution::ExecutableStep;

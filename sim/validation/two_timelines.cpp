@@ -13,7 +13,6 @@
 #include "sim/validation/step_ops.h"
 
 namespace equipoise {
-
 namespace {
 
 // A slice in whole picoseconds since the first of its list.

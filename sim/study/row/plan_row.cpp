@@ -13,7 +13,6 @@
 namespace equipoise {
 namespace {
 
-// The schedule of a lane of `micro_batches` micro-batches.
 Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
   return lane_schedule(row.schedule, row.models->layout, micro_batches,
                        row.models->costs.pairs_micro_batches());
