@@ -156,9 +156,8 @@ Plan plan_padded(const PackingProblem& problem) {
 Plan plan_sorted(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const SliceList set = whole_set(problem);
-  std::vector<Slice> sorted;
-  sorted.reserve(set.slices.size());
-  for (const std::uint32_t i : shortest_first(set.lengths)) sorted.push_back(set.slices[i]);
+  const std::vector<Slice> sorted =
+      each_of(shortest_first(set.lengths), [&](std::uint32_t i) { return set.slices[i]; });
 
   const std::size_t steps = std::max<std::size_t>(1, problem.batches.size());
   const std::size_t size = options.documents_per_step > 0

@@ -37,17 +37,11 @@ struct Held {
 };
 
 std::vector<std::int64_t> lengths_of(std::span<const Held> documents) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(documents.size());
-  for (const Held& d : documents) lengths.push_back(d.slice.tokens());
-  return lengths;
+  return each_of(documents, [](const Held& d) { return d.slice.tokens(); });
 }
 
 std::vector<Held> longest_first_of(const std::vector<Held>& documents) {
-  std::vector<Held> sorted;
-  sorted.reserve(documents.size());
-  for (const std::uint32_t i : longest_first(lengths_of(documents))) sorted.push_back(documents[i]);
-  return sorted;
+  return each_of(longest_first(lengths_of(documents)), [&](std::uint32_t i) { return documents[i]; });
 }
 
 class FixedGreedy {

@@ -114,9 +114,7 @@ std::vector<Untaken> split_by_length(std::span<const std::int64_t> lengths, std:
 
 Packs pack_group(std::span<const std::uint32_t> documents, std::span<const std::int64_t> lengths,
                  std::int64_t length, const PackOptions& options, SplitMix64& random) {
-  std::vector<std::int64_t> own;
-  own.reserve(documents.size());
-  for (const std::uint32_t d : documents) own.push_back(lengths[d]);
+  const std::vector<std::int64_t> own = each_of(documents, [&](std::uint32_t d) { return lengths[d]; });
   const IsfOptions& isf = options.of<IsfOptions>();
   Packs packs = pack_isf(own, length, isf.rounds, isf_threshold(isf.threshold, length),
                          options.shuffle ? &random : nullptr);

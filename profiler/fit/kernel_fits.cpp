@@ -68,8 +68,7 @@ std::vector<CountedSample> counted(std::span<const AttentionSample* const> sampl
 
 // Scales every time of `fit` so that it predicts the median sample.
 void calibrate(AttentionParameters& fit, const std::vector<CountedSample>& samples, double sms) {
-  std::vector<double> errors;
-  for (const CountedSample& sample : samples) errors.push_back(sample.log_error(fit, sms));
+  const auto errors = each_of(samples, [&](const CountedSample& s) { return s.log_error(fit, sms); });
   const double scale = std::exp(-middle(errors));
   fit.tile_us *= scale;
   fit.tile_us_per_128 *= scale;

@@ -25,13 +25,6 @@ double quantile(std::vector<double> values, double q) {
   return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
 
-template <class Member>
-std::vector<double> column(const std::vector<Batch>& batches, Member member) {
-  std::vector<double> values;
-  for (const Batch& batch : batches) values.push_back(batch.*member);
-  return values;
-}
-
 Batch batch_of(const kernels::Elapsed& elapsed, std::size_t calls, double pace, const RulerOptions& options) {
   const auto count = static_cast<double>(calls);
   Batch batch;
@@ -73,7 +66,7 @@ double slowest_pace(double fastest, const RulerOptions& options) {
 std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const RulerOptions& options,
                                   int& dropped) {
   if (batches.empty()) return batches;
-  const double usual = quantile(column(batches, &Batch::pace), options.clock_against_median ? 0.5 : 1);
+  const double usual = quantile(each_of(batches, &Batch::pace), options.clock_against_median ? 0.5 : 1);
   const double slowest = slowest_pace(usual, options);
   std::vector<Batch> kept;
   for (const Batch& batch : batches)
@@ -124,17 +117,17 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
     else
       clean.push_back(all.back());
   }
-  result.paces = column(all, &Batch::pace);
+  result.paces = each_of(all, &Batch::pace);
   int slower = 0;  // than the fastest of this call
   clean = drop_throttled(clean, options, slower);
   result.throttled += slower;
   result.disturbed = clean.size() < kFewest;
   const std::vector<Batch>& kept = result.disturbed ? all : clean;
   result.kept = static_cast<int>(kept.size());
-  const std::vector<double> answers = column(kept, &Batch::answer);
+  const std::vector<double> answers = each_of(kept, &Batch::answer);
   result.seconds = quantile(answers, options.answer_quantile);
-  result.wall_seconds = quantile(column(kept, &Batch::wall), options.answer_quantile);
-  result.pace = quantile(column(kept, &Batch::pace), 0.5);
+  result.wall_seconds = quantile(each_of(kept, &Batch::wall), options.answer_quantile);
+  result.pace = quantile(each_of(kept, &Batch::pace), 0.5);
   result.spread =
       result.seconds > 0 ? (quantile(answers, 0.75) - quantile(answers, 0.25)) / result.seconds : 0;
   return result;

@@ -134,9 +134,7 @@ std::int64_t OpProgram::tasks() const {
   std::int64_t sum = 0;
   for (const OpLane& lane : lanes) {
     const std::int64_t ranks_of_stage = std::int64_t{lane.context} * tensor;
-    std::vector<std::int64_t> of_block;  // which many ops run
-    of_block.reserve(lane.blocks.size());
-    for (const OpBlock& block : lane.blocks) of_block.push_back(kernels_of(block));
+    const std::vector<std::int64_t> of_block = each_of(lane.blocks, kernels_of);  // which many ops run
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       for (const ScheduledOp& scheduled : lane.stages[s]) {
         std::int64_t ops =
@@ -200,9 +198,7 @@ void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durat
 }
 
 std::vector<Picoseconds> totals(RankOps lists) {
-  std::vector<Picoseconds> sum;
-  for (const std::vector<Op>* list : lists) sum.push_back(run_time(*list).total);
-  return sum;
+  return each_of(lists, [](const std::vector<Op>* list) { return run_time(*list).total; });
 }
 
 }  // namespace

@@ -57,10 +57,7 @@ std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& lay
 }
 
 std::vector<int> backward_layers(const ModelShape& model, const Layout& layout) {
-  std::vector<int> layers;
-  for (const StageLayers& stage : stage_layers(model, layout, model.training.frozen_layers))
-    layers.push_back(stage.total());
-  return layers;
+  return each_of(stage_layers(model, layout, model.training.frozen_layers), &StageLayers::total);
 }
 
 std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout, int from) {
