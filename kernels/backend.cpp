@@ -87,17 +87,15 @@ void end_mpi_job(int exit_status) {
 
 std::unique_ptr<Backend> make_cuda_backend(std::string& reason) {
   std::unique_ptr<Backend> backend;
-  if (void* open = cuda_function(cuda::kOpenBackend, reason)) {
+  if (void* open = cuda_function(cuda::kOpenBackend, reason))
     reinterpret_cast<cuda::OpenBackend>(open)(&backend, &reason);
-  }
   return backend;
 }
 
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason) {
   std::unique_ptr<Communicator> world;
-  if (void* open = cuda_function(cuda::kOpenNcclWorld, reason)) {
+  if (void* open = cuda_function(cuda::kOpenNcclWorld, reason))
     reinterpret_cast<cuda::OpenNcclWorld>(open)(&world, &host_world, bf16, &reason);
-  }
   return world;
 }
 

@@ -4,11 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/ops.h"
-#include "kernels/random_inputs.h"
-
 namespace equipoise::kernels {
-
 namespace {
 
 struct AttentionCase {
@@ -44,8 +40,7 @@ std::vector<AttentionCase> attention_cases() {
 }
 
 std::string describe(const AttentionShape& shape, const char* what) {
-  return std::to_string(shape.query_heads) + "/" + std::to_string(shape.kv_heads) + " heads of " +
-         std::to_string(shape.head_dim) + ", " + what;
+  return concatenated(shape.query_heads, "/", shape.kv_heads, " heads of ", shape.head_dim, ", ", what);
 }
 
 Buffer zeros(Backend& backend, std::int64_t count) {
@@ -118,9 +113,8 @@ CheckLimits check_limits(ElementType type) {
 std::vector<CheckResult> check_attention(Backend& backend, std::uint64_t seed) {
   Checker checker(backend, seed);
   for (const AttentionShape& shape : {AttentionShape{64, 1, 1}, AttentionShape{128, 4, 4},
-                                      AttentionShape{64, 8, 1}, AttentionShape{128, 8, 2}}) {
+                                      AttentionShape{64, 8, 1}, AttentionShape{128, 8, 2}})
     for (const AttentionCase& one : attention_cases()) check_attention_case(checker, shape, one);
-  }
   return checker.take();
 }
 
@@ -141,9 +135,9 @@ std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed) {
           const Buffer poison = checker.output(size.m * size.n);
           const Buffer& c = accumulate ? before.device : poison;
           backend.gemm(shape, a.device.data(), b.device.data(), c.data());
-          const std::string what = std::to_string(size.m) + " x " + std::to_string(size.n) + " x " +
-                                   std::to_string(size.k) + (transpose_a ? " T" : " N") +
-                                   (transpose_b ? "T" : "N") + (accumulate ? " added" : "");
+          const std::string what =
+              concatenated(size.m, " x ", size.n, " x ", size.k, transpose_a ? " T" : " N",
+                           transpose_b ? "T" : "N", accumulate ? " added" : "");
           checker.compare("gemm", "c", what, reference::gemm(shape, a.values, b.values, before.values), c,
                           checker.limits().gemm);
         }
@@ -260,16 +254,14 @@ class CollectiveChecker {
 
   [[nodiscard]] std::vector<double> sum(std::int64_t begin, std::int64_t count) const {
     std::vector<double> total(static_cast<std::size_t>(count), 0.0);
-    for (const std::vector<float>& data : data_) {
-      for (std::int64_t i = 0; i < count; ++i) {
+    for (const std::vector<float>& data : data_)
+      for (std::int64_t i = 0; i < count; ++i)
         total[static_cast<std::size_t>(i)] += static_cast<double>(data[static_cast<std::size_t>(begin + i)]);
-      }
-    }
     return total;
   }
 
   void compare(const char* op, const std::vector<double>& expected, const std::vector<float>& got) {
-    const std::string shape = std::to_string(ranks_) + " ranks, " + std::to_string(count_) + " elements";
+    const std::string shape = concatenated(ranks_, " ranks, ", count_, " elements");
     results_.push_back({op, "received", shape, relative_error(expected, got), 1e-6});
   }
 

@@ -14,6 +14,7 @@
 #include "kernels/collectives.h"
 #include "kernels/ops.h"
 #include "kernels/random_inputs.h"
+#include "policies/base/text.h"
 
 namespace equipoise::kernels {
 
@@ -148,7 +149,7 @@ void check_attention_merge(Checker& checker, const Rows& shape);
 void fill(AttentionMerge& call, const Rows& shape, RowTensors& tensors);
 
 inline std::string text_of(const Rows& shape) {
-  return std::to_string(shape.rows) + " x " + std::to_string(shape.columns);
+  return concatenated(shape.rows, " x ", shape.columns);
 }
 
 }  // namespace equipoise::kernels

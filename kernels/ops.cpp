@@ -7,9 +7,8 @@
 #include <vector>
 
 namespace equipoise::kernels {
-namespace {
 
-void check_shape(const AttentionShape& shape) {
+static void check_shape(const AttentionShape& shape) {
   if (shape.head_dim < 16 || shape.head_dim > 256 || shape.head_dim % 16 != 0) {
     throw std::invalid_argument("attention: head dim " + std::to_string(shape.head_dim) +
                                 " is not a multiple of 16 between 16 and 256");
@@ -21,7 +20,7 @@ void check_shape(const AttentionShape& shape) {
   }
 }
 
-void check_piece(const Piece& piece, std::size_t index) {
+static void check_piece(const Piece& piece, std::size_t index) {
   const std::string where = "attention: piece " + std::to_string(index) + ": ";
   if (piece.query_begin < 0 || piece.key_begin < 0)
     throw std::invalid_argument(where + "a negative first row");
@@ -36,8 +35,6 @@ void check_piece(const Piece& piece, std::size_t index) {
                                 " queries: the first queries would see nothing");
   }
 }
-
-}  // namespace
 
 void validate_attention(const AttentionShape& shape, std::span<const Piece> pieces) {
   check_shape(shape);

@@ -2,11 +2,11 @@
 
 #include <array>
 #include <cassert>
-#include <numeric>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
-namespace {
 
 constexpr unsigned kMostDigitBits = 11;
 // Below this a comparison sort is faster than clearing the counters.
@@ -14,7 +14,7 @@ constexpr std::size_t kSmall = 512;
 
 // Sorts `keys` (key << 32 | index) by key; equal keys keep their order, since the index rises already. All
 // passes have digits of about one width: few documents should not wait for many counters.
-void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
+static void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
   const auto bits = static_cast<unsigned>(std::bit_width(largest_key));
   const unsigned passes = (bits + kMostDigitBits - 1) / kMostDigitBits;
   std::vector<std::uint64_t> other(keys.size());
@@ -33,7 +33,7 @@ void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
   }
 }
 
-std::vector<std::uint32_t> order_by(std::span<const std::int64_t> lengths, bool descending) {
+static std::vector<std::uint32_t> order_by(std::span<const std::int64_t> lengths, bool descending) {
   assert(lengths.size() < (std::size_t{1} << 32));
   std::uint64_t largest = 0;
   for (const std::int64_t length : lengths) {
@@ -45,17 +45,14 @@ std::vector<std::uint32_t> order_by(std::span<const std::int64_t> lengths, bool 
     const auto length = static_cast<std::uint64_t>(lengths[i]);
     keys[i] = (descending ? largest - length : length) << 32 | i;
   }
-  if (keys.size() < kSmall) {
+  if (keys.size() < kSmall)
     std::sort(keys.begin(), keys.end());
-  } else {
+  else
     radix_sort(keys, largest);
-  }
   std::vector<std::uint32_t> order(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) order[i] = static_cast<std::uint32_t>(keys[i]);
   return order;
 }
-
-}  // namespace
 
 std::vector<std::uint32_t> longest_first(std::span<const std::int64_t> lengths) {
   return order_by(lengths, true);
@@ -66,8 +63,7 @@ std::vector<std::uint32_t> shortest_first(std::span<const std::int64_t> lengths)
 }
 
 std::vector<std::uint32_t> heaviest_first(std::span<const double> weights) {
-  std::vector<std::uint32_t> order(weights.size());
-  std::iota(order.begin(), order.end(), 0U);
+  std::vector<std::uint32_t> order = positions<std::uint32_t>(weights.size());
   std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint32_t i) { return weights[i]; });
   return order;
 }

@@ -40,8 +40,7 @@ class Stream {
     }
     const std::int64_t length = lengths_[position_];
     if (length < 1) {
-      throw UserError("trace: document " + std::to_string(position_) + " has length " +
-                      std::to_string(length) + "; expected at least 1 token");
+      throw UserError("trace: document ", position_, " has length ", length, "; expected at least 1 token");
     }
     ++position_;
     ++documents_;
@@ -58,8 +57,8 @@ class Stream {
 };
 
 [[noreturn]] void too_short(std::int64_t steps, std::int64_t full, const std::string& batch) {
-  throw UserError("trace: too short: it holds " + std::to_string(full) + " full global batches of " + batch +
-                  ", steps asks for " + std::to_string(steps) + "; lower steps or set trace.repeat to true");
+  throw UserError("trace: too short: it holds ", full, " full global batches of ", batch, ", steps asks for ",
+                  steps, "; lower steps or set trace.repeat to true");
 }
 
 // Fills one window from the stream; `rest` is the part of the current document that is not yet used.
@@ -86,11 +85,9 @@ std::int64_t fill_window(Stream& stream, std::int64_t window, LoaderTail tail, S
 }
 
 void load_windows(Stream& stream, const PackOptions& shape, const LoadOptions& options, DocumentSet& set) {
-  if (shape.context_window < 1 || shape.sequences_per_step < 1) {
-    throw UserError("context_window and sequences_per_step: expected numbers >= 1, found " +
-                    std::to_string(shape.context_window) + " and " +
-                    std::to_string(shape.sequences_per_step));
-  }
+  if (shape.context_window < 1 || shape.sequences_per_step < 1)
+    throw UserError("context_window and sequences_per_step: expected numbers >= 1, found ",
+                    shape.context_window, " and ", shape.sequences_per_step);
   Slice rest;
   for (std::int64_t step = 0; options.steps == 0 || step < options.steps; ++step) {
     GlobalBatch batch;
@@ -126,9 +123,8 @@ void load_whole(Stream& stream, const PackOptions& shape, const LoadOptions& opt
       set.tokens += length;
     }
     const auto count = static_cast<std::int64_t>(batch.slices.size());
-    if (options.steps > 0 && count < shape.documents_per_step) {
+    if (options.steps > 0 && count < shape.documents_per_step)
       too_short(options.steps, step, std::to_string(shape.documents_per_step) + " documents");
-    }
     if (count == 0) break;
     set.batches.push_back(std::move(batch));
   }
@@ -144,9 +140,8 @@ void append(const Slice& slice, std::int64_t limit, Oversize oversize, std::vect
     kept.push_back({slice.document, slice.begin, slice.begin + limit});
     dropped.push_back({slice.document, slice.begin + limit, slice.end});
   } else {
-    for (std::int64_t begin = slice.begin; begin < slice.end; begin += limit) {
+    for (std::int64_t begin = slice.begin; begin < slice.end; begin += limit)
       kept.push_back({slice.document, begin, std::min(begin + limit, slice.end)});
-    }
   }
 }
 
@@ -158,11 +153,10 @@ DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOpti
   DocumentSet set;
   // Without a number of steps an endless stream would never end.
   Stream stream(lengths, shape, options.repeat && options.steps > 0);
-  if (shape.documents_per_step > 0) {
+  if (shape.documents_per_step > 0)
     load_whole(stream, shape, options, set);
-  } else {
+  else
     load_windows(stream, shape, options, set);
-  }
   set.documents = stream.documents();
   set.cut_documents = stream.cut_documents();
   set.cut_tokens = stream.cut_tokens();
@@ -205,9 +199,8 @@ std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalB
     to.slices.reserve(from.slices.size());
     std::size_t window = 0;
     for (std::size_t i = 0; i <= from.slices.size(); ++i) {
-      for (; window < from.window_begin.size() && from.window_begin[window] == i; ++window) {
+      for (; window < from.window_begin.size() && from.window_begin[window] == i; ++window)
         to.window_begin.push_back(to.slices.size());
-      }
       if (i < from.slices.size()) append(from.slices[i], limit, oversize, to.slices, dropped);
     }
   }

@@ -40,9 +40,7 @@ void verify(const Policy& policy, const PackingProblem& problem, const Plan& pla
 }
 
 double workload_of(const MicroBatch& micro_batch, const Workload& workload) {
-  double sum = 0;
-  for (const double w : work_of(micro_batch.slices, workload)) sum += w;
-  return sum;
+  return sum_of(work_of(micro_batch.slices, workload));
 }
 
 std::vector<std::uint32_t> bell(const std::vector<std::uint32_t>& descending) {
@@ -81,9 +79,8 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   std::vector<Slice> dropped;
   const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
   std::optional<std::vector<GlobalBatch>> shortened;
-  if (limit > 0) {
+  if (limit > 0)
     shortened = without_oversize(problem.batches, limit, problem.options.oversize, policy.name, dropped);
-  }
   const PackingProblem placeable{shortened ? std::span<const GlobalBatch>(*shortened) : problem.batches,
                                  problem.options, problem.workload};
 
@@ -104,9 +101,8 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
 
 void order_micro_batches(Plan& plan, Order order, const Workload& workload) {
   if (order == Order::as_packed) return;
-  for (Step& step : plan.steps) {
+  for (Step& step : plan.steps)
     for (Lane& lane : step.lanes) order_lane(lane, order, workload);
-  }
 }
 
 }  // namespace equipoise

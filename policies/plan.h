@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 // A half-open token range [begin, end) of one document. A slice attends only to itself, from its own
@@ -24,10 +26,7 @@ struct Slice {
 
 // The tokens of each.
 inline std::vector<std::int64_t> lengths_of(std::span<const Slice> slices) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(slices.size());
-  for (const Slice& slice : slices) lengths.push_back(slice.tokens());
-  return lengths;
+  return each_of(slices, &Slice::tokens);
 }
 
 // ChunkFlow: chunk `index` of the `count` dependent chunks cut from document `sequence`.
@@ -55,9 +54,7 @@ struct MicroBatch {
   std::int64_t pack_length = 0;  // pack-length packers: the length `pr` counts padding against; 0 = none
 
   [[nodiscard]] std::int64_t tokens() const {
-    std::int64_t sum = 0;
-    for (const Slice& s : slices) sum += s.tokens();
-    return sum;
+    return sum_of(slices, &Slice::tokens);
   }
 };
 

@@ -30,18 +30,16 @@ double attention_of(const MicroBatch& micro_batch) {
 }
 
 std::int64_t padded_tokens(const MicroBatch& micro_batch) {
-  if (micro_batch.pad_each_to > 0) {
+  if (micro_batch.pad_each_to > 0)
     return micro_batch.pad_each_to * static_cast<std::int64_t>(micro_batch.slices.size());
-  }
   return micro_batch.pack_length > 0 ? micro_batch.pack_length : micro_batch.tokens();
 }
 
 std::int64_t distributed_tokens(const MicroBatch& micro_batch) {
   if (micro_batch.placement.empty()) return micro_batch.tokens();
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
+  for (std::size_t i = 0; i < micro_batch.slices.size(); ++i)
     if (micro_batch.placement[i] == kDistributed) sum += micro_batch.slices[i].tokens();
-  }
   return sum;
 }
 
@@ -270,8 +268,7 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
   metrics.cr = cr.value();
   metrics.ave_t = ave_t.value();
   metrics.tokens_per_step = tokens.value();
-  std::int64_t lost = 0;
-  for (const Slice& slice : plan.dropped) lost += slice.tokens();
+  const std::int64_t lost = sum_of(plan.dropped, &Slice::tokens);
   metrics.lost_tokens = static_cast<double>(lost);
   if (plan.queue_emptied) metrics.queue_emptied = *plan.queue_emptied ? 1 : 0;
   if (plan.sees_whole_set) return metrics;

@@ -13,9 +13,7 @@ namespace equipoise {
 namespace {
 
 void require_positive(std::int64_t value, const char* name) {
-  if (value <= 0) {
-    throw UserError(std::string(name) + ": expected a number >= 1, found " + std::to_string(value));
-  }
+  if (value <= 0) throw UserError(name, ": expected a number >= 1, found ", value);
 }
 
 bool fills_batches(const PackOptions& options) {
@@ -28,9 +26,7 @@ double excess(const PackOptions& options, std::int64_t packs, double tokens) {
 }
 
 std::vector<std::uint32_t> in_creation_order(const Packs& packs) {
-  std::vector<std::uint32_t> ids(packs.size());
-  std::iota(ids.begin(), ids.end(), 0U);
-  return ids;
+  return positions<std::uint32_t>(packs.size());
 }
 
 Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> ids,
@@ -58,7 +54,7 @@ double fullest(const Bins& bins, const PackOptions& options) {
   double most = 0;
   for (const std::vector<Slice>& bin : bins) {
     const std::vector<double> use = budget_use(bin, options);
-    if (bin.size() > 1) most = std::max(most, std::accumulate(use.begin(), use.end(), 0.0));
+    if (bin.size() > 1) most = std::max(most, sum_of(use));
   }
   return most;
 }
@@ -76,10 +72,9 @@ std::int64_t micro_batches_of_step(const PackOptions& options) {
     const std::int64_t sequences = options.sequences_per_step / options.micro_batch_size;
     return lanes * std::max(of_lane, (sequences + lanes - 1) / lanes);
   }
-  if (options.sequences_per_step % options.micro_batch_size != 0) {
-    throw UserError("micro_batch_size: " + std::to_string(options.micro_batch_size) +
-                    " does not divide sequences_per_step " + std::to_string(options.sequences_per_step));
-  }
+  if (options.sequences_per_step % options.micro_batch_size != 0)
+    throw UserError("micro_batch_size: ", options.micro_batch_size, " does not divide sequences_per_step ",
+                    options.sequences_per_step);
   return options.sequences_per_step / options.micro_batch_size;
 }
 
@@ -102,10 +97,8 @@ std::int64_t pack_length(const PackOptions& options) {
   const std::int64_t own = options.of<PackLengthOptions>().pack_length;
   const std::int64_t length = own > 0 ? own : options.context_window;
   require_positive(length, "pack_length");
-  if (length > kLongestSize) {
-    throw UserError("pack_length: expected at most " + std::to_string(kLongestSize) + ", found " +
-                    std::to_string(length));
-  }
+  if (length > kLongestSize)
+    throw UserError("pack_length: expected at most ", kLongestSize, ", found ", length);
   return length;
 }
 
@@ -142,11 +135,11 @@ std::string unequal_batch(const PackOptions& options, std::int64_t packs, double
   if (!fills_batches(options) || tokens <= 0 || std::abs(excess(options, packs, tokens)) <= kEqualBatch)
     return "";
   const double percent = 100 * excess(options, packs, tokens);
-  return "iterations of " + std::to_string(packs) + (packs == 1 ? " pack hold " : " packs hold ") +
-         fixed(std::abs(percent), 1) + (percent > 0 ? " % more" : " % fewer") + " tokens than " +
-         std::to_string(options.documents_per_step) +
-         " documents on the mean, as near as whole packs on these lanes come; a smaller pack length comes "
-         "nearer";
+  return concatenated(
+      "iterations of ", packs, packs == 1 ? " pack hold " : " packs hold ", fixed(std::abs(percent), 1),
+      percent > 0 ? " % more" : " % fewer", " tokens than ", options.documents_per_step,
+      " documents on the mean, as near as whole packs on these lanes come; a smaller pack length comes "
+      "nearer");
 }
 
 std::int64_t grid_gpus(const PackOptions& options) {
@@ -187,9 +180,8 @@ SliceList whole_set(const PackingProblem& problem) {
   for (const GlobalBatch& batch : problem.batches) count += batch.slices.size();
   SliceList set;
   set.slices.reserve(count);
-  for (const GlobalBatch& batch : problem.batches) {
+  for (const GlobalBatch& batch : problem.batches)
     set.slices.insert(set.slices.end(), batch.slices.begin(), batch.slices.end());
-  }
   set.lengths = lengths_of(set.slices);
   return set;
 }
@@ -267,9 +259,8 @@ Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options) {
   Step step = empty_step(options);
   const std::size_t lanes = step.lanes.size();
-  for (std::size_t b = 0; b < bins.size(); ++b) {
+  for (std::size_t b = 0; b < bins.size(); ++b)
     step.lanes[b % lanes].micro_batches.emplace_back().slices = std::move(bins[b]);
-  }
   return step;
 }
 

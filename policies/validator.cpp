@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {
@@ -31,8 +32,7 @@ struct Piece {
 };
 
 std::string name(const Slice& s) {
-  return "document " + std::to_string(s.document) + " [" + std::to_string(s.begin) + ", " +
-         std::to_string(s.end) + ")";
+  return concatenated("document ", s.document, " [", s.begin, ", ", s.end, ")");
 }
 
 template <class A, class B>
@@ -42,18 +42,16 @@ bool before(const A& a, const B& b) {
 
 template <class Item>
 void sort_by_token(std::vector<Item>& items) {
-  if (!std::is_sorted(items.begin(), items.end(), before<Item, Item>)) {
+  if (!std::is_sorted(items.begin(), items.end(), before<Item, Item>))
     std::stable_sort(items.begin(), items.end(), before<Item, Item>);
-  }
 }
 
 class Validator {
  public:
   Validator(std::span<const GlobalBatch> batches, const Plan& plan, const PlanLimits& limits)
       : plan_(plan), limits_(limits) {
-    for (std::size_t b = 0; b < batches.size(); ++b) {
+    for (std::size_t b = 0; b < batches.size(); ++b)
       for (const Slice& s : batches[b].slices) set_.push_back({s, static_cast<std::int64_t>(b)});
-    }
     sort_by_token(set_);
   }
 
@@ -65,8 +63,8 @@ class Validator {
   }
 
  private:
-  void fail(const std::string& text) {
-    if (!wrong_) wrong_ = text;
+  void fail(const auto&... text) {
+    if (!wrong_) wrong_ = concatenated(text...);
   }
 
   void check_step(std::size_t s) {
@@ -76,15 +74,14 @@ class Validator {
     std::vector<std::pair<int, std::int64_t>> gpus;  // of each barrier group
     for (std::size_t l = 0; l < step.lanes.size() && !wrong_; ++l) {
       const Lane& lane = step.lanes[l];
-      where_ = "step " + std::to_string(s) + ", lane " + std::to_string(l);
-      if (lane.context < 1) fail(where_ + ": CP degree " + std::to_string(lane.context));
+      where_ = concatenated("step ", s, ", lane ", l);
+      if (lane.context < 1) fail(where_, ": CP degree ", lane.context);
       const auto same = [&](const auto& g) { return g.first == lane.barrier_group; };
       const auto group = std::find_if(gpus.begin(), gpus.end(), same);
-      if (group == gpus.end()) {
+      if (group == gpus.end())
         gpus.emplace_back(lane.barrier_group, lane.context);
-      } else {
+      else
         group->second += lane.context;
-      }
       for (const MicroBatch& micro_batch : lane.micro_batches) {
         check_budget(micro_batch, lane.context);
         check_placement(micro_batch, lane.context);
@@ -96,29 +93,22 @@ class Validator {
       }
       check_chunks(lane);
     }
-    for (const auto& [barrier_group, used] : gpus) {
-      if (limits_.gpus > 0 && used > limits_.gpus) {
-        fail("step " + std::to_string(s) + ": lanes use " + std::to_string(used) + " GPUs of " +
-             std::to_string(limits_.gpus));
-      }
-    }
+    for (const auto& [barrier_group, used] : gpus)
+      if (limits_.gpus > 0 && used > limits_.gpus)
+        fail("step ", s, ": lanes use ", used, " GPUs of ", limits_.gpus);
   }
 
   void check_budget(const MicroBatch& micro_batch, int degree) {
     const std::int64_t tokens = micro_batch.tokens();
     std::int64_t most = limits_.micro_batch_tokens;
     if (limits_.context > 0) most = most * degree / limits_.context;
-    for (const std::int64_t limit : {most, micro_batch.pack_length}) {
-      if (limit > 0 && tokens > limit) {
-        fail(where_ + ": micro-batch of " + std::to_string(tokens) + " tokens above its limit of " +
-             std::to_string(limit));
-      }
-    }
+    for (const std::int64_t limit : {most, micro_batch.pack_length})
+      if (limit > 0 && tokens > limit)
+        fail(where_, ": micro-batch of ", tokens, " tokens above its limit of ", limit);
     for (const Slice& s : micro_batch.slices) {
       if (s.tokens() < 1) fail(where_ + ": empty slice, " + name(s));
-      if (micro_batch.pad_each_to > 0 && s.tokens() > micro_batch.pad_each_to) {
+      if (micro_batch.pad_each_to > 0 && s.tokens() > micro_batch.pad_each_to)
         fail(where_ + ": " + name(s) + " is longer than its padded length");
-      }
     }
   }
 
@@ -134,20 +124,17 @@ class Validator {
     for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
       const int rank = micro_batch.placement[i];
       if (rank != kDistributed && (rank < 0 || rank >= context)) {
-        fail(where_ + ": " + name(micro_batch.slices[i]) + " placed on CP rank " + std::to_string(rank) +
-             " of " + std::to_string(context));
+        fail(where_, ": ", name(micro_batch.slices[i]), " placed on CP rank ", rank, " of ", context);
         return;
       }
-      if (rank == kDistributed) {
+      if (rank == kDistributed)
         everywhere += micro_batch.slices[i].tokens();
-      } else {
+      else
         used[at(rank)] += micro_batch.slices[i].tokens() * context;
-      }
     }
     const std::int64_t most = *std::max_element(used.begin(), used.end()) + everywhere;
-    if (limits_.rank_tokens > 0 && most > limits_.rank_tokens * context) {
-      fail(where_ + ": a CP rank holds more than its " + std::to_string(limits_.rank_tokens) + " tokens");
-    }
+    if (limits_.rank_tokens > 0 && most > limits_.rank_tokens * context)
+      fail(where_, ": a CP rank holds more than its ", limits_.rank_tokens, " tokens");
   }
 
   void check_chunks(const Lane& lane) {
@@ -159,7 +146,7 @@ class Validator {
       std::int64_t next_token = first.group_begin;
       for (std::size_t c = 0; c < count; ++c) {
         if (i + c >= all.size()) {
-          fail(where_ + ": chunk group of document " + std::to_string(first.sequence) + " is not whole");
+          fail(where_, ": chunk group of document ", first.sequence, " is not whole");
           return;
         }
         const MicroBatch& chunk = all[i + c];
@@ -167,8 +154,7 @@ class Validator {
         expected.index = static_cast<int>(c);
         if (!(chunk.chunk == expected) || chunk.slices.size() != 1 ||
             chunk.slices[0].document != first.sequence || chunk.slices[0].begin != next_token) {
-          fail(where_ + ": chunk " + std::to_string(c) + " of document " + std::to_string(first.sequence) +
-               " is not in its place");
+          fail(where_, ": chunk ", c, " of document ", first.sequence, " is not in its place");
           return;
         }
         next_token = chunk.slices[0].end;
@@ -188,17 +174,15 @@ class Validator {
       while (next < original.slice.end) {
         p = skip_dropped(p, &original);
         if (p == pieces_.size() || pieces_[p].slice.document != original.slice.document ||
-            pieces_[p].slice.begin != next || pieces_[p].slice.end > original.slice.end) {
+            pieces_[p].slice.begin != next || pieces_[p].slice.end > original.slice.end)
           return report_tiling(original, next, p);
-        }
         const Piece& piece = pieces_[p++];
         next = piece.slice.end;
         tiled_ = piece.slice;
         if (piece.step == kDropped) continue;
         if (last != nullptr &&
-            (piece.step < last->step || (piece.micro_batch == last->micro_batch && piece.at < last->at))) {
+            (piece.step < last->step || (piece.micro_batch == last->micro_batch && piece.at < last->at)))
           return fail(name(piece.slice) + " runs before " + name(last->slice));
-        }
         last = &piece;
         original.executed = piece.step;
       }
@@ -213,9 +197,8 @@ class Validator {
     for (; p < pieces_.size() && pieces_[p].step == kDropped; ++p) {
       if (original != nullptr && !before(pieces_[p], *original)) break;
       const Slice& dropped = pieces_[p].slice;
-      if (dropped.document == tiled_.document && dropped.begin < tiled_.end) {
+      if (dropped.document == tiled_.document && dropped.begin < tiled_.end)
         fail(name(dropped) + " is dropped and also executed, or dropped twice");
-      }
       tiled_ = dropped;
     }
     return p;
@@ -225,8 +208,7 @@ class Validator {
     const bool lost = p == pieces_.size() || std::tie(original.slice.document, next) <
                                                  std::tie(pieces_[p].slice.document, pieces_[p].slice.begin);
     if (lost) {
-      fail("token " + std::to_string(next) + " of document " + std::to_string(original.slice.document) +
-           " is neither executed nor dropped");
+      fail("token ", next, " of document ", original.slice.document, " is neither executed nor dropped");
     } else {
       fail(name(pieces_[p].slice) + " does not continue " + name(original.slice) +
            " of the set: a token is executed twice or slices are joined");
@@ -235,16 +217,15 @@ class Validator {
 
   void check_carried() {
     const std::int64_t step_count = static_cast<std::int64_t>(plan_.steps.size());
-    for (std::int64_t s = 0; s < step_count && !wrong_; ++s) {
+    for (std::int64_t s = 0; s < step_count && !wrong_; ++s)
       for (const Slice& slice : plan_.steps[at(s)].carried) check_carried(s, slice);
-    }
     if (wrong_ || plan_.sees_whole_set) return;
     for (const Original& original : set_) {
       if (original.executed == kDropped) continue;
       const std::int64_t held = std::max<std::int64_t>(0, original.executed - original.arrived);
       if (original.carried != held) {
-        fail(name(original.slice) + " waits " + std::to_string(held) +
-             " steps and is reported as carried in " + std::to_string(original.carried));
+        fail(name(original.slice), " waits ", held, " steps and is reported as carried in ",
+             original.carried);
         return;
       }
     }

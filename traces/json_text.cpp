@@ -49,12 +49,11 @@ struct Fault {
 
 std::string path_of(const std::vector<json*>& open, const std::vector<std::string>& keys, std::size_t depth) {
   std::string path;
-  for (std::size_t i = 0; i < depth; ++i) {
+  for (std::size_t i = 0; i < depth; ++i)
     if (open[i]->is_array())
       path.append("[").append(std::to_string(open[i]->size() - 1)).append("]");
     else
       path.append(path.empty() ? "" : ".").append(keys[i]);
-  }
   return path.size() > 120 ? path.substr(0, 117) + "..." : path;
 }
 
@@ -161,7 +160,7 @@ Parsed parse(std::string_view text, bool comments) {
 std::string_view without_mark(std::string_view text, const std::string& where) {
   constexpr std::string_view kUtf8 = "\xef\xbb\xbf", kUtf16Little = "\xff\xfe", kUtf16Big = "\xfe\xff";
   const std::string_view start = text.substr(0, 2);
-  if (start == kUtf16Little || start == kUtf16Big) throw UserError(where + ": expected UTF-8, found UTF-16");
+  if (start == kUtf16Little || start == kUtf16Big) throw UserError(where, ": expected UTF-8, found UTF-16");
   if (text.substr(0, kUtf8.size()) == kUtf8) text.remove_prefix(kUtf8.size());
   return text;
 }
@@ -178,10 +177,10 @@ std::string found_at(std::string_view text, std::size_t at) {
 }
 
 [[noreturn]] void refuse(const Parsed& parsed, std::string_view text, const std::string& where) {
-  if (!parsed.fault.syntax) throw UserError(where + ": " + parsed.fault.what);
+  if (!parsed.fault.syntax) throw UserError(where, ": ", parsed.fault.what);
   if (const std::size_t good = utf8_prefix(text); good < text.size() && good <= parsed.at)
-    throw UserError(where + ": expected UTF-8, found other bytes");
-  throw UserError(where + ": not JSON, near " + found_at(text, parsed.at));
+    throw UserError(where, ": expected UTF-8, found other bytes");
+  throw UserError(where, ": not JSON, near ", found_at(text, parsed.at));
 }
 
 }  // namespace
@@ -205,7 +204,7 @@ json parse_json_line(std::string_view line, const std::string& where) {
 }
 
 json json_or_word(std::string_view text, const std::string& where) {
-  if (!is_utf8(text)) throw UserError(where + ": expected UTF-8, found other bytes");
+  if (!is_utf8(text)) throw UserError(where, ": expected UTF-8, found other bytes");
   Parsed parsed = parse(text, false);
   if (parsed.fault.what.empty()) return std::move(parsed.value);
   if (parsed.fault.syntax) return std::string(text);

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
 
@@ -159,9 +160,7 @@ double open_unit(SplitMix64& random) {
 }
 
 double weight_of(std::span<const LengthComponent> components) {
-  double sum = 0;
-  for (const LengthComponent& component : components) sum += component.weight;
-  return sum;
+  return sum_of(components, &LengthComponent::weight);
 }
 
 // Two draws a document, whatever the distribution: the component, then the length in it.
@@ -200,9 +199,7 @@ std::vector<std::int64_t> draw(const Components& components, std::size_t documen
 
 std::span<const Distribution> distributions() {
   static const std::vector<Distribution> all = [] {
-    std::vector<Distribution> list;
-    for (const Entry& known : kEntries) list.push_back(known.about);
-    return list;
+    return each_of(kEntries, &Entry::about);
   }();
   return all;
 }
@@ -213,14 +210,12 @@ const Distribution& distribution(std::string_view name) {
 
 Trace synthesize(std::string_view name, std::int64_t documents, std::uint64_t seed) {
   if (documents < 1 || documents > kMostDocuments)
-    throw UserError("documents: found " + std::to_string(documents) + "; expected 1 to " +
-                    std::to_string(kMostDocuments));
+    throw UserError("documents: found ", documents, "; expected 1 to ", kMostDocuments);
   const Components components = entry(name).components();
   SplitMix64 random(seed);
   Trace trace;
   trace.lengths = draw(components, static_cast<std::size_t>(documents), random);
-  trace.origin = std::string(name) + " (synthetic, " + std::to_string(documents) + " documents, seed " +
-                 std::to_string(seed) + ")";
+  trace.origin = concatenated(name, " (synthetic, ", documents, " documents, seed ", seed, ")");
   return trace;
 }
 
@@ -267,8 +262,6 @@ double length_quantile(const LengthShape& shape, double share) {
   return std::visit([share](const auto& s) { return quantile_of(s, share); }, shape);
 }
 
-namespace {
-
 // P. J. Acklam, "An algorithm for computing the inverse normal cumulative distribution function" (2003).
 constexpr std::array<double, 6> kA = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
                                       1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
@@ -280,12 +273,10 @@ constexpr std::array<double, 4> kD = {7.784695709041462e-03, 3.224671290700398e-
                                       3.754408661907416e+00};
 constexpr double kTail = 0.02425;
 
-double tail(double q) {
+static double tail(double q) {
   return (((((kC[0] * q + kC[1]) * q + kC[2]) * q + kC[3]) * q + kC[4]) * q + kC[5]) /
          ((((kD[0] * q + kD[1]) * q + kD[2]) * q + kD[3]) * q + 1);
 }
-
-}  // namespace
 
 double normal_quantile(double share) {
   if (share < kTail) return tail(std::sqrt(-2 * std::log(share)));
@@ -298,25 +289,21 @@ double normal_quantile(double share) {
 
 // Mixtures of traces: which source the next document comes from.
 
-namespace {
-
-double mean_length(const Trace& trace) {
-  std::int64_t tokens = 0;
-  for (const std::int64_t length : trace.lengths) tokens += length;
+static double mean_length(const Trace& trace) {
+  const std::int64_t tokens = sum_of(trace.lengths);
   return static_cast<double>(tokens) / static_cast<double>(trace.lengths.size());
 }
 
 // Running sums of weight / mean length, scaled to end at 1.
-std::vector<double> cumulative_document_shares(std::span<const WeightedTrace> sources) {
+static std::vector<double> cumulative_document_shares(std::span<const WeightedTrace> sources) {
   std::vector<double> cumulative;
   double sum = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const double weight = sources[i].weight;
     if (!(weight > 0) || !std::isfinite(weight))
-      throw UserError("mixture: weight " + std::to_string(i + 1) + " is " + std::to_string(weight) +
-                      "; expected a number > 0");
+      throw UserError("mixture: weight ", i + 1, " is ", std::to_string(weight), "; expected a number > 0");
     if (sources[i].trace->lengths.empty())
-      throw UserError(sources[i].trace->origin +
+      throw UserError(sources[i].trace->origin,
                       ": the trace is empty; a mixture needs documents of every source");
     sum += weight / mean_length(*sources[i].trace);
     cumulative.push_back(sum);
@@ -324,8 +311,6 @@ std::vector<double> cumulative_document_shares(std::span<const WeightedTrace> so
   for (double& share : cumulative) share /= sum;
   return cumulative;
 }
-
-}  // namespace
 
 Trace mix_traces(std::span<const WeightedTrace> sources, std::int64_t documents, std::uint64_t seed) {
   if (sources.empty()) throw UserError("mixture: expected at least one trace, found none");

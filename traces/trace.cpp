@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -24,8 +23,8 @@ constexpr std::array<std::string_view, 8> kFormatNames = {
 void refuse_unsupported(std::string_view bytes, const std::string& name) {
   if (bytes.starts_with("PAR1") || bytes.starts_with("ARROW1") || name.ends_with(".parquet") ||
       name.ends_with(".arrow"))
-    throw UserError(name + ": Parquet and Arrow files are read by the recorder: equipoise trace record " +
-                    name + " --out lengths.txt.zst");
+    throw UserError(name, ": Parquet and Arrow files are read by the recorder: equipoise trace record ", name,
+                    " --out lengths.txt.zst");
 }
 
 TraceFormat detect(std::string_view bytes, std::string_view path) {
@@ -69,13 +68,12 @@ TraceFormat trace_format(std::string_view name) {
   refuse_name("--input-format", name, kFormatNames);
 }
 
-namespace {
-
-Trace trace_of(const formats::Unpacked& file, const std::string& name, const TraceReadOptions& options) {
+static Trace trace_of(const formats::Unpacked& file, const std::string& name,
+                      const TraceReadOptions& options) {
   const std::string_view bytes = file.bytes;
   if (file.how == formats::Compression::none &&
       formats::compression_of_suffix(name) != formats::Compression::none)
-    throw UserError(name + ": byte 0: the suffix promises a compressed file; found " +
+    throw UserError(name, ": byte 0: the suffix promises a compressed file; found ",
                     formats::shown(bytes.substr(0, 4)));
   refuse_unsupported(bytes, name);
   const TraceFormat format = options.format == TraceFormat::automatic
@@ -85,11 +83,9 @@ Trace trace_of(const formats::Unpacked& file, const std::string& name, const Tra
   trace.lengths = read_as(format, bytes, name, options);
   trace.origin = printable(name);
   if (trace.lengths.empty())
-    throw UserError(name + ": the trace is empty; expected at least one document length");
+    throw UserError(name, ": the trace is empty; expected at least one document length");
   return trace;
 }
-
-}  // namespace
 
 Trace read_trace_bytes(std::string_view bytes, const std::string& name, const TraceReadOptions& options) {
   return trace_of(formats::unpacked(bytes, name), name, options);
@@ -105,7 +101,7 @@ void write_trace(const Trace& trace, const std::string& path) {
        {".idx", ".ds.index", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet"})
     if (inner.ends_with(other))
       throw UserError(
-          path + ": cannot write " + std::string(other) +
+          path, ": cannot write ", other,
           " files; expected a name that ends with .txt or .npy, and .gz or .zst after it to compress");
   const std::array shape{static_cast<std::int64_t>(trace.lengths.size())};
   const std::string body =
@@ -201,12 +197,11 @@ std::vector<double> profile_of(const std::vector<std::int64_t>& lengths, std::in
 
 TraceStats trace_stats(const Trace& trace, std::int64_t context_window, int position_bins) {
   if (trace.lengths.empty())
-    throw UserError(trace.origin + ": the trace is empty; expected at least one length");
+    throw UserError(trace.origin, ": the trace is empty; expected at least one length");
   if (context_window < 1 || context_window > kLongestDocument)
-    throw UserError("--context-window: found " + std::to_string(context_window) + "; expected 1 to " +
-                    std::to_string(kLongestDocument));
+    throw UserError("--context-window: found ", context_window, "; expected 1 to ", kLongestDocument);
   if (position_bins < 1 || position_bins > context_window)
-    throw UserError("--bins: found " + std::to_string(position_bins) + "; expected 1 to the context window");
+    throw UserError("--bins: found ", position_bins, "; expected 1 to the context window");
   TraceStats stats;
   stats.origin = trace.origin;
   stats.documents = static_cast<std::int64_t>(trace.lengths.size());
@@ -228,14 +223,6 @@ namespace {
 
 constexpr int kBarWidth = 32;
 
-template <class... Args>
-std::string format(const char* pattern, Args... args) {
-  std::string out(160, '\0');
-  const int size = std::snprintf(out.data(), out.size(), pattern, args...);
-  out.resize(static_cast<std::size_t>(std::clamp(size, 0, 159)));
-  return out;
-}
-
 double share_of(std::int64_t part, std::int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -255,14 +242,14 @@ void print_histogram(const TraceStats& stats, std::ostream& out) {
   for (const LengthBucket& bucket : stats.buckets)
     largest = std::max(
         {largest, share_of(bucket.documents, stats.documents), share_of(bucket.tokens, stats.tokens)});
-  out << format("%-15s %11s %9s %9s  %s\n", "length", "documents", "share", "tokens",
-                "documents (#) and tokens (=)");
+  out << formatted("%-15s %11s %9s %9s  %s\n", "length", "documents", "share", "tokens",
+                   "documents (#) and tokens (=)");
   for (const LengthBucket& bucket : stats.buckets) {
     const double documents = share_of(bucket.documents, stats.documents);
     const double tokens = share_of(bucket.tokens, stats.tokens);
-    out << format("%-15s %11s %8.3f%% %8.3f%%  %s\n", bucket_label(bucket).c_str(),
-                  grouped(bucket.documents).c_str(), 100 * documents, 100 * tokens,
-                  bar(documents, largest).c_str());
+    out << formatted("%-15s %11s %8.3f%% %8.3f%%  %s\n", bucket_label(bucket).c_str(),
+                     grouped(bucket.documents).c_str(), 100 * documents, 100 * tokens,
+                     bar(documents, largest).c_str());
     std::string token_bar = bar(tokens, largest);
     std::replace(token_bar.begin(), token_bar.end(), '#', '=');
     if (!token_bar.empty()) out << std::string(48, ' ') << token_bar << '\n';
@@ -279,10 +266,10 @@ void print_positions(const TraceStats& stats, std::ostream& out) {
   const double largest = *std::max_element(means.begin(), means.end());
   const double least = *std::min_element(means.begin(), means.end());
   out << "\nmean length of the slice that holds a token, by position in a window of "
-      << short_tokens(stats.context_window) << format(" (varies %.2fx)\n", largest / least);
+      << short_tokens(stats.context_window) << formatted(" (varies %.2fx)\n", largest / least);
   for (std::size_t i = 0; i < means.size(); ++i) {
     const double begin = static_cast<double>(i) / static_cast<double>(means.size());
-    out << format("%5.1f%% %12.0f  %s\n", 100 * begin, means[i], bar(means[i], largest).c_str());
+    out << formatted("%5.1f%% %12.0f  %s\n", 100 * begin, means[i], bar(means[i], largest).c_str());
   }
 }
 
@@ -292,7 +279,7 @@ std::string short_tokens(std::int64_t tokens) {
   for (const auto& [unit, name] : {std::pair<std::int64_t, const char*>{1 << 20, "M"}, {1 << 10, "K"}}) {
     if (tokens < unit) continue;
     if (tokens % unit == 0) return std::to_string(tokens / unit) + name;
-    return format("%.1f%s", static_cast<double>(tokens) / static_cast<double>(unit), name);
+    return formatted("%.1f%s", static_cast<double>(tokens) / static_cast<double>(unit), name);
   }
   return std::to_string(tokens);
 }
@@ -300,10 +287,10 @@ std::string short_tokens(std::int64_t tokens) {
 void print_stats_table(const TraceStats& stats, std::ostream& out) {
   out << stats.origin << '\n';
   out << "documents " << grouped(stats.documents) << "   tokens " << grouped(stats.tokens)
-      << format("   mean %.0f", stats.mean) << "   shortest " << grouped(stats.shortest) << "   longest "
+      << formatted("   mean %.0f", stats.mean) << "   shortest " << grouped(stats.shortest) << "   longest "
       << grouped(stats.longest) << '\n';
   for (const LengthQuantile& quantile : stats.quantiles)
-    out << (&quantile == stats.quantiles.data() ? "" : "   ") << format("p%g ", 100 * quantile.share)
+    out << (&quantile == stats.quantiles.data() ? "" : "   ") << formatted("p%g ", 100 * quantile.share)
         << quantile.tokens;
   out << "\n\n";
   print_histogram(stats, out);
@@ -321,7 +308,7 @@ void print_stats_json(const TraceStats& stats, std::ostream& out) {
   json["longest"] = stats.longest;
   json["quantiles"] = nlohmann::ordered_json::object();
   for (const LengthQuantile& quantile : stats.quantiles)
-    json["quantiles"][format("%g", quantile.share)] = quantile.tokens;
+    json["quantiles"][formatted("%g", quantile.share)] = quantile.tokens;
   json["buckets"] = nlohmann::ordered_json::array();
   for (const LengthBucket& bucket : stats.buckets)
     json["buckets"].push_back({{"begin", bucket.begin},
@@ -339,8 +326,8 @@ void print_stats_csv(const TraceStats& stats, std::ostream& out) {
   out << "begin,end,documents,tokens,document_share,token_share\n";
   for (const LengthBucket& bucket : stats.buckets)
     out << bucket.begin << ',' << bucket.end << ',' << bucket.documents << ',' << bucket.tokens << ','
-        << format("%.9f,%.9f\n", share_of(bucket.documents, stats.documents),
-                  share_of(bucket.tokens, stats.tokens));
+        << formatted("%.9f,%.9f\n", share_of(bucket.documents, stats.documents),
+                     share_of(bucket.tokens, stats.tokens));
 }
 
 }  // namespace equipoise

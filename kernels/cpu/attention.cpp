@@ -36,11 +36,10 @@ void transpose_block(const float* source, std::ptrdiff_t row, int keys, int head
   for (int c0 = 0; c0 < head_dim; c0 += kSquare) {
     for (int j0 = 0; j0 < keys; j0 += kSquare) {
       for (int j = j0; j < j0 + kSquare; ++j) {
-        if (j < keys) {
+        if (j < keys)
           for (int c = c0; c < c0 + kSquare; ++c) target[c * kTile + j] = source[j * row + c];
-        } else {
+        else
           for (int c = c0; c < c0 + kSquare; ++c) target[c * kTile + j] = 0;
-        }
       }
     }
   }
@@ -68,11 +67,9 @@ struct alignas(64) ForwardTile {
 // target[i, c] = factor * source[i, c] for i < rows.
 void pack_rows(const float* source, std::ptrdiff_t row, std::int64_t rows, int head_dim, float factor,
                float* target) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (int c = 0; c < head_dim; c += kLanes) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (int c = 0; c < head_dim; c += kLanes)
       store(target + i * head_dim + c, load(source + i * row + c) * factor);
-    }
-  }
 }
 
 float softmax_scale(int head_dim) {
@@ -145,9 +142,8 @@ void forward_tile(const AttentionInputs& in, const Piece& piece, int head, std::
     const int columns = columns_for(keys);
     multiply(rows, columns, d, {tile.query, d, 1}, transposed_keys + first_key * d, kTile, tile.scores, kTile,
              false);
-    for (int i = 0; i < rows; ++i) {
+    for (int i = 0; i < rows; ++i)
       soften_row(tile, i, columns, visible_in_block(piece, first_query + i, first_key), d);
-    }
     multiply(rows, d, keys, {tile.scores, kTile, 1}, values + first_key * d, d, tile.out, d, true);
   }
   finish_tile(tile, rows, d, in.shape.query_heads, out + at,
@@ -225,11 +221,9 @@ void add_query_gradient(const PackedHead& packed, const Piece& piece, const Atte
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(shape.query_heads) * d;
   float* target = dq + piece.query_begin * row + static_cast<std::ptrdiff_t>(head) * d;
   const float scale = softmax_scale(d);
-  for (std::int64_t i = 0; i < piece.queries; ++i) {
-    for (int c = 0; c < d; c += kLanes) {
+  for (std::int64_t i = 0; i < piece.queries; ++i)
+    for (int c = 0; c < d; c += kLanes)
       store(target + i * row + c, load(target + i * row + c) + load(packed.dq + i * d + c) * scale);
-    }
-  }
 }
 
 // One tile of queries of one head against the block of keys that `tile` holds.
@@ -251,11 +245,9 @@ void backward_tile(const PackedHead& packed, const Piece& piece, int d, std::int
 }
 
 void add_block(const float* block, int keys, int head_dim, float* target, std::ptrdiff_t row) {
-  for (int j = 0; j < keys; ++j) {
-    for (int c = 0; c < head_dim; c += kLanes) {
+  for (int j = 0; j < keys; ++j)
+    for (int c = 0; c < head_dim; c += kLanes)
       store(target + j * row + c, load(target + j * row + c) + load(block + j * head_dim + c));
-    }
-  }
 }
 
 std::int64_t blocks_of(std::int64_t keys) {
@@ -288,11 +280,9 @@ void attention_forward(const AttentionInputs& in, const Piece& piece, float* wor
                       transposed + first * d);
     }
     pack_rows(in.value + at, key_row, piece.keys, d, 1, values);
-    for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (std::int64_t query = 0; query < piece.queries; query += kTile) {
+    for (int head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      for (std::int64_t query = 0; query < piece.queries; query += kTile)
         forward_tile(in, piece, head, query, transposed, values, tile, out, log_sum);
-      }
-    }
   }
 }
 
@@ -320,11 +310,9 @@ void attention_backward(const AttentionBackwardInputs& all, const Piece& piece, 
       // The first query that sees first_key, moved down to its tile's first row.
       const std::int64_t unseeing = piece.full ? 0 : first_key - (piece.keys - piece.queries);
       const std::int64_t first_query = unseeing > 0 ? unseeing / kTile * kTile : 0;
-      for (int i = 0; i < group; ++i) {
-        for (std::int64_t query = first_query; query < piece.queries; query += kTile) {
+      for (int i = 0; i < group; ++i)
+        for (std::int64_t query = first_query; query < piece.queries; query += kTile)
           backward_tile(packed_head(i), piece, d, query, first_key, keys, tile);
-        }
-      }
       add_block(tile.dk, keys, d, dk + at, key_row);
       add_block(tile.dv, keys, d, dv + at, key_row);
     }

@@ -83,9 +83,8 @@ class CpuBackend : public Backend {
     double best = 0;
     for (int go = 0; go < 3; ++go) {
       const double start = thread_cpu_seconds();
-      for (int i = 0; i < kProducts; ++i) {
+      for (int i = 0; i < kProducts; ++i)
         kernels_.gemm(kTile, pace_operands_.left, pace_operands_.right, pace_operands_.product);
-      }
       const double seconds = thread_cpu_seconds() - start;
       if (seconds > 0) best = std::max(best, 1e-9 * kFlops / seconds);
     }
@@ -144,9 +143,8 @@ class CpuBackend : public Backend {
                          void* out, float* log_sum) override {
     auto& mine = static_cast<CpuAttentionPlan&>(plan);
     const AttentionInputs in = inputs(mine, query, key, value);
-    for (const Piece& piece : mine.pieces) {
+    for (const Piece& piece : mine.pieces)
       kernels_.attention_forward(in, piece, mine.workspace, static_cast<float*>(out), log_sum);
-    }
   }
 
   void attention_backward(AttentionPlan& plan, const void* query, const void* key, const void* value,
@@ -243,9 +241,8 @@ CpuKernelChoices cpu_kernel_choices() {
 #ifdef EQUIPOISE_X86
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) choices.tables[choices.count++] = &avx512::kKernels;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     choices.tables[choices.count++] = &avx2::kKernels;
-  }
 #endif
   choices.tables[choices.count++] = &baseline::kKernels;
   return choices;

@@ -7,9 +7,8 @@
 #include "kernels/modules.h"
 
 namespace equipoise::kernels {
-namespace {
 
-void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
+static void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
   omp_set_num_threads(1);  // of the calling thread: a rank is one thread
   const dnnl_status_t status =
       dnnl_sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k,
@@ -19,13 +18,12 @@ void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
     throw std::runtime_error("dnnl_sgemm failed with status " + std::to_string(status));
 }
 
-void version(std::string& text) {
+static void version(std::string& text) {
   const dnnl_version_t* const v = dnnl_version();
   text =
       "oneDNN " + std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
 }
 
-}  // namespace
 }  // namespace equipoise::kernels
 
 extern "C" const equipoise::kernels::OneDnnModule equipoise_onednn_module;

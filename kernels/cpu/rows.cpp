@@ -22,9 +22,8 @@ void store_some(float* target, Vector value, std::int64_t count) {
 template <class Body>
 void for_vectors(std::int64_t columns, Body body) {
   std::int64_t j = 0;
-  for (; j + kLanes <= columns; j += kLanes) {
+  for (; j + kLanes <= columns; j += kLanes)
     body([j](const float* row) { return load(row + j); }, [j](float* row, Vector v) { store(row + j, v); });
-  }
   const std::int64_t rest = columns - j;
   if (rest > 0) {
     body([j, rest](const float* row) { return load_some(row + j, rest, 0.0F); },

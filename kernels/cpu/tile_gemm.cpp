@@ -4,18 +4,17 @@
 #include "kernels/cpu/vector.h"
 
 namespace equipoise::kernels::EQUIPOISE_ISA {
-namespace {
 
 constexpr int kPanel = 64;
 constexpr int kDepth = 256;
 constexpr int kRowBlock = 64;
 
-int least(std::int64_t a, std::int64_t b) {
+static int least(std::int64_t a, std::int64_t b) {
   return static_cast<int>(a < b ? a : b);
 }
 
-void pack(const GemmShape& shape, const float* b, std::int64_t k0, int depth, std::int64_t j0, int columns,
-          float* panel) {
+static void pack(const GemmShape& shape, const float* b, std::int64_t k0, int depth, std::int64_t j0,
+                 int columns, float* panel) {
   for (int k = 0; k < depth; ++k) {
     for (int j = 0; j < kPanel; ++j) {
       const std::int64_t at = shape.transpose_b ? (j0 + j) * shape.k + k0 + k : (k0 + k) * shape.n + j0 + j;
@@ -23,8 +22,6 @@ void pack(const GemmShape& shape, const float* b, std::int64_t k0, int depth, st
     }
   }
 }
-
-}  // namespace
 
 void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
   alignas(64) float panel[kDepth * kPanel];

@@ -20,8 +20,7 @@ namespace equipoise::kernels::cuda {
 
 std::vector<Piece> by_query_row(std::span<const Piece> pieces) {
   std::vector<Piece> sorted(pieces.begin(), pieces.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const Piece& a, const Piece& b) { return a.query_begin < b.query_begin; });
+  std::ranges::stable_sort(sorted, {}, &Piece::query_begin);
   return sorted;
 }
 
@@ -40,11 +39,10 @@ std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces) 
       return round.back().full == piece.full && round.back().key_begin + round.back().keys <= piece.key_begin;
     };
     const auto round = std::find_if(rounds.begin(), rounds.end(), fits);
-    if (round == rounds.end()) {
+    if (round == rounds.end())
       rounds.push_back({piece});
-    } else {
+    else
       round->push_back(piece);
-    }
   }
   return rounds;
 }
@@ -89,17 +87,13 @@ bool cover_keys(std::span<const Piece> pieces, std::int64_t rows) {
 
 // --- The graph.
 
-namespace {
-
 // Eight steps an octave, each a whole number of units.
-std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+static std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
   const std::int64_t units = (value + unit - 1) / unit;
   const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(units)));
   const std::int64_t step = octave >= 8 ? octave / 8 : 1;
   return (units + step - 1) / step * step * unit;
 }
-
-}  // namespace
 
 DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
                                std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
@@ -318,11 +312,10 @@ AttentionGraph::AttentionGraph(const DeclaredAttention& declared, int sm_version
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT)
       .set_sm_version(sm_version);  // before any node, which copies it
-  if (declared.pass == Pass::forward) {
+  if (declared.pass == Pass::forward)
     describe_forward(graph_->graph, declared);
-  } else {
+  else
     describe_backward(graph_->graph, declared);
-  }
 }
 
 AttentionGraph::~AttentionGraph() = default;

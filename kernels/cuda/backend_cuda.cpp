@@ -208,11 +208,10 @@ class CudaBackend : public Backend {
     const double host = wall_seconds() - start_host_;
     // Had the first call begun before the last was issued?
     const cudaError_t begun = cudaEventQuery(start_);
-    if (begun == cudaErrorNotReady) {
+    if (begun == cudaErrorNotReady)
       static_cast<void>(cudaGetLastError());  // an answer, not an error
-    } else {
+    else
       check(begun, "cudaEventQuery");
-    }
     check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
@@ -351,9 +350,8 @@ class CudaBackend : public Backend {
 
 // The GPU of this process: by its local rank under a launcher, else the first.
 int chosen_device(int devices) {
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
     if (const char* text = std::getenv(name)) return std::atoi(text) % devices;
-  }
   return 0;
 }
 

@@ -77,9 +77,8 @@ __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight,
                                   const bf16* dout, bf16* dx, float* dweight) {
   extern __shared__ float weight_part[];  // of_thread
   const std::int64_t columns = shape.columns;
-  for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
+  for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack)
     for (int i = 0; i < pack; ++i) of_thread<pack>(weight_part, j, i) = 0;
-  }
   for (std::int64_t row = blockIdx.x; row < shape.rows; row += gridDim.x) {
     const bf16* in = x + row * columns;
     const bf16* gradient = dout + row * columns;
@@ -203,9 +202,8 @@ __global__ void residual_add(std::int64_t elements, const bf16* x, const bf16* r
        j += static_cast<std::int64_t>(gridDim.x) * kThreads * pack) {
     Pack<pack> a = load<pack>(x + j);
     const Pack<pack> b = load<pack>(residual + j);
-    for (int i = 0; i < pack; ++i) {
+    for (int i = 0; i < pack; ++i)
       a.value[i] = __float2bfloat16(__bfloat162float(a.value[i]) + __bfloat162float(b.value[i]));
-    }
     store<pack>(out + j, a);
   }
 }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "kernels/cuda/ops.h"
+#include "policies/base/text.h"
 
 namespace equipoise::kernels::cuda {
 namespace {
@@ -17,9 +18,8 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20U;  // what cuBLAS 
 constexpr int kCandidates = 16;
 
 void check_lt(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) {
+  if (status != CUBLAS_STATUS_SUCCESS)
     throw std::runtime_error(std::string(call) + ": " + cublasLtGetStatusString(status));
-  }
 }
 
 // Descriptors of one shape, with the chosen algorithm.
@@ -230,8 +230,7 @@ void GemmLt::operator()(const GemmShape& shape, const void* a, const void* b, vo
 
 std::string GemmLt::version() {
   const std::size_t version = cublasLtGetVersion();  // 130100
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+  return concatenated(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
 }  // namespace equipoise::kernels::cuda

@@ -181,9 +181,8 @@ ncclUniqueId shared_id(Communicator& host) {
       mine[i] = static_cast<float>(static_cast<unsigned char>(id.internal[i]));
   }
   host.all_reduce(mine.data(), all.data(), static_cast<std::int64_t>(mine.size()));
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for (std::size_t i = 0; i < all.size(); ++i)
     id.internal[i] = static_cast<char>(static_cast<unsigned char>(all[i]));
-  }
   return id;
 }
 

@@ -4,7 +4,6 @@
 #include "kernels/checks.h"
 
 namespace equipoise::kernels::reference {
-
 namespace {
 
 // Rows of one head of one query: where they lie in the buffers, and the softmax over the keys it sees.
@@ -51,11 +50,8 @@ template <class Body>
 void for_query_rows(const AttentionShape& shape, std::span<const Piece> pieces, const Values& query,
                     const Values& key, Body body) {
   for (const Piece& piece : pieces) {
-    for (std::int64_t i = 0; i < piece.queries; ++i) {
-      for (int head = 0; head < shape.query_heads; ++head) {
-        body(query_row(shape, piece, i, head, query, key));
-      }
-    }
+    for (std::int64_t i = 0; i < piece.queries; ++i)
+      for (int head = 0; head < shape.query_heads; ++head) body(query_row(shape, piece, i, head, query, key));
   }
 }
 

@@ -18,9 +18,8 @@ using reference::index;
 
 double inverse_rms(const Rows& shape, double epsilon, const Values& x, std::int64_t row) {
   double sum = 0;
-  for (std::int64_t j = 0; j < shape.columns; ++j) {
+  for (std::int64_t j = 0; j < shape.columns; ++j)
     sum += x[index(row, shape.columns, j)] * x[index(row, shape.columns, j)];
-  }
   return 1.0 / std::sqrt(sum / static_cast<double>(shape.columns) + epsilon);
 }
 
@@ -128,8 +127,7 @@ Values rope(const RopeShape& shape, double base, std::span<const std::int32_t> p
 }
 
 void check_rope(Checker& checker, const RopeShape& shape) {
-  const std::string what = std::to_string(shape.rows) + " rows, " + std::to_string(shape.heads) +
-                           " heads of " + std::to_string(shape.head_dim);
+  const std::string what = concatenated(shape.rows, " rows, ", shape.heads, " heads of ", shape.head_dim);
   constexpr int kPositions = 512;
   Backend& backend = checker.backend();
   std::vector<float> table(static_cast<std::size_t>(kPositions) * static_cast<std::size_t>(shape.head_dim));

@@ -7,7 +7,6 @@
 #include "kernels/checks.h"
 
 namespace equipoise::kernels {
-
 namespace {
 
 using reference::index;
@@ -97,8 +96,7 @@ Merged attention_merge(int head_dim, const Values& out, const Values& log_sum, c
 void check_attention_merge(Checker& checker, const Rows& shape) {
   constexpr int kHeads = 3;
   const auto head_dim = static_cast<int>(shape.columns);
-  const std::string what = std::to_string(shape.rows) + " rows, " + std::to_string(kHeads) + " heads of " +
-                           std::to_string(head_dim);
+  const std::string what = concatenated(shape.rows, " rows, ", kHeads, " heads of ", head_dim);
   Backend& backend = checker.backend();
   const std::int64_t sums = shape.rows * kHeads;
   const Input out = checker.input(sums * head_dim);

@@ -3,10 +3,8 @@
 // days.
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 
 #include "policies/base/error.h"
@@ -22,9 +20,7 @@ inline constexpr double kLongestOpSeconds = 4.5e5;  // so that the dozen ops bet
 // What a profile's parameters, a model's sizes or a slowdown make of a time is a user's: a row is refused by
 // it, a command ends with it.
 [[noreturn]] inline void refuse_time(const std::string& what, double seconds) {
-  std::array<char, 32> shown{};
-  std::snprintf(shown.data(), shown.size(), "%.3g", seconds);
-  throw UserError(what + " takes " + shown.data() +
+  throw UserError(what, " takes ", formatted("%.3g", seconds),
                   " s, which no clock of ours holds; expected smaller sizes, or a profile whose numbers give "
                   "times");
 }

@@ -55,7 +55,7 @@ std::string CsvRecords::quoted() {
     value += rest_[i];
   }
   if (i >= rest_.size())
-    throw UserError(name_ + ":" + std::to_string(line_) +
+    throw UserError(name_, ":", line_,
                     ": a quoted field that starts in this row has no end: the file is truncated or not CSV");
   rest_.remove_prefix(i + 1);
   return value;
@@ -69,12 +69,11 @@ CsvTable CsvTable::parse(std::string_view text, std::string path) {
   CsvTable table;
   table.path_ = std::move(path);
   CsvRecords records(text, table.path_);
-  if (!records.next(table.header_)) throw UserError(table.path_ + ": empty, expected a header line");
+  if (!records.next(table.header_)) throw UserError(table.path_, ": empty, expected a header line");
   for (std::vector<std::string> cells; records.next(cells);) {
     if (cells.size() != table.header_.size())
-      throw UserError(table.path_ + ":" + std::to_string(records.line()) + ": expected " +
-                      std::to_string(table.header_.size()) + " cells as in the header, found " +
-                      std::to_string(cells.size()));
+      throw UserError(table.path_, ":", records.line(), ": expected ", table.header_.size(),
+                      " cells as in the header, found ", cells.size());
     table.cells_.push_back(cells);
     table.lines_.push_back(records.line());
   }
@@ -98,8 +97,7 @@ std::optional<double> CsvTable::number(std::size_t index, std::string_view colum
   char* end = nullptr;
   const double value = std::strtod(cell.c_str(), &end);
   if (end != cell.c_str() + cell.size() || !std::isfinite(value))
-    throw UserError(path_ + ":" + std::to_string(lines_[index]) + ": " + std::string(column) +
-                    ": expected a number, found '" + cell + "'");
+    throw UserError(path_, ":", lines_[index], ": ", column, ": expected a number, found '", cell, "'");
   return value;
 }
 

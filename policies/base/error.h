@@ -1,22 +1,25 @@
-// The two ways in which a run ends early.
+// The two ways in which a run ends early. A message is one text, or its parts: text, letters and whole
+// numbers.
 #pragma once
 
 #include <stdexcept>
 #include <string>
+
+#include "policies/base/text.h"
 
 namespace equipoise {
 
 // Bad input, the one error that a user can cause. The program prints it as one line and exits with 2.
 class UserError : public std::runtime_error {
  public:
-  explicit UserError(const std::string& message) : std::runtime_error(message) {}
+  explicit UserError(const auto&... parts) : std::runtime_error(concatenated(parts...)) {}
 };
 
 // A fault inside a simulation (exit 3): a stall, a receive without its send, a size mismatch. Never the
 // user's input.
 class EngineError : public std::runtime_error {
  public:
-  explicit EngineError(const std::string& message) : std::runtime_error(message) {}
+  explicit EngineError(const auto&... parts) : std::runtime_error(concatenated(parts...)) {}
 };
 
 }  // namespace equipoise

@@ -28,7 +28,7 @@ std::string behind_links(const std::string& path) {
   std::error_code ignored;
   std::filesystem::path target = path;
   for (int i = 0; std::filesystem::is_symlink(target, ignored); ++i) {
-    if (i == kMostLinks) throw UserError(path + ": cannot write: its symbolic links go round in a loop");
+    if (i == kMostLinks) throw UserError(path, ": cannot write: its symbolic links go round in a loop");
     target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
   }
   return target.string();
@@ -82,15 +82,15 @@ const InputLimit& input_limit() {
 }
 
 void refuse_input(const std::string& where, const std::string& found) {
-  throw UserError(where + ": " + found + ", the limit of an input is " +
-                  std::to_string(static_cast<std::int64_t>(input_limit().bytes / 1e6)) +
+  throw UserError(where, ": ", found, ", the limit of an input is ",
+                  static_cast<std::int64_t>(input_limit().bytes / 1e6),
                   " MB; expected a smaller file, or more by --max-input-MB");
 }
 
 void read_blocks(const std::string& path, std::string_view holds,
                  const std::function<void(std::string_view)>& add) {
   const std::string expected = holds.empty() ? "expected a file" : "expected a file of " + std::string(holds);
-  const auto fail = [&](const std::string& why) { throw UserError(path + ": cannot be read: " + why); };
+  const auto fail = [&](const std::string& why) { throw UserError(path, ": cannot be read: ", why); };
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
     fail(std::strerror(errno) + (holds.empty() ? std::string() : "; " + expected));
@@ -120,14 +120,14 @@ std::string read_text_file(const std::string& path) {
 void require_regular_file(const std::string& path, const std::string& why) {
   std::error_code ignored;
   if (std::filesystem::is_fifo(path, ignored))
-    throw UserError(path + ": expected a regular file, found a pipe: " + why);
+    throw UserError(path, ": expected a regular file, found a pipe: ", why);
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(path_) {
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(path_, ignored);
   if (std::filesystem::is_directory(there))
-    throw UserError(path_ + ": cannot write: found a folder; expected the name of a file");
+    throw UserError(path_, ": cannot write: found a folder; expected the name of a file");
   direct_ = std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);
   if (!direct_) target_ = behind_links(path_);
   temporary_ = direct_ ? target_ : target_ + ".tmp." + std::to_string(::getpid());
@@ -164,7 +164,7 @@ void AtomicFile::discard() {
 void AtomicFile::fail(const char* what) {
   const std::string reason = std::strerror(errno);
   discard();
-  throw UserError(path_ + ": " + what + ": " + reason);
+  throw UserError(path_, ": ", what, ": ", reason);
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {
@@ -181,16 +181,16 @@ void require_folder(const std::filesystem::path& target, const std::string& opti
   std::error_code ignored;
   while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
   if (!std::filesystem::is_directory(there, ignored))
-    throw UserError(named + ": expected a folder, found a file" +
+    throw UserError(named, ": expected a folder, found a file",
                     (there == whole ? "" : ": " + there.string()));
   if (::access(there.c_str(), W_OK | X_OK) != 0)
-    throw UserError(named + ": cannot be written: " + std::strerror(errno));
+    throw UserError(named, ": cannot be written: ", std::strerror(errno));
 }
 
 StagedFolder::StagedFolder(const std::filesystem::path& target, std::string option)
     : target_(target.lexically_normal()), option_(std::move(option)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/"
-  const std::string name = std::string(kStagingMark) + std::to_string(::getpid()) + "." + host_name();
+  const std::string name = concatenated(kStagingMark, ::getpid(), ".", host_name());
   require_folder(target_, option_);
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(target_, ignored);
@@ -216,14 +216,14 @@ void StagedFolder::commit() {
     make(place.parent_path());
     std::error_code error;
     std::filesystem::rename(file, place, error);
-    if (error) throw UserError(option_ + " " + place.string() + ": cannot be written: " + error.message());
+    if (error) throw UserError(option_, " ", place.string(), ": cannot be written: ", error.message());
   }
 }
 
 void StagedFolder::make(const std::filesystem::path& folder) const {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw UserError(option_ + " " + target_.string() + ": cannot be created: " + error.message());
+  if (error) throw UserError(option_, " ", target_.string(), ": cannot be created: ", error.message());
 }
 
 // --- NumPy's files.

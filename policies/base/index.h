@@ -1,11 +1,16 @@
-// Ranks, stages, lanes and micro-batches are signed numbers, kinds are enums; containers are indexed without
-// a sign.
+// Containers. Ranks, stages, lanes and micro-batches are signed numbers, kinds are enums; containers are
+// indexed without a sign. And what is asked of containers everywhere: sums, one member of each item, orders.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <concepts>
 #include <cstddef>
+#include <functional>
+#include <iterator>
+#include <numeric>
 #include <type_traits>
+#include <vector>
 
 namespace equipoise {
 
@@ -19,6 +24,38 @@ constexpr std::size_t at(Number number) {
 
 constexpr double as_double(std::integral auto number) {
   return static_cast<double>(number);
+}
+
+// The sum of the items in their order, or of what `of` (a member, a function) says of each.
+template <class Items, class Of = std::identity>
+auto sum_of(const Items& items, const Of& of = {}) {
+  std::decay_t<decltype(std::invoke(of, *std::begin(items)))> sum{};
+  for (const auto& item : items) sum += std::invoke(of, item);
+  return sum;
+}
+
+// What `of` says of each item.
+template <class Items, class Of>
+auto each_of(const Items& items, const Of& of) {
+  std::vector<std::decay_t<decltype(std::invoke(of, *std::begin(items)))>> all;
+  all.reserve(std::size(items));
+  for (const auto& item : items) all.push_back(std::invoke(of, item));
+  return all;
+}
+
+// 0, 1, ... count - 1.
+template <std::integral Number = std::size_t>
+std::vector<Number> positions(std::size_t count) {
+  std::vector<Number> all(count);
+  std::iota(all.begin(), all.end(), Number{0});
+  return all;
+}
+// The same by what `key` says of each, rising; of equal ones the lower first.
+template <std::integral Number = std::size_t, class Key>
+std::vector<Number> positions_by(std::size_t count, const Key& key) {
+  std::vector<Number> order = positions<Number>(count);
+  std::ranges::stable_sort(order, {}, key);
+  return order;
 }
 
 }  // namespace equipoise

@@ -3,13 +3,23 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
-#include <numeric>
 #include <system_error>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
+
+std::string formatted(const char* pattern, ...) {
+  char text[200];
+  std::va_list arguments;
+  va_start(arguments, pattern);
+  std::vsnprintf(text, sizeof text, pattern, arguments);
+  va_end(arguments);
+  return text;
+}
 
 std::string fixed(double value, int digits) {
   if (!std::isfinite(value)) return "-";
@@ -61,11 +71,8 @@ bool parse_size(std::string_view text, std::int64_t& value) {
 
 // --- Names. O(names * letters^2) on a handful of short ones.
 
-namespace {
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
+static std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row = positions(b.size() + 1);
   for (std::size_t i = 0; i < a.size(); ++i) {
     std::size_t diagonal = row[0];
     row[0] = i + 1;
@@ -78,14 +85,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::size_t common_ending(std::string_view a, std::string_view b) {
+static std::size_t common_ending(std::string_view a, std::string_view b) {
   std::size_t letters = 0;
   while (letters < std::min(a.size(), b.size()) && a[a.size() - 1 - letters] == b[b.size() - 1 - letters])
     ++letters;
   return letters;
 }
-
-}  // namespace
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
   std::string_view best;
@@ -189,9 +194,7 @@ std::string escaped(std::uint32_t code) {
   if (code == '\n') return "\\n";
   if (code == '\r') return "\\r";
   if (code == '\t') return "\\t";
-  char text[8];
-  std::snprintf(text, sizeof text, code < 0x80 ? "\\x%02x" : "\\u%04x", code);
-  return text;
+  return code < 0x80 ? formatted("\\x%02x", code) : formatted("\\u%04x", code);
 }
 
 std::string shown(std::string_view text, std::string_view kept) {
@@ -200,9 +203,7 @@ std::string shown(std::string_view text, std::string_view kept) {
   while (!text.empty()) {
     const Character next = first_character(text);
     if (next.bytes == 0) {
-      char byte[8];
-      std::snprintf(byte, sizeof byte, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
-      out += byte;
+      out += formatted("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
       text.remove_prefix(1);
       continue;
     }

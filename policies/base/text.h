@@ -14,6 +14,23 @@ namespace equipoise {
 
 inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
+// Text, letters and whole numbers, one after the other.
+std::string concatenated(const auto&... parts) {
+  std::string text;
+  const auto add = [&]<class Part>(const Part& part) {
+    if constexpr (std::same_as<Part, char>)
+      text += part;
+    else if constexpr (std::integral<Part>)
+      text += std::to_string(part);
+    else
+      text += std::string_view(part);
+  };
+  (add(parts), ...);
+  return text;
+}
+
+// As printf writes it, at most 199 letters.
+[[gnu::format(printf, 1, 2)]] std::string formatted(const char* pattern, ...);
 std::string fixed(double value, int digits);               // fixed-point text; "-" where there is no number
 std::string grouped(std::int64_t value);                   // 1,234,567
 // 1 step, 2 steps, 3 batches, 4 entries

@@ -13,7 +13,7 @@ namespace equipoise {
 CpGrid CpGrid::of(const PackOptions& options) {
   const std::int64_t gpus = grid_gpus(options);
   constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
-  if (gpus > kMostGpus) throw UserError("gpus: expected at most 2^20, found " + std::to_string(gpus));
+  if (gpus > kMostGpus) throw UserError("gpus: expected at most 2^20, found ", gpus);
   CpGrid grid;
   grid.gpus = static_cast<int>(gpus);
   const CpGridOptions& own = options.of<CpGridOptions>();
@@ -21,8 +21,8 @@ CpGrid CpGrid::of(const PackOptions& options) {
   const std::int64_t most = own.max_degree > 0 ? std::min<std::int64_t>(own.max_degree, gpus) : gpus;
   grid.max_degree = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
   if (own.min_degree > most)
-    throw UserError("min_degree: expected 1 to " + std::to_string(most) +
-                    " (GPUs of the DP x CP grid), found " + std::to_string(own.min_degree));
+    throw UserError("min_degree: expected 1 to ", most, " (GPUs of the DP x CP grid), found ",
+                    own.min_degree);
   const bool any = own.degrees == Degrees::any;
   for (std::int64_t degree = 1; degree < most; degree = any ? degree + 1 : 2 * degree)
     if (degree >= own.min_degree) grid.degrees.push_back(static_cast<int>(degree));
@@ -31,12 +31,9 @@ CpGrid CpGrid::of(const PackOptions& options) {
   grid.tokens_per_rank = own.tokens_per_rank > 0 ? own.tokens_per_rank
                          : bucket > 0            ? bucket
                                                  : options.context_window / options.context;
-  if (grid.tokens_per_rank < 1) {
-    throw UserError("tokens_per_rank: expected a number >= 1, found " + std::to_string(grid.tokens_per_rank));
-  }
-  if (options.stages < 1) {
-    throw UserError("stages: expected a number >= 1, found " + std::to_string(options.stages));
-  }
+  if (grid.tokens_per_rank < 1)
+    throw UserError("tokens_per_rank: expected a number >= 1, found ", grid.tokens_per_rank);
+  if (options.stages < 1) throw UserError("stages: expected a number >= 1, found ", options.stages);
   grid.stages = options.stages;
   return grid;
 }

@@ -10,20 +10,18 @@
 #include "policies/cp_degree/flexsp.h"
 
 #include <limits>
-#include <numeric>
 #include <string>
 #include <utility>
 
 #include "policies/least_loaded.h"
 
 namespace equipoise {
-namespace {
 
 constexpr std::int64_t kExactNodes = 20'000'000;
 
 // `order` receives the batch's index of each document of the problem.
-FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload,
-                         std::vector<std::uint32_t>& order) {
+static FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload,
+                                std::vector<std::uint32_t>& order) {
   const std::vector<std::int64_t> lengths = lengths_of(batch.slices);
   order = longest_first(lengths);
   FlexspProblem problem;
@@ -39,9 +37,9 @@ FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, const Wor
   return problem;
 }
 
-std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, const FlexspSolution& solution,
-                                         std::size_t group, const GlobalBatch& batch,
-                                         const std::vector<std::uint32_t>& order) {
+static std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, const FlexspSolution& solution,
+                                                std::size_t group, const GlobalBatch& batch,
+                                                const std::vector<std::uint32_t>& order) {
   const LayoutView view(problem, solution.layout);
   const std::int64_t room = problem.grid.tokens_per_rank * solution.layout[group];
   double longest = 0;
@@ -66,8 +64,6 @@ std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, const Fle
   }
   return micro_batches;
 }
-
-}  // namespace
 
 Plan plan_flexsp(const PackingProblem& packing) {
   const bool exact = packing.options.of<FlexspOptions>().exact;
@@ -109,12 +105,8 @@ class ExactSearch {
   void run() {
     std::vector<GroupLayout> layouts = group_layouts(problem_.grid);
     LayoutBounds bounds(problem_);
-    std::vector<double> bound;
-    for (const GroupLayout& layout : layouts) bound.push_back(bounds.of(layout));
-    std::vector<std::size_t> order(layouts.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return bound[i]; });
-    for (const std::size_t i : order) {
+    const auto bound = each_of(layouts, [&](const GroupLayout& layout) { return bounds.of(layout); });
+    for (const std::size_t i : positions_by(layouts.size(), [&](std::size_t i) { return bound[i]; })) {
       if (bound[i] >= best_.slowest * kFaster) break;
       search_layout(layouts[i]);
       if (nodes_left_ <= 0) return;
@@ -179,14 +171,12 @@ FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limi
   return search.take();
 }
 
-namespace {
-
-std::size_t exponent_of(int degree) {
+static std::size_t exponent_of(int degree) {
   return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(degree)));
 }
 
 // Adds every way to fill `left` GPUs with groups of at most `degree` to `layout`, smallest groups first.
-void fill(int left, int degree, int unit, GroupLayout& layout, std::vector<GroupLayout>& all) {
+static void fill(int left, int degree, int unit, GroupLayout& layout, std::vector<GroupLayout>& all) {
   if (left == 0) {
     all.push_back(layout);
     return;
@@ -210,7 +200,7 @@ void fill(int left, int degree, int unit, GroupLayout& layout, std::vector<Group
 }
 
 // Number of layouts that fill() makes, up to `most`.
-std::size_t count_layouts(const CpGrid& grid, int unit, std::size_t most) {
+static std::size_t count_layouts(const CpGrid& grid, int unit, std::size_t most) {
   std::vector<std::size_t> ways(static_cast<std::size_t>(grid.gpus) + 1,
                                 1);  // to fill g GPUs with single ones
   for (int degree = 2; degree <= grid.max_degree; degree *= 2) {
@@ -219,8 +209,6 @@ std::size_t count_layouts(const CpGrid& grid, int unit, std::size_t most) {
   }
   return ways.back();
 }
-
-}  // namespace
 
 std::vector<GroupLayout> group_layouts(const CpGrid& grid) {
   constexpr std::size_t kMostLayouts = 4096;

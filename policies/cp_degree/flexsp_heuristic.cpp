@@ -15,7 +15,6 @@
 #include <cassert>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "policies/cp_degree/flexsp.h"
 
@@ -45,18 +44,14 @@ Candidates promising_layouts(const FlexspProblem& problem) {
     candidates.least_bound = std::min(candidates.least_bound, bound.back());
   }
   const double close = candidates.least_bound * kCloseEnough;
-  std::vector<std::size_t> order(layouts.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return std::max(bound[i], close); });
+  const auto order = positions_by(layouts.size(), [&](std::size_t i) { return std::max(bound[i], close); });
   std::size_t promising = 0;  // within 1%, or the next best if those are few
   while (promising < order.size() && bound[order[promising]] < kNever &&
-         (promising < kLayoutsTried || bound[order[promising]] <= close)) {
+         (promising < kLayoutsTried || bound[order[promising]] <= close))
     ++promising;
-  }
   const std::size_t tried = std::min(promising, kLayoutsTried);
-  for (std::size_t k = 0; k < tried; ++k) {
+  for (std::size_t k = 0; k < tried; ++k)
     candidates.layouts.push_back(std::move(layouts[order[k * promising / tried]]));
-  }
   return candidates;
 }
 
@@ -210,9 +205,8 @@ class Shortlist {
     double before = kNever;
     while (tries > 0 && best_.front().slowest < before && best_.front().slowest > good_enough) {
       before = best_.front().slowest;
-      for (const GroupLayout& layout : neighbours_of(best_.front().layout, problem_.grid.max_degree)) {
+      for (const GroupLayout& layout : neighbours_of(best_.front().layout, problem_.grid.max_degree))
         if (tries-- > 0) try_layout(layout);
-      }
     }
   }
 

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "policies/base/index.h"
 #include "policies/least_loaded.h"
 #include "policies/packing/pack_length.h"
-#include "policies/packing/packing.h"
 #include "policies/steps.h"
 
 namespace equipoise {
@@ -70,7 +68,7 @@ class FirstFitTree {
 // for each document. O(n + p log p) for p (pack, length) pairs, p <= n.
 Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   const std::vector<std::uint32_t> order = longest_first(lengths);
-  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t tokens = sum_of(lengths);
   FirstFitTree tree(capacity, tokens, lengths.size());
   std::vector<std::uint32_t> pack_of(order.size());
   std::size_t packs = 0;
@@ -80,9 +78,8 @@ Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     packs = std::max(packs, pack + 1);
     std::int64_t room = tree.room(pack);
     const std::int64_t before = room;
-    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length) {
+    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length)
       pack_of[i] = static_cast<std::uint32_t>(pack);
-    }
     tree.take(pack, before - room);
   }
   return gather_packs(order, pack_of, packs);
@@ -91,7 +88,7 @@ Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
 // First-fit shuffled: documents in shuffled order, each into the oldest pack that has room. O(n log packs).
 Packs pack_ffs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random) {
   const std::vector<std::uint32_t> order = shuffled_order(lengths.size(), random);
-  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t tokens = sum_of(lengths);
   FirstFitTree tree(capacity, tokens, lengths.size());
   std::vector<std::uint32_t> pack_of(order.size());
   std::size_t packs = 0;
@@ -152,9 +149,8 @@ class BitmapTree {
   [[nodiscard]] std::optional<std::size_t> largest() const {
     if (levels_.back()[0] == 0) return std::nullopt;
     std::size_t value = 0;
-    for (std::size_t l = levels_.size(); l-- > 0;) {
+    for (std::size_t l = levels_.size(); l-- > 0;)
       value = value * 64 + 63 - static_cast<std::size_t>(std::countl_zero(levels_[l][value]));
-    }
     return value;
   }
 
@@ -208,8 +204,8 @@ class RoomBuckets {
 
   static std::size_t checked(std::int64_t capacity) {
     if (capacity > kMostRoom) {
-      throw UserError("pack_length: best-fit and histogram packers take at most " +
-                      std::to_string(kMostRoom) + ", found " + std::to_string(capacity));
+      throw UserError("pack_length: best-fit and histogram packers take at most ", kMostRoom, ", found ",
+                      capacity);
     }
     return static_cast<std::size_t>(capacity) + 1;
   }
@@ -264,9 +260,8 @@ Packs pack_bfd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     const std::optional<RoomBuckets::Found> found = buckets.take_fullest(length);
     const std::uint32_t pack = found ? found->pack : packs++;
     std::int64_t room = found ? found->room : capacity;
-    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length) {
+    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length)
       pack_of[i] = pack;
-    }
     if (room >= shortest) buckets.put(pack, room);  // else nothing will ever fit
   }
   return gather_packs(order, pack_of, packs);
@@ -318,9 +313,8 @@ Packs pack_spfhp(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     }
     pack_of[i] = packs++;
     if (i + 1 == order.size() || lengths[order[i + 1]] != length) {
-      for (std::size_t p = first_opened; p < packs && length < capacity; ++p) {
+      for (std::size_t p = first_opened; p < packs && length < capacity; ++p)
         buckets.put(static_cast<std::uint32_t>(p), capacity - length);
-      }
       opening = false;
     }
   }

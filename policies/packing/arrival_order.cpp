@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,9 +26,7 @@ namespace equipoise {
 //
 // With a token budget there are no windows but whole documents in arrival order (TRL's and slime's batching).
 
-namespace {
-
-std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_t window) {
+static std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_t window) {
   std::vector<std::vector<Slice>> windows;
   for (std::size_t w = 0; w + 1 < batch.window_begin.size(); ++w) {
     const auto first = batch.slices.begin();
@@ -55,7 +52,7 @@ std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_
 }
 
 // Whole slices in arrival order, as many a micro-batch as the budget holds.
-Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
+static Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
   const auto budget = static_cast<double>(options.of<TokenBudget>().tokens_per_micro_batch);
   const std::vector<double> use = budget_use(batch.slices, options);
   Bins bins;
@@ -72,8 +69,6 @@ Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
   bins.resize(std::max<std::size_t>(1, (bins.size() + round - 1) / round) * round);
   return step_of_bins(std::move(bins), options);
 }
-
-}  // namespace
 
 Plan plan_plain(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
@@ -106,11 +101,10 @@ Plan plan_plain(const PackingProblem& problem) {
       if (place >= lane.size()) lane.resize(place + 1);
       std::vector<Slice>& slices = lane[place].slices;
       std::vector<Slice>& from = windows[at(i)];
-      if (slices.empty()) {
+      if (slices.empty())
         slices = std::move(from);
-      } else {
+      else
         slices.insert(slices.end(), from.begin(), from.end());
-      }
     }
     plan.steps.push_back(std::move(step));
   }
@@ -121,11 +115,9 @@ Plan plan_plain(const PackingProblem& problem) {
 // micro_batch_size of them in a micro-batch, all padded to its longest document. The padding is computed;
 // `pr` counts it. Sequences are dealt to the lanes in turn, as windows are by plain. O(n).
 
-namespace {
-
 // Whether a micro-batch has no room for another document: micro_batch_size of them, or a token budget, which
 // what is padded counts against.
-bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions& options) {
+static bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions& options) {
   const std::int64_t budget = options.of<TokenBudget>().tokens_per_micro_batch;
   const auto held = static_cast<std::int64_t>(micro_batch.slices.size());
   if (budget == 0) return held >= std::max<std::int64_t>(1, options.micro_batch_size);
@@ -135,7 +127,7 @@ bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions
 
 // One document a sequence: sequence i goes to lane i mod lanes; consecutive sequences of a lane are a
 // micro-batch, each padded to its longest unless `padding` is off.
-Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
+static Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
   const bool padding = options.of<PaddedOptions>().padding;
   Step step = empty_step(options);
   const std::size_t lanes = step.lanes.size();
@@ -149,14 +141,11 @@ Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
   return step;
 }
 
-}  // namespace
-
 Plan plan_padded(const PackingProblem& problem) {
   Plan plan;
   plan.steps.reserve(problem.batches.size());
-  for (const GlobalBatch& batch : problem.batches) {
+  for (const GlobalBatch& batch : problem.batches)
     plan.steps.push_back(padded_step(batch.slices, problem.options));
-  }
   return plan;
 }
 
@@ -167,9 +156,8 @@ Plan plan_padded(const PackingProblem& problem) {
 Plan plan_sorted(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const SliceList set = whole_set(problem);
-  std::vector<Slice> sorted;
-  sorted.reserve(set.slices.size());
-  for (const std::uint32_t i : shortest_first(set.lengths)) sorted.push_back(set.slices[i]);
+  const std::vector<Slice> sorted =
+      each_of(shortest_first(set.lengths), [&](std::uint32_t i) { return set.slices[i]; });
 
   const std::size_t steps = std::max<std::size_t>(1, problem.batches.size());
   const std::size_t size = options.documents_per_step > 0
@@ -204,8 +192,7 @@ struct Pooled {
 }  // namespace
 
 std::vector<std::uint32_t> shuffled_order(std::size_t count, Shuffler random) {
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0U);
+  std::vector<std::uint32_t> order = positions<std::uint32_t>(count);
   if (random != nullptr) shuffle(order, *random);
   return order;
 }
@@ -243,11 +230,10 @@ std::int64_t isf_threshold(std::int64_t given, std::int64_t capacity) {
 
 Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int rounds,
                std::int64_t threshold, Shuffler random) {
-  if (rounds < 1) throw UserError("rounds: expected a number >= 1, found " + std::to_string(rounds));
+  if (rounds < 1) throw UserError("rounds: expected a number >= 1, found ", rounds);
   std::vector<Pooled> pool(lengths.size());
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
+  for (std::size_t i = 0; i < lengths.size(); ++i)
     pool[i] = {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(lengths[i])};
-  }
   Packs packs;
   packs.item.reserve(lengths.size());
   for (int round = 1; !pool.empty(); ++round) {
@@ -296,9 +282,8 @@ Packs pack_dp_balanced(std::span<const std::int64_t> lengths, std::int64_t capac
   std::vector<std::size_t> kept(packed.size());
   for (std::size_t p = 0; p < packed.size(); ++p) kept[p] = packed.of(p).size();
   std::vector<std::uint32_t> moved;
-  for (std::size_t p = packed.size(); p-- > 0 && wanted > 0;) {
+  for (std::size_t p = packed.size(); p-- > 0 && wanted > 0;)
     for (; wanted > 0 && kept[p] > 1; --wanted) moved.push_back(packed.of(p)[--kept[p]]);
-  }
   Packs packs;
   packs.item.reserve(lengths.size());
   for (std::size_t p = 0; p < packed.size(); ++p) {

@@ -101,8 +101,7 @@ std::size_t fewest_bins(Trial&& trial, std::size_t least, std::size_t documents)
 // Bin of each of the lengths, longest first, in the fewest bins LPT needs; empty bins never arise.
 std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, std::int64_t chunk_size,
                                       std::size_t& bins) {
-  std::int64_t sum = 0;
-  for (const std::int64_t length : lengths) sum += length;
+  const std::int64_t sum = sum_of(lengths);
   std::vector<std::uint32_t> bin_of(lengths.size(), 0);
   bins = static_cast<std::size_t>((sum + chunk_size - 1) / chunk_size);
   if (bins <= 1) return bin_of;
@@ -186,18 +185,15 @@ std::int64_t chunk_tokens(const PackOptions& options) {
 
 Plan plan_chunkflow(const PackingProblem& problem) {
   const std::int64_t chunk_size = chunk_tokens(problem.options);
-  if (chunk_size < 1) {
-    throw UserError("chunk_size: expected a number >= 1, found " + std::to_string(chunk_size));
-  }
+  if (chunk_size < 1) throw UserError("chunk_size: expected a number >= 1, found ", chunk_size);
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   std::vector<std::int64_t> ends;  // of a document's chunks
   for (const GlobalBatch& batch : problem.batches) {
     std::vector<Slice> short_ones;
     std::vector<Slice> long_ones;
-    for (const Slice& slice : batch.slices) {
+    for (const Slice& slice : batch.slices)
       (slice.tokens() > chunk_size ? long_ones : short_ones).push_back(slice);
-    }
     std::vector<Unit> units = standalone_units(short_ones, chunk_size);
     for (const Slice& slice : long_ones) {
       ends.clear();

@@ -50,9 +50,8 @@ const Policy& policy_of_start(const PackingProblem& problem) {
   for (const GlobalBatch& batch : problem.batches)
     for (const Slice& slice : batch.slices)
       if (limit > 0 && slice.tokens() > limit)
-        throw UserError("start " + std::string(policy.name) + ": a document of " +
-                        std::to_string(slice.tokens()) + " tokens is above its " + std::to_string(limit) +
-                        "; take another start");
+        throw UserError("start ", policy.name, ": a document of ", slice.tokens(), " tokens is above its ",
+                        limit, "; take another start");
   return policy;
 }
 
@@ -80,12 +79,10 @@ PackOptions of_degree(const PackOptions& options, int degree) {
   return other;
 }
 
-namespace {
-
 // The documents of a start's step in lanes of two degrees, long ones first. Each has as many micro-batches as
 // its share of the tokens has of those of the layout. Nothing where they find no room.
-std::optional<Step> packed_in_degrees(const PackingProblem& problem, const Step& start, LaneShapes& shapes,
-                                      const StepDegrees& degrees) {
+static std::optional<Step> packed_in_degrees(const PackingProblem& problem, const Step& start,
+                                             LaneShapes& shapes, const StepDegrees& degrees) {
   const PackOptions& options = problem.options;
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
   std::array<MicroBatch, 2> sides;  // long, others
@@ -121,7 +118,7 @@ std::optional<Step> packed_in_degrees(const PackingProblem& problem, const Step&
 }
 
 // chunkflow's steps, each in chunks of its own size.
-Plan plan_in_chunks(const PackingProblem& problem, std::span<const std::int64_t> sizes) {
+static Plan plan_in_chunks(const PackingProblem& problem, std::span<const std::int64_t> sizes) {
   Plan plan;
   for (const std::int64_t size : std::set(sizes.begin(), sizes.end())) {
     PackOptions options = problem.options;
@@ -133,8 +130,6 @@ Plan plan_in_chunks(const PackingProblem& problem, std::span<const std::int64_t>
   }
   return plan;
 }
-
-}  // namespace
 
 bool is_gathered(Start start) {
   return start == Start::gather || start == Start::sequence_slices;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -96,7 +95,7 @@ class Alternatives {
       StepPacker packer(out.options, {}, problem_.workload, lanes_);
       for (const Step& step : plan.steps) out.steps.push_back(packer.seconds(step));
     }
-    out.seconds = std::accumulate(out.steps.begin(), out.steps.end(), 0.0);
+    out.seconds = sum_of(out.steps);
     ++tried_;
   }
 
@@ -496,8 +495,8 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
   const std::vector<StepDegrees>& degrees = best.options.of<EquipoiseOptions>().degrees;
   const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
   if (own > 0)
-    note += ", " + std::to_string(own) + " of " + std::to_string(degrees.size()) +
-            " in lanes of other CP degrees than the layout's";
+    note +=
+        concatenated(", ", own, " of ", degrees.size(), " in lanes of other CP degrees than the layout's");
   if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
     // What is too long is cut or refused first (make_plan); the policy's own clock then searches.
     for (const GlobalBatch& batch : problem.batches)

@@ -37,17 +37,11 @@ struct Held {
 };
 
 std::vector<std::int64_t> lengths_of(std::span<const Held> documents) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(documents.size());
-  for (const Held& d : documents) lengths.push_back(d.slice.tokens());
-  return lengths;
+  return each_of(documents, [](const Held& d) { return d.slice.tokens(); });
 }
 
 std::vector<Held> longest_first_of(const std::vector<Held>& documents) {
-  std::vector<Held> sorted;
-  sorted.reserve(documents.size());
-  for (const std::uint32_t i : longest_first(lengths_of(documents))) sorted.push_back(documents[i]);
-  return sorted;
+  return each_of(longest_first(lengths_of(documents)), [&](std::uint32_t i) { return documents[i]; });
 }
 
 class FixedGreedy {
@@ -84,9 +78,8 @@ class FixedGreedy {
       if (bin != kNowhere) ++documents_of[bin];
     std::vector<std::vector<Slice>> bins(steps * micro_batches_);
     for (std::size_t b = 0; b < bins.size(); ++b) bins[b].reserve(documents_of[b]);
-    for (std::size_t i = 0; i < sorted.size(); ++i) {
+    for (std::size_t i = 0; i < sorted.size(); ++i)
       if (bin_of[i] != kNowhere) bins[bin_of[i]].push_back(sorted[i].slice);
-    }
     const auto per_step = static_cast<std::ptrdiff_t>(micro_batches_);
     for (auto first = bins.begin(); first != bins.end(); first += per_step) {
       std::vector<std::vector<Slice>> of_step(std::make_move_iterator(first),
@@ -201,16 +194,13 @@ Room room_by_window(const PackOptions& options, std::int64_t tokens) {
 Plan plan_fixed_greedy(const PackingProblem& problem) {
   FixedGreedy packer(problem.options);
   const std::int64_t pack_window = problem.options.of<FixedLengthOptions>().pack_window;
-  if (pack_window < 1) {
-    throw UserError("pack_window: expected a number >= 1, found " + std::to_string(pack_window));
-  }
+  if (pack_window < 1) throw UserError("pack_window: expected a number >= 1, found ", pack_window);
   const auto width = static_cast<std::size_t>(pack_window);
   for (std::size_t first = 0; first < problem.batches.size(); first += width) {
     const std::size_t count = std::min(width, problem.batches.size() - first);
     std::vector<Held> arriving;
-    for (std::size_t k = first; k < first + count; ++k) {
+    for (std::size_t k = first; k < first + count; ++k)
       for (const Slice& slice : problem.batches[k].slices) arriving.push_back({slice, k});
-    }
     packer.pack(std::move(arriving), count, false);
   }
   while (packer.holds_something()) packer.pack({}, 1, true);

@@ -31,7 +31,6 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -80,7 +79,7 @@ class Gathering {
         group_time_((lanes_ + waiting_ - 1) / waiting_) {
     weigh(problem);
     for (std::size_t s = 0; s < steps_; ++s) seconds_.push_back(seconds_of(s, held_[s]));
-    mean_ = std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(steps_);
+    mean_ = sum_of(seconds_) / static_cast<double>(steps_);
   }
 
   // The step of each document, in the order of arrival.
@@ -105,13 +104,12 @@ class Gathering {
         room_[b] += lengths[i];
       }
     }
-    tokens_ = std::accumulate(room_.begin(), room_.end(), std::int64_t{0});
+    tokens_ = sum_of(room_);
     const double batch = static_cast<double>(tokens_) / static_cast<double>(steps_);
     std::int64_t short_tokens = std::min(static_cast<std::int64_t>(kEqualBatch / 2 * batch),
                                          std::max<std::int64_t>(1, options_.context_window / 2));
     if (const std::size_t most = kMostLong * steps_; all.size() > most) {
-      std::vector<std::int64_t> longest;
-      for (const Document& d : all) longest.push_back(d.tokens);
+      std::vector<std::int64_t> longest = each_of(all, &Document::tokens);
       std::ranges::nth_element(longest, longest.begin() + static_cast<std::ptrdiff_t>(most),
                                std::greater<>());
       short_tokens = std::max(short_tokens, longest[most]);
@@ -140,7 +138,7 @@ class Gathering {
     workload.spread(lengths, ranks, weights);
     if (ranks == 1 || !options_.of<EquipoiseOptions>().place) return weights;
     workload.on_group(lengths, 1, whole);
-    const double target = std::accumulate(weights.begin(), weights.end(), 0.0) / micro_batches_;
+    const double target = sum_of(weights) / micro_batches_;
     for (std::size_t i = 0; i < weights.size(); ++i)
       if (whole[i] <= target) weights[i] = std::min(weights[i], whole[i] / ranks);
     return weights;

@@ -23,13 +23,10 @@
 #include <bit>
 #include <cstddef>
 #include <limits>
-#include <numeric>
-#include <string>
 #include <utility>
 
 #include "policies/least_loaded.h"
 #include "policies/packing/pack_length.h"
-#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -41,9 +38,8 @@ class Untaken {
       : documents_(std::move(documents)),
         leaves_(std::bit_ceil(documents_.size() + 1)),
         shortest_(2 * leaves_, kTaken) {
-    for (std::size_t i = 0; i < documents_.size(); ++i) {
+    for (std::size_t i = 0; i < documents_.size(); ++i)
       shortest_[leaves_ + i] = static_cast<std::uint32_t>(lengths[documents_[i]]);
-    }
     for (std::size_t n = leaves_; n-- > 1;) shortest_[n] = std::min(shortest_[2 * n], shortest_[2 * n + 1]);
   }
 
@@ -58,9 +54,8 @@ class Untaken {
 
   [[nodiscard]] std::vector<std::uint32_t> rest() const {
     std::vector<std::uint32_t> left;
-    for (std::size_t i = 0; i < documents_.size(); ++i) {
+    for (std::size_t i = 0; i < documents_.size(); ++i)
       if (shortest_[leaves_ + i] != kTaken) left.push_back(documents_[i]);
-    }
     return left;
   }
 
@@ -119,9 +114,7 @@ std::vector<Untaken> split_by_length(std::span<const std::int64_t> lengths, std:
 
 Packs pack_group(std::span<const std::uint32_t> documents, std::span<const std::int64_t> lengths,
                  std::int64_t length, const PackOptions& options, SplitMix64& random) {
-  std::vector<std::int64_t> own;
-  own.reserve(documents.size());
-  for (const std::uint32_t d : documents) own.push_back(lengths[d]);
+  const std::vector<std::int64_t> own = each_of(documents, [&](std::uint32_t d) { return lengths[d]; });
   const IsfOptions& isf = options.of<IsfOptions>();
   Packs packs = pack_isf(own, length, isf.rounds, isf_threshold(isf.threshold, length),
                          options.shuffle ? &random : nullptr);
@@ -158,11 +151,7 @@ std::vector<std::uint32_t> balanced_order(const Packs& packs, std::span<const st
       attention[p] += static_cast<double>(lengths[d]) * static_cast<double>(lengths[d]);
     }
   }
-  std::vector<std::uint32_t> order(packs.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return attention[a] < attention[b]; });
-  return order;
+  return positions_by<std::uint32_t>(packs.size(), [&](std::uint32_t i) { return attention[i]; });
 }
 
 struct Iteration {
@@ -189,9 +178,8 @@ std::string describe(std::span<const Group> groups) {
   std::string text = "groups (length:degree):";
   for (const Group& g : groups) {
     text += ' ' + std::to_string(g.length) + ':' + std::to_string(g.context);
-    if (g.recompute_layers != kStudyRecompute) {
+    if (g.recompute_layers != kStudyRecompute)
       text += " with " + std::to_string(g.recompute_layers) + " layers checkpointed";
-    }
   }
   return text;
 }
@@ -230,12 +218,11 @@ Plan plan_hbp(const PackingProblem& problem) {
     packed[g].packs = greedy_fill(std::move(own), set.lengths, length, std::span(untaken).first(g));
     const std::size_t packs = packed[g].packs.size();
     packed[g].order = balanced_order(packed[g].packs, set.lengths);
-    if (!own_options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
+    if (!own_options.balance_batching) packed[g].order = positions<std::uint32_t>(packs);
     const std::size_t per_iteration = packed[g].per_iteration =
         packs_of_group(packed[g].packs, set.lengths, groups[g], options, plan.notes);
-    for (std::size_t begin = 0; begin < packs; begin += per_iteration) {
+    for (std::size_t begin = 0; begin < packs; begin += per_iteration)
       iterations.push_back({g, begin, std::min(per_iteration, packs - begin)});
-    }
   }
   if (options.shuffle) shuffle(iterations, random);
   apply_curriculum(iterations, own_options.curriculum_steps);

@@ -22,33 +22,28 @@
 #include "policies/steps.h"
 
 namespace equipoise {
-namespace {
 
-Group of_candidate(const GroupCandidate& c) {
+static Group of_candidate(const GroupCandidate& c) {
   return {c.length, c.context, c.recompute_layers};
 }
 
 // What one rank of the candidate holds, run without CP.
-Group alone(const GroupCandidate& c) {
+static Group alone(const GroupCandidate& c) {
   return {c.length / c.context, 1, c.recompute_layers_alone};
 }
 
-void check(const Group& group, std::int64_t gpus) {
-  const std::string where = "groups: " + std::to_string(group.length) + ":" + std::to_string(group.context);
-  if (group.length < 1 || group.context < 1) {
-    throw UserError(where + ": expected a pack length and a CP degree >= 1");
-  }
-  if (group.context > gpus) {
-    throw UserError(where + ": CP degree above the " + std::to_string(gpus) + " GPUs of the DP x CP grid");
-  }
+static void check(const Group& group, std::int64_t gpus) {
+  const std::string where = concatenated("groups: ", group.length, ":", group.context);
+  if (group.length < 1 || group.context < 1)
+    throw UserError(where, ": expected a pack length and a CP degree >= 1");
+  if (group.context > gpus)
+    throw UserError(where, ": CP degree above the ", gpus, " GPUs of the DP x CP grid");
 }
-
-}  // namespace
 
 std::vector<Group> parse_groups(const std::string& text) {
   constexpr int kMostDegree = 1024;
   const auto refuse = [](const std::string& found) {
-    throw UserError("expected length:degree pairs such as 16K:1,128K:8, found " + found);
+    throw UserError("expected length:degree pairs such as 16K:1,128K:8, found ", found);
   };
   std::vector<Group> groups;
   std::istringstream list(text);
@@ -87,8 +82,7 @@ std::vector<Group> select_groups(std::span<const GroupCandidate> candidates) {
   std::vector<Group> groups{of_candidate(best), of_candidate(longest), alone(best)};
   if (alone(longest).length > best.length) groups.push_back(alone(longest));
   // Stable, so that of equal lengths the candidates' own strategies stay.
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const Group& a, const Group& b) { return a.length < b.length; });
+  std::ranges::stable_sort(groups, {}, &Group::length);
   const auto same = [](const Group& a, const Group& b) { return a.length == b.length; };
   groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
   return groups;
@@ -99,13 +93,10 @@ std::vector<Group> hbp_groups(const PackOptions& options) {
   if (groups.empty()) groups = select_groups(options.candidates);
   if (groups.empty()) groups.push_back({pack_length(options), options.context, kStudyRecompute});
   for (const Group& group : groups) check(group, grid_gpus(options));
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const Group& a, const Group& b) { return a.length < b.length; });
-  for (std::size_t i = 1; i < groups.size(); ++i) {
-    if (groups[i].length == groups[i - 1].length) {
-      throw UserError("groups: pack length " + std::to_string(groups[i].length) + " is given twice");
-    }
-  }
+  std::ranges::stable_sort(groups, {}, &Group::length);
+  for (std::size_t i = 1; i < groups.size(); ++i)
+    if (groups[i].length == groups[i - 1].length)
+      throw UserError("groups: pack length ", groups[i].length, " is given twice");
   return groups;
 }
 
@@ -212,7 +203,6 @@ class GroupTrials {
     return set;
   }
 
-  // Seconds of the whole plan.
   [[nodiscard]] double plan_seconds(const std::vector<Group>& groups) {
     PackOptions options = problem_.options;
     options.groups = groups;
@@ -268,8 +258,7 @@ class GroupTrials {
 };
 
 const Strategy& fastest(const std::vector<Strategy>& strategies) {
-  return *std::min_element(strategies.begin(), strategies.end(),
-                           [](const Strategy& a, const Strategy& b) { return a.seconds < b.seconds; });
+  return *std::ranges::min_element(strategies, {}, &Strategy::seconds);
 }
 
 bool same_groups(const GroupSet& a, const GroupSet& b) {
@@ -328,12 +317,10 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
       others.push_back(search.priced(select_groups(pair)));
     }
   }
-  std::stable_sort(others.begin(), others.end(),
-                   [](const GroupSet& a, const GroupSet& b) { return a.promised < b.promised; });
+  std::ranges::stable_sort(others, {}, &GroupSet::promised);
   for (const GroupSet& set : others) {
     if (sure.size() >= kMostPlans || set.promised > kWorthATry * others.front().promised) break;
-    const bool is_new =
-        std::none_of(sure.begin(), sure.end(), [&](const GroupSet& s) { return same_groups(s, set); });
+    const bool is_new = std::ranges::none_of(sure, [&](const GroupSet& s) { return same_groups(s, set); });
     if (is_new) sure.push_back(set);
   }
   for (const GroupSet& set : sure) {
@@ -346,10 +333,8 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   return found;
 }
 
-namespace {
-
 // The lengths that groups may have: as given, else 8K, 16K .. the window.
-std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
+static std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
   std::vector<std::int64_t> lengths = options.of<HbpOptions>().candidate_lengths;
   if (!lengths.empty()) return lengths;
   constexpr std::int64_t kShortest = 8192;
@@ -357,8 +342,6 @@ std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
   if (lengths.empty()) lengths.push_back(options.context_window);
   return lengths;
 }
-
-}  // namespace
 
 bool hbp_searches(const PackOptions& options) {
   return options.groups.empty();

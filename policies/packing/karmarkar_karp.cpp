@@ -101,11 +101,10 @@ class Differencing {
     a.resize(k_);
     for (std::size_t i = 0; i < b.size(); ++i) {
       const std::size_t place = k_ - 1 - i;
-      if (place < own) {
+      if (place < own)
         absorb(a[place], b[i]);
-      } else {
+      else
         a[place] = b[i];
-      }
     }
     std::stable_sort(a.begin(), a.end(), heavier);
   }
@@ -141,9 +140,8 @@ std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> w
   const std::size_t group = equal_size ? k : 1;
   for (std::size_t begin = 0; begin < order.size(); begin += group) {
     State state;
-    for (std::size_t i = begin; i < std::min(begin + group, order.size()); ++i) {
+    for (std::size_t i = begin; i < std::min(begin + group, order.size()); ++i)
       state.push_back({weights[order[i]], order[i], order[i]});
-    }
     differencing.add_state(std::move(state));
   }
   return differencing.run();

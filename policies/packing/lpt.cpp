@@ -73,11 +73,10 @@ class Multipack {
     sorted_.clear();
     while (low < high) {
       const std::size_t middle = (low + high + 1) / 2;
-      if (prefix_[first + middle] - prefix_[first] <= room_of_all() && fits(first, middle, high)) {
+      if (prefix_[first + middle] - prefix_[first] <= room_of_all() && fits(first, middle, high))
         low = middle;
-      } else {
+      else
         high = middle - 1;
-      }
     }
     return low;
   }
@@ -85,9 +84,7 @@ class Multipack {
   // `high`: no later probe of this batch is longer, so this is the most that has to be sorted.
   bool fits(std::size_t first, std::size_t count, std::size_t high) {
     if (lanes_ == 1) return true;  // the sum decides
-    if (sorted_.empty()) {
-      sorted_ = longest_first(lengths_.subspan(first, longest_within(first, high)));
-    }
+    if (sorted_.empty()) sorted_ = longest_first(lengths_.subspan(first, longest_within(first, high)));
     const std::int64_t tokens = prefix_[first + count] - prefix_[first];
     const auto others = static_cast<std::int64_t>(lanes_) - 1;
     load_.reset();

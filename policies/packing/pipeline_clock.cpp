@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "policies/base/random.h"
 #include "policies/packing/step_search.h"
@@ -75,9 +74,7 @@ void PipelineClock::order_ops() {
 }
 
 double PipelineClock::makespan(std::span<const PassTimes> times) {
-  if (stages_ == 1)
-    return std::accumulate(times.begin(), times.end(), 0.0,
-                           [](double sum, const PassTimes& t) { return sum + t.total(); });
+  if (stages_ == 1) return sum_of(times, &PassTimes::total);
   std::fill(free_.begin(), free_.end(), 0.0);
   for (const Op& op : ops_) {
     const PassTimes& time = times[op.micro_batch];
@@ -113,7 +110,7 @@ class ShareSearch {
       const double stretch = (1 - full) / open;
       for (double& s : shares) s = s < most_ ? std::min(most_, s * stretch) : most_;
     }
-    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    const double sum = sum_of(shares);
     for (double& s : shares) s /= sum;
   }
 
@@ -424,8 +421,7 @@ double StepPacker::seconds(const Step& step) {
         if (const MicroBatch& micro_batch = lane.micro_batches[j]; !micro_batch.slices.empty())
           places[j].add(workload_.of_micro_batch(micro_batch, lane.context), micro_batch.tokens());
     }
-    std::vector<PassTimes> times;
-    for (const SharedPlace& place : places) times.push_back(place.times());
+    const std::vector<PassTimes> times = each_of(places, &SharedPlace::times);
     if (!times.empty()) slowest = std::max(slowest, lane_shapes_.clock(times.size()).makespan(times));
   }
   return slowest;

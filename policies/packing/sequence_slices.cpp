@@ -40,7 +40,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -160,7 +159,7 @@ class Slicer {
     for (const Slice& slice : whole_) others.emplace_back().chunks.emplace_back().slices = {slice};
     for (Unit& unit : others) {
       const std::vector<double> work = work_of(unit.chunks.front().slices, workload_);
-      unit.weight = std::accumulate(work.begin(), work.end(), 0.0);
+      unit.weight = sum_of(work);
       units.push_back(std::move(unit));
     }
     return step_of_units(std::move(units), options_, in_rows() ? long_.size() : 0);
@@ -214,7 +213,7 @@ void fill_rounds(Step& step, int round) {
 
 Plan plan_sequence_slices(const PackingProblem& problem) {
   const auto& own = problem.options.of<SequenceSlicesOptions>();
-  if (own.slices < 1) throw UserError("slices: expected a number >= 1, found " + std::to_string(own.slices));
+  if (own.slices < 1) throw UserError("slices: expected a number >= 1, found ", own.slices);
   const TokenCount tokens;
   const Workload& workload = own.slice_by == SliceBy::tokens ? tokens : problem.workload;
   Plan plan;

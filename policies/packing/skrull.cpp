@@ -11,13 +11,8 @@
 #include "policies/packing/skrull.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
-#include <numeric>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
@@ -45,12 +40,9 @@ struct Documents {
 };
 
 Documents in_arrival_order(const Documents& documents) {
-  std::vector<std::size_t> order(documents.arrival.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return documents.arrival[a] < documents.arrival[b]; });
+  const auto arrival = [&](std::size_t i) { return documents.arrival[i]; };
   Documents sorted;
-  for (const std::size_t i : order) sorted.add(documents, i);
+  for (const std::size_t i : positions_by(documents.arrival.size(), arrival)) sorted.add(documents, i);
   return sorted;
 }
 
@@ -111,8 +103,7 @@ class Gds {
 
   std::vector<MicroBatch> to_micro_batches(const Documents& sorted) {
     if (sorted.slices.empty()) return std::vector<MicroBatch>(1);
-    std::int64_t tokens = 0;
-    for (const std::int64_t t : sorted.tokens) tokens += t;
+    const std::int64_t tokens = sum_of(sorted.tokens);
     auto m = static_cast<std::size_t>((tokens + capacity_ - 1) / capacity_);
     std::vector<MicroBatch> micro_batches;
     for (; m <= sorted.slices.size(); ++m) {
@@ -239,18 +230,15 @@ Buckets::Buckets(const PlacementProblem& problem)
       oldest_(static_cast<std::size_t>(problem.ranks), 0) {}
 
 std::size_t Buckets::least_loaded() const {
-  return static_cast<std::size_t>(std::min_element(local_cost_.begin(), local_cost_.end()) -
-                                  local_cost_.begin());
+  return static_cast<std::size_t>(std::ranges::min_element(local_cost_) - local_cost_.begin());
 }
 
 std::size_t Buckets::most_room() const {
-  return static_cast<std::size_t>(std::min_element(local_tokens_.begin(), local_tokens_.end()) -
-                                  local_tokens_.begin());
+  return static_cast<std::size_t>(std::ranges::min_element(local_tokens_) - local_tokens_.begin());
 }
 
 std::size_t Buckets::least_room() const {
-  return static_cast<std::size_t>(std::max_element(local_tokens_.begin(), local_tokens_.end()) -
-                                  local_tokens_.begin());
+  return static_cast<std::size_t>(std::ranges::max_element(local_tokens_) - local_tokens_.begin());
 }
 
 std::int64_t Buckets::room(std::size_t rank) const {

@@ -1,6 +1,5 @@
 #include "policies/packing/step_search.h"
 
-#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <tuple>

@@ -21,10 +21,8 @@
 #include "policies/packing/wlb.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -62,9 +60,8 @@ class Wlb {
       const std::size_t came = queues_[q].size() + emptied_[q] * bins_;
       if (came == 0 || emptied_[q] > 1) continue;
       if (emptied_[q] == 0) plan.queue_emptied = false;
-      const std::string held = std::to_string(queues_[q].size()) + " of the " + std::to_string(bins_) +
-                               " that empty it when the data ended, after " + std::to_string(steps) +
-                               " steps";
+      const std::string held = concatenated(queues_[q].size(), " of the ", bins_,
+                                            " that empty it when the data ended, after ", steps, " steps");
       plan.notes.push_back("the queue of documents from " + std::to_string(thresholds_[q]) + " tokens " +
                            (emptied_[q] == 0 ? "never emptied: it held " : "emptied only once, and held ") +
                            held + "; too short a study to tell the delay, batch.steps of " +
@@ -93,9 +90,8 @@ class Wlb {
 
   [[nodiscard]] bool holds_something() const {
     if (!carried_.empty()) return true;
-    for (const std::deque<Document>& queue : queues_) {
+    for (const std::deque<Document>& queue : queues_)
       if (!queue.empty()) return true;
-    }
     return false;
   }
 
@@ -110,11 +106,10 @@ class Wlb {
       std::size_t queue = thresholds_.size();  // counted down to the last L_i <= length
       while (queue > 0 && thresholds_[queue - 1] > lengths_[i]) --queue;
       const Document document{batch.slices[i], work_[i]};
-      if (queue == 0) {
+      if (queue == 0)
         documents.push_back(document);
-      } else {
+      else
         queues_[queue - 1].push_back(document);
-      }
     }
   }
 
@@ -142,9 +137,8 @@ class Wlb {
     for (const std::deque<Document>& queue : queues_) held += queue.size();
     step.carried.reserve(held);
     for (const Document& d : carried_) step.carried.push_back(d.slice);
-    for (const std::deque<Document>& queue : queues_) {
+    for (const std::deque<Document>& queue : queues_)
       for (const Document& d : queue) step.carried.push_back(d.slice);
-    }
     return step;
   }
 
@@ -215,17 +209,13 @@ std::vector<std::int64_t> wlb_thresholds(const PackOptions& options) {
   std::vector<std::int64_t> thresholds = own.thresholds;
   if (thresholds.empty()) {
     const std::int64_t n = own.queues;
-    if (n < 0) throw UserError("queues: expected a number >= 0, found " + std::to_string(n));
-    for (std::int64_t i = 0; i < n; ++i) {
-      thresholds.push_back(options.context_window * (n + i) / (2 * n));
-    }
+    if (n < 0) throw UserError("queues: expected a number >= 0, found ", n);
+    for (std::int64_t i = 0; i < n; ++i) thresholds.push_back(options.context_window * (n + i) / (2 * n));
   }
   for (std::size_t i = 0; i < thresholds.size(); ++i) {
     const std::int64_t before = i == 0 ? 0 : thresholds[i - 1];
-    if (thresholds[i] <= before) {
-      throw UserError("thresholds: expected rising lengths >= 1, found " + std::to_string(thresholds[i]) +
-                      " after " + std::to_string(before));
-    }
+    if (thresholds[i] <= before)
+      throw UserError("thresholds: expected rising lengths >= 1, found ", thresholds[i], " after ", before);
   }
   return thresholds;
 }
@@ -247,9 +237,7 @@ Plan plan_wlb(const PackingProblem& problem) {
   Wlb packer(problem.options);
   Plan plan;
   plan.steps.reserve(problem.batches.size() + 1);
-  for (const GlobalBatch& batch : problem.batches) {
-    plan.steps.push_back(packer.step(batch, problem.workload));
-  }
+  for (const GlobalBatch& batch : problem.batches) plan.steps.push_back(packer.step(batch, problem.workload));
   packer.end_of_data(problem.batches.size(), plan);
   while (packer.holds_something()) plan.steps.push_back(packer.tail_step());
   return plan;

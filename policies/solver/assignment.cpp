@@ -2,9 +2,9 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "policies/base/index.h"
+#include "policies/least_loaded.h"
 #include "policies/solver/mixed_program.h"
 
 namespace equipoise {
@@ -98,9 +98,7 @@ Exchange best_exchange(const AssignmentProblem& problem, const BinOf& bin_of, st
 class StepSums {
  public:
   StepSums(const AssignmentProblem& problem, const std::vector<double>& weights)
-      : step_bins_(problem.step_bins()), order_(weights.size()), sorted_(weights.size()) {
-    std::iota(order_.begin(), order_.end(), std::uint32_t{0});
-    std::ranges::stable_sort(order_, std::ranges::greater{}, [&](std::uint32_t i) { return weights[i]; });
+      : step_bins_(problem.step_bins()), order_(heaviest_first(weights)), sorted_(weights.size()) {
     place_.resize(weights.size());
     for (std::size_t p = 0; p < order_.size(); ++p) {
       place_[order_[p]] = p;
@@ -176,8 +174,7 @@ void improve_by_swaps(const AssignmentProblem& problem, BinOf& bin_of) {
   for (int round = 0; round < kMostRounds; ++round) {
     const std::vector<double> weights = bin_weights(problem, bin_of);
     const std::vector<std::int64_t> tokens = bin_tokens(problem, bin_of);
-    const auto heaviest =
-        static_cast<std::uint32_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
+    const auto heaviest = static_cast<std::uint32_t>(std::ranges::max_element(weights) - weights.begin());
     const Exchange best = best_exchange(problem, bin_of, heaviest, weights, tokens);
     if (!(best.heavier < weights[heaviest] * kWorthIt)) return;
     bin_of[best.i] = best.to;
@@ -208,11 +205,8 @@ constexpr double kRounding = 1 + 1e-9;
 }  // namespace
 
 AssignmentProgram::AssignmentProgram(const AssignmentProblem& problem)
-    : problem_(problem), order_(problem.weight.size()) {
-  scale = kMeanBin * static_cast<double>(problem.bins) /
-          std::accumulate(problem.weight.begin(), problem.weight.end(), 0.0);
-  std::iota(order_.begin(), order_.end(), std::size_t{0});
-  std::ranges::stable_sort(order_, std::ranges::greater{}, [&](std::size_t i) { return problem.weight[i]; });
+    : problem_(problem), order_(heaviest_first(problem.weight)) {
+  scale = kMeanBin * static_cast<double>(problem.bins) / sum_of(problem.weight);
   add_columns();
   add_rows();
 }
@@ -273,11 +267,9 @@ void AssignmentProgram::add_rows() {
 std::vector<double> AssignmentProgram::columns_of(const BinOf& bin_of) const {
   const std::size_t n = problem_.step_bins();
   const std::vector<double> weights = bin_weights(problem_, bin_of);
-  std::vector<std::size_t> heaviest_first(problem_.bins);
-  std::iota(heaviest_first.begin(), heaviest_first.end(), std::size_t{0});
-  std::ranges::stable_sort(heaviest_first, std::ranges::greater{}, [&](std::size_t i) { return weights[i]; });
+  const std::vector<std::uint32_t> order = heaviest_first(weights);
   std::vector<std::size_t> step_of(problem_.bins);
-  for (std::size_t p = 0; p < heaviest_first.size(); ++p) step_of[heaviest_first[p]] = p / n;
+  for (std::size_t p = 0; p < order.size(); ++p) step_of[order[p]] = p / n;
 
   constexpr std::size_t kUnnamed = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> step_name(problem_.steps(), kUnnamed);
@@ -309,13 +301,11 @@ BinOf AssignmentProgram::assignment_of(const double* values) const {
   return bin_of;
 }
 
-namespace {
-
 constexpr double kOptimalGap = 1e-9;
 
 // Takes what a solver found, if it is better. False if it breaks a limit by more than rounding: then a
 // solver's claim of optimality is not about this problem.
-bool take_found(const AssignmentProblem& problem, const BinOf& found, AssignmentResult& result) {
+static bool take_found(const AssignmentProblem& problem, const BinOf& found, AssignmentResult& result) {
   constexpr double kExact = 1 + 1e-12;
   if (!within_capacity(problem, found)) return false;
   if (heaviest_bin(problem, found) > problem.heaviest_allowed * kExact) return false;
@@ -328,7 +318,7 @@ bool take_found(const AssignmentProblem& problem, const BinOf& found, Assignment
 
 // Improves the incumbent and the bound. The incumbent is priced again from the assignment, not read from the
 // solver.
-void search(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
+static void search(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
   const AssignmentProgram program(problem);
   const SearchEnd end =
       search_program(program, limits, program.columns_of(result.bin_of), result.objective * program.scale);
@@ -338,8 +328,6 @@ void search(const AssignmentProblem& problem, const SolverLimits& limits, Assign
   const double bound = legal && end.proven ? result.objective : end.best_possible / program.scale;
   if (std::isfinite(bound)) result.bound = std::max(result.bound, std::min(bound, result.objective));
 }
-
-}  // namespace
 
 AssignmentResult solve_assignment(const AssignmentProblem& problem, const BinOf& start,
                                   const SolverLimits& limits) {

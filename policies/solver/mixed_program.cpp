@@ -211,7 +211,7 @@ SearchEnd search_program(const MixedProgram& program, const SolverLimits& limits
     if (!highs_available()) throw UserError(highs_fault());
     return search_with_highs(program, limits, start);
   }
-  if (!cbc_available()) throw UserError("solver: " + cbc_module().reason);
+  if (!cbc_available()) throw UserError("solver: ", cbc_module().reason);
   SearchEnd end;
   cbc_module().search(program, limits, start, objective, end);
   return end;

@@ -96,7 +96,6 @@ using BinOf = std::vector<std::uint32_t>;  // bin of each document
 std::vector<double> bin_weights(const AssignmentProblem&, const BinOf&);
 std::vector<std::int64_t> bin_tokens(const AssignmentProblem&, const BinOf&);
 
-// Weight of the heaviest bin.
 double heaviest_bin(const AssignmentProblem&, const BinOf&);
 
 // What is minimised: with the bins dealt to steps heaviest first, the sum of each step's heaviest. With one
@@ -158,7 +157,7 @@ class AssignmentProgram : public MixedProgram {
   void add_rows();
 
   const AssignmentProblem& problem_;
-  std::vector<std::size_t> order_;      // documents, heaviest first
+  std::vector<std::uint32_t> order_;    // documents, heaviest first
   std::vector<int> first_column_;       // of document order_[k]
   std::vector<std::uint32_t> bins_of_;  // bin of a column, from first_column_[0] on
 };

@@ -26,7 +26,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -36,6 +35,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "policies/least_loaded.h"
 #include "policies/packing/skrull.h"
 #include "policies/solver/mixed_program.h"
@@ -457,9 +457,8 @@ Plan plan_skrull_solver(const PackingProblem& problem) {
   }
   note_programs(plan);
   if (incumbent > 0) {
-    char percent[32];
-    std::snprintf(percent, sizeof percent, "%.2f %%", 100 * (heuristic / incumbent - 1));
-    plan.notes.push_back("GDS with DACP takes " + std::string(percent) + " longer by this cost");
+    plan.notes.push_back("GDS with DACP takes " + percent(heuristic / incumbent - 1, 2) +
+                         " longer by this cost");
   }
   return plan;
 }

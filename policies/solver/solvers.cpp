@@ -1,13 +1,12 @@
 #include "policies/solver/solvers.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "policies/base/text.h"
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
 #include "policies/packing/packing.h"
@@ -74,11 +73,8 @@ Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& probl
   std::vector<std::size_t> first(problem.bins, std::numeric_limits<std::size_t>::max());
   for (std::size_t i = documents.size(); i-- > 0;) first[bin_of[i]] = i;
   const std::vector<double> weights = bin_weights(problem, bin_of);
-  std::vector<std::size_t> order(problem.bins);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return weights[a] != weights[b] ? weights[a] > weights[b] : first[a] < first[b];
-  });
+  const auto order =
+      positions_by(problem.bins, [&](std::size_t b) { return std::pair(-weights[b], first[b]); });
   std::vector<std::size_t> place(problem.bins);
   for (std::size_t p = 0; p < order.size(); ++p) place[order[p]] = p;
   for (std::size_t i = 0; i < documents.size(); ++i) bins[place[bin_of[i]]].push_back(documents[i]);
@@ -94,10 +90,8 @@ void note_programs(Plan& plan) {
     optimal += report.optimal ? 1 : 0;
     gap = std::max(gap, report.gap());
   }
-  char percent[32];
-  std::snprintf(percent, sizeof percent, "%.2f %%", 100 * gap);
   plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
-                       std::to_string(plan.solver.size()) + ", largest gap " + percent);
+                       std::to_string(plan.solver.size()) + ", largest gap " + percent(gap, 2));
 }
 
 // Fixed-length packing by an integer program (WLB-LLM section 4.1, Eq. 1-2; Table 2 "fixed solver").
@@ -246,9 +240,7 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
 //
 // Cost: wlb, and one integer program a step; see SolverReport.
 
-namespace {
-
-void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
+static void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
   std::vector<Slice> documents;
   AssignmentProblem program;
   BinOf start;
@@ -272,8 +264,6 @@ void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Pl
   }
   step.lanes = step_of_bins_by_weight(std::move(bins), weights, problem.options).lanes;
 }
-
-}  // namespace
 
 Plan plan_varlen_solver(const PackingProblem& problem) {
   Plan plan = plan_wlb(problem);

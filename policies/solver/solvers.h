@@ -1,9 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "policies/parameter.h"

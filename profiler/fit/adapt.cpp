@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -286,11 +285,9 @@ class ProfileAdapter {
   }
 
   void note(const std::string& path, const json& table) {
-    char text[160];
-    std::snprintf(text, sizeof text, ": %zu samples, the base is %.1f %% off them at the median",
-                  table["provenance"]["samples"].get<std::size_t>(),
-                  100 * table["base_error"]["median"].get<double>());
-    notes_.push_back(path + text);
+    notes_.push_back(path + formatted(": %zu samples, the base is %.1f %% off them at the median",
+                                      table["provenance"]["samples"].get<std::size_t>(),
+                                      100 * table["base_error"]["median"].get<double>()));
     const double share = 1 + table["base_error"]["bias"].get<double>();
     if (share < 0.02 || share > 50)  // no machine differs so much
       notes_.push_back("note: " + path + ": " + base_.name() + " takes " + short_number(100 * share) +

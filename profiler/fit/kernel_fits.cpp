@@ -10,7 +10,6 @@
 #include "profiler/profile/dense_kernels.h"
 
 namespace equipoise {
-
 namespace {
 
 // Backward, by counting: K, V, dK, dV against Q, O, dO, dQ and dQ's fp32 sums (zeroed, added to, converted).
@@ -69,8 +68,7 @@ std::vector<CountedSample> counted(std::span<const AttentionSample* const> sampl
 
 // Scales every time of `fit` so that it predicts the median sample.
 void calibrate(AttentionParameters& fit, const std::vector<CountedSample>& samples, double sms) {
-  std::vector<double> errors;
-  for (const CountedSample& sample : samples) errors.push_back(sample.log_error(fit, sms));
+  const auto errors = each_of(samples, [&](const CountedSample& s) { return s.log_error(fit, sms); });
   const double scale = std::exp(-middle(errors));
   fit.tile_us *= scale;
   fit.tile_us_per_128 *= scale;
@@ -139,8 +137,6 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
 
 // Fits the tiles-and-waves form to matrix products; whole (n, k) shapes are held out.
 
-namespace {
-
 // Where errors are reported apart: rows of a product, and of one expert's.
 constexpr std::int64_t kManyRows = 2048, kManyRowsOfExpert = 128;
 constexpr double kFp8Rates = 1.77;  // best published FP8 over BF16 products: where the search begins
@@ -153,14 +149,14 @@ constexpr const char* kGemmNames[] = {"launch_us",      "memory_GBps",   "wave_b
                                       "tile_us",        "power_loss",    "power_half_gflop", "split_us",
                                       "group_us",       "around_us",     "around_us_per_MB"};
 
-GemmParameters library_gemm_of(std::span<const double> p, double input_bytes) {
+static GemmParameters library_gemm_of(std::span<const double> p, double input_bytes) {
   return {p[0],  p[1],  p[2], {p[3], p[4], p[5], p[6], p[7]}, p[8], p[9], p[10], p[11], input_bytes, p[12],
           p[13], p[14]};
 }
 
 // Samples of a fit are of one kind: the first says which.
-std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, double sms,
-                                    double input_bytes) {
+static std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, double sms,
+                                           double input_bytes) {
   std::vector<double> start(std::begin(kTypicalGemm), std::end(kTypicalGemm));
   const GemmSample& first = *samples.front();
   start.push_back(first.groups > 1 || first.next_n > 0 ? kTypicalGroupUs : 0);
@@ -181,8 +177,6 @@ std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, 
   start[8] *= scale;
   return start;
 }
-
-}  // namespace
 
 double gemm_call_seconds(const GemmForm& form, const GemmSample& sample) {
   double seconds = gemm_seconds(form, sample.m, sample.n, sample.k, sample.groups);

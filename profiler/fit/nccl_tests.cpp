@@ -17,7 +17,6 @@
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
-
 namespace {
 
 // --- One run of a program of nccl-tests, whatever it was read from: its ranks, its rows, which collective it
@@ -66,9 +65,7 @@ constexpr double kNear = 0.03;        // of a bus factor, printed in few digits
 constexpr double kTellingGBps = 1.0;  // of algbw, below which two digits do not tell its factor
 
 std::string allowed_programs() {
-  std::vector<std::string> names;
-  for (const NcclProgram& program : kPrograms) names.emplace_back(program.name);
-  return joined(names);
+  return all_joined(kPrograms, ", ", &NcclProgram::name);
 }
 
 const NcclProgram* program_named(const std::string& name) {
@@ -91,23 +88,22 @@ std::string program_of_file(const std::string& path) {
 
 GroupShape group_of(const NcclRun& run) {
   if (run.ranks.empty())
-    throw UserError(run.where +
+    throw UserError(run.where,
                     ": expected lines \"# Rank 0 ... on HOST device 0 [...] GPU\" above the table, which say "
                     "how many ranks and nodes there are, found none");
   std::map<std::string, int> on_host;
   std::set<int> seen;
   for (const NcclRank& rank : run.ranks) {
     if (!seen.insert(rank.rank).second)
-      throw UserError(run.where + ": rank " + std::to_string(rank.rank) +
+      throw UserError(run.where, ": rank ", rank.rank,
                       " stands twice above the table; expected one line of each rank");
     on_host[rank.host] += 1;
   }
   const GroupShape group{static_cast<int>(run.ranks.size()), on_host.begin()->second};
   for (const auto& [host, count] : on_host)
     if (count != group.ranks_per_node)
-      throw UserError(run.where + ": expected as many ranks on every node, found " +
-                      std::to_string(group.ranks_per_node) + " on " + on_host.begin()->first + " and " +
-                      std::to_string(count) + " on " + host);
+      throw UserError(run.where, ": expected as many ranks on every node, found ", group.ranks_per_node,
+                      " on ", on_host.begin()->first, " and ", count, " on ", host);
   return group;
 }
 
@@ -159,17 +155,14 @@ const NcclProgram& program_of(const NcclRun& run, const std::string& name, int r
     const std::optional<double> factor = measured_factor(run);
     const double expected = bus_factor(said->kind, ranks);
     if (factor && std::abs(*factor / expected - 1) > kNear)
-      throw UserError(run.where + ": expected busbw / algbw of " + short_number(expected) + " from " +
-                      std::string(said->name) + " over " + std::to_string(ranks) + " ranks, as " + where +
-                      " says, found " + short_number(*factor));
+      throw UserError(run.where, ": expected busbw / algbw of ", short_number(expected), " from ", said->name,
+                      " over ", ranks, " ranks, as ", where, " says, found ", short_number(*factor));
     return *said;
   }
   if (by_rows.size() == 1) return *by_rows.front();
-  std::vector<std::string> names;
-  for (const NcclProgram* program : by_rows) names.emplace_back(program->name);
-  throw UserError(run.where + ": " +
-                  (names.empty() ? "these rows are of none of " + allowed_programs()
-                                 : "these rows may be of " + joined(names)) +
+  throw UserError(run.where, ": ",
+                  by_rows.empty() ? "these rows are of none of " + allowed_programs()
+                                  : "these rows may be of " + all_joined(by_rows, ", ", &NcclProgram::name),
                   "; give the file the name of the program that ran, e.g. all_gather_perf.txt");
 }
 
@@ -205,8 +198,8 @@ void add_run(const NcclRun& run, const std::string& name, const std::string& net
   const GroupShape group = pair ? GroupShape{2, nodes ? 1 : 2} : GroupShape{all.ranks, all.ranks_per_node};
   file.gpu = gpu;
   file.what.append(file.what.empty() ? "" : ", ").append(name_of(program.kind)).append(" over ");
-  file.what += std::to_string(all.ranks) + " GPUs of " + std::to_string(all.ranks / all.ranks_per_node) +
-               (nodes ? " nodes" : " node");
+  file.what +=
+      concatenated(all.ranks, " GPUs of ", all.ranks / all.ranks_per_node, nodes ? " nodes" : " node");
   for (const NcclRow& row : run.rows) {
     const double us = row.out.us.value_or(0) > 0 ? *row.out.us : row.in.us.value_or(0);
     if (row.bytes == 0) {
@@ -327,7 +320,7 @@ class TextReader {
     });
     conclude();
     if (tables_ == 0)
-      throw UserError(name_ +
+      throw UserError(name_,
                       ": expected nccl-tests' table (# size count type ... time algbw busbw), found none");
   }
 
@@ -389,7 +382,7 @@ class TextReader {
       }
     }
     if (!whole)
-      throw UserError(here() + ": expected # Rank N ... on HOST device D [BUS] GPU, found " +
+      throw UserError(here(), ": expected # Rank N ... on HOST device D [BUS] GPU, found ",
                       shown_json(std::string(line)));
     if (!run_.rows.empty()) {
       conclude();
@@ -403,7 +396,7 @@ class TextReader {
   [[nodiscard]] double count(std::string_view word, const std::string& of) const {
     const std::optional<double> value = number_in(word);
     if (!value || *value < 0 || *value > kMostCount || *value != std::floor(*value))
-      throw UserError(here() + ": expected " + of + " from 0 to 2^31 - 1, found " +
+      throw UserError(here(), ": expected ", of, " from 0 to 2^31 - 1, found ",
                       shown_json(std::string(word)));
     return *value;
   }
@@ -414,7 +407,7 @@ class TextReader {
     const std::optional<double> bytes = number_in(words[0]);
     constexpr double most_bytes = 1e15;
     if (!bytes || *bytes > most_bytes)
-      throw UserError(row.where + ": size: expected bytes up to 1e15, found " +
+      throw UserError(row.where, ": size: expected bytes up to 1e15, found ",
                       shown_json(std::string(words[0])));
     row.bytes = *bytes;
     // Versions that print no redop and root of a collective without them leave the cells empty.
@@ -429,9 +422,8 @@ class TextReader {
     if (root && words.size() >= what + 1 + values) ++what;
     const std::size_t found = words.size() - what;
     if (words.size() < what || found < values || (found > values && !columns_.more))
-      throw UserError(row.where + ": expected " + std::to_string(columns_.what.size() + values) +
-                      " cells as in the header (redop and root may be empty), found " +
-                      std::to_string(words.size()));
+      throw UserError(row.where, ": expected ", columns_.what.size() + values,
+                      " cells as in the header (redop and root may be empty), found ", words.size());
     row.out = side_of(words, what);
     if (columns_.sides > 1) row.in = side_of(words, what + width);
     run_.rows.push_back(std::move(row));
@@ -444,7 +436,7 @@ class TextReader {
       const std::string_view word = words[first + i];
       const std::optional<double> value = number_in(word);
       if ((!value && word != "N/A") || (value && *value < 0))
-        throw UserError(here() + ": " + column + ": expected a number >= 0 or N/A, found " +
+        throw UserError(here(), ": ", column, ": expected a number >= 0 or N/A, found ",
                         shown_json(std::string(word)));
       if (is_time(column)) side.us = value;
       if (column == "algbw") side.algbw = value;
@@ -473,7 +465,7 @@ std::optional<double> optional_number(const json& node, const char* key, const s
   const auto it = node.find(key);
   if (it == node.end() || it->is_null()) return std::nullopt;
   if (!it->is_number() || it->get<double>() < 0)
-    throw UserError(where + "." + key + ": expected a number >= 0, found " + shown_json(*it));
+    throw UserError(where, ".", key, ": expected a number >= 0, found ", shown_json(*it));
   return it->get<double>();
 }
 
@@ -481,7 +473,7 @@ NcclSide side_in(const json& row, const char* key, const std::string& where) {
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
   const std::string here = where + "." + key;
-  if (!it->is_object()) throw UserError(here + ": expected an object, found " + shown_json(*it));
+  if (!it->is_object()) throw UserError(here, ": expected an object, found ", shown_json(*it));
   const char* time = it->contains("cpu_time") ? "cpu_time" : "time";
   return {optional_number(*it, time, here), optional_number(*it, "alg_bw", here),
           optional_number(*it, "bus_bw", here), optional_number(*it, "nwrong", here)};

@@ -206,24 +206,22 @@ Predictions predict_rows(const Profile& profile, const CsvTable& table, const Pr
     } catch (const UserError& e) {
       const std::string here = table.path() + ":" + std::to_string(table.line(row)) + ": ";
       const std::string what = e.what();
-      throw UserError((what.rfind(here, 0) == 0 ? "" : here) + what);
+      throw UserError(what.rfind(here, 0) == 0 ? "" : here, what);
     }
     RowPrediction& made = outcome.rows.back();
     if (made.unable.empty() && !(made.seconds >= 0 && std::isfinite(made.seconds)))
       made.unable = "the parameters of " + profile.origin() + " make no time of it";
-    if (!made.unable.empty()) {
+    if (!made.unable.empty())
       outcome.unable[made.unable].push_back(table.line(row));
-    } else if (made.measured > 0) {
+    else if (made.measured > 0)
       outcome.errors[made.group].push_back(made.error());
-    }
   }
   if (outcome.unable.empty() || table.rows() == 0) return outcome;
   std::size_t left_out = 0;
   for (const auto& [reason, lines] : outcome.unable) left_out += lines.size();
   const auto& [reason, lines] = *outcome.unable.begin();
   if (left_out == table.rows())
-    throw UserError(table.path() + ":" + std::to_string(lines.front()) + ": " + reason +
-                    "; none of the rows can be predicted");
+    throw UserError(table.path(), ":", lines.front(), ": ", reason, "; none of the rows can be predicted");
   return outcome;
 }
 

@@ -32,17 +32,16 @@ std::vector<const Sample*> selected(const std::vector<Sample>& samples, const js
     if (selects(selector, sample.labels)) found.push_back(&sample);
   constexpr std::size_t kFewest = 4;
   if (found.size() < kFewest)
-    throw UserError(where + ": expected at least " + std::to_string(kFewest) + " samples for " +
-                    shown_json(selector) + ", found " + std::to_string(found.size()));
+    throw UserError(where, ": expected at least ", kFewest, " samples for ", shown_json(selector), ", found ",
+                    found.size());
   return found;
 }
 
 void multiply_numbers(json& node, double factor) {
-  if (node.is_number()) {
+  if (node.is_number())
     node = significant(node.get<double>() * factor);
-  } else {
+  else
     for (json& child : node) multiply_numbers(child, factor);
-  }
 }
 
 class Maker {
@@ -65,11 +64,10 @@ class Maker {
     if (recipe_.contains("elementwise")) make_plain("elementwise", recipe_["elementwise"]);
     if (recipe_.contains("collective")) {
       const json& section = recipe_["collective"];
-      if (section.contains("keep")) {
+      if (section.contains("keep"))
         profile_["tables"]["collective"] = kept(section, where_ + ".collective");
-      } else {
+      else
         make_collective(section);
-      }
     }
     return profile_;
   }
@@ -78,8 +76,7 @@ class Maker {
   // A table somewhere under `tables`, by a path such as "collective/node/all_gather".
   static const json& at_path(const json& tables, const std::string& path, const std::string& where) {
     const json::json_pointer pointer("/" + path);
-    if (!tables.contains(pointer))
-      throw UserError(where + ".copy: no table '" + path + "' has been made yet");
+    if (!tables.contains(pointer)) throw UserError(where, ".copy: no table '", path, "' has been made yet");
     return tables.at(pointer);
   }
 
@@ -101,7 +98,7 @@ class Maker {
     const json factors = derive.value("multiply", json::object());
     for (const auto& item : factors.items()) {
       if (!table["parameters"].contains(item.key()))
-        throw UserError(here + ".multiply: the copied table has no parameter '" + item.key() + "'");
+        throw UserError(here, ".multiply: the copied table has no parameter '", item.key(), "'");
       multiply_numbers(table["parameters"][item.key()], item.value().get<double>());
     }
     const json values = derive.value("set", json::object());
@@ -152,7 +149,7 @@ class Maker {
           std::vector<const AttentionSample*> found;
           for (const AttentionSample* sample : selected(samples_.attention, entry, here))
             if (sample->pass == pass.key()) found.push_back(sample);
-          if (found.empty()) throw UserError(here + ": no sample of this direction");
+          if (found.empty()) throw UserError(here, ": no sample of this direction");
           return cpu_core() ? fit_blocked_attention(found) : fit_attention(found, sms_, grid, kind_of(entry));
         });
       }
@@ -180,7 +177,7 @@ class Maker {
       if (between == between_nodes && (kind.empty() || kind == name_of(sample->kind)))
         found.push_back(sample);
     }
-    if (found.empty()) throw UserError(where + ": no sample of this kind");
+    if (found.empty()) throw UserError(where, ": no sample of this kind");
     return found;
   }
 
@@ -211,10 +208,10 @@ class Maker {
       entry.erase("nic_GBps");
       profile_["tables"]["collective"]["exchange"][item.key()] = made(entry, here, [&] {
         if (!(links.nic > 0))
-          throw UserError(here + ".nic_GBps: expected the rate of the samples' NICs, found nothing");
+          throw UserError(here, ".nic_GBps: expected the rate of the samples' NICs, found nothing");
         const auto found = selected(samples_.exchange, entry, here);
         if (!found.front()->streams && !(links.nvlink > 0))
-          throw UserError(here + ".nvlink_GBps: expected the rate of the samples' NVLink, found nothing");
+          throw UserError(here, ".nvlink_GBps: expected the rate of the samples' NVLink, found nothing");
         return fit_exchange(found, links, kind_of(entry));
       });
     }
@@ -277,13 +274,13 @@ void take_measurement(json& recipe, const std::string& where, const json& measur
   const json facts = recipe.value("measured_facts", json::array());
   const auto is_text = [](const json& fact) { return fact.is_string(); };
   if (!facts.is_array() || !std::all_of(facts.begin(), facts.end(), is_text))
-    throw UserError(where + ".measured_facts: expected a list of names, found " + shown_json(facts));
+    throw UserError(where, ".measured_facts: expected a list of names, found ", shown_json(facts));
   recipe.erase("measured_facts");
   const json device = measured.is_object() ? measured.value("device", json::object()) : json::object();
   for (const json& fact : facts) {
     const auto name = fact.get<std::string>();
     if (!(device.value(name, 0.0) > 0))
-      throw UserError(where + ".measured_facts: no .json file of samples says what " + name + " is");
+      throw UserError(where, ".measured_facts: no .json file of samples says what ", name, " is");
     recipe["device"][name] = device.at(name);
     recipe["device"]["sources"][name] =
         "measured by this program on " + device.value("name", std::string("this device"));
@@ -296,7 +293,7 @@ void take_measurement(json& recipe, const std::string& where, const json& measur
 }
 
 json make_profile(const json& recipe, const std::string& where, const SampleSet& samples) {
-  if (!recipe.is_object()) throw UserError(where + ": expected a JSON object");
+  if (!recipe.is_object()) throw UserError(where, ": expected a JSON object");
   refuse_unknown_keys(recipe,
                       {"schema", "name", "summary", "device", "software", "power", "checks", "measured",
                        "attention", "gemm", "elementwise", "collective"},
@@ -304,20 +301,18 @@ json make_profile(const json& recipe, const std::string& where, const SampleSet&
   return Maker(recipe, where, samples).make();
 }
 
-namespace {
-
 // Samples that this program measured have every label; rows of another tool's table have its columns.
-const std::string& label_of(const Labels& labels, const std::string& key) {
+static const std::string& label_of(const Labels& labels, const std::string& key) {
   const auto it = labels.find(key);
   if (it == labels.end() || it->second.empty())
     throw UserError(
-        "--recipe: needed with these .csv samples, to say which rows make which table: they have no '" + key +
+        "--recipe: needed with these .csv samples, to say which rows make which table: they have no '", key,
         "'");
   return it->second;
 }
 
 // A table of each kind inside a node, and one of the fabric between nodes where samples are of that.
-void add_collectives(json& recipe, const SampleSet& samples, const std::string& network) {
+static void add_collectives(json& recipe, const SampleSet& samples, const std::string& network) {
   std::set<std::string> kinds;
   bool between = false;
   for (const CollectiveSample& sample : samples.collective) {
@@ -335,15 +330,13 @@ void add_collectives(json& recipe, const SampleSet& samples, const std::string& 
         "--nic-GBps: needed, the rate of one GPU's NIC in one direction: there are samples between nodes, "
         "and a network is fitted as a share of it");
   if (kinds.size() < kCollectiveNames.size())
-    throw UserError("samples: expected all of " + joined(kCollectiveNames) +
-                    " inside a node beside those between nodes, found " +
-                    (kinds.empty() ? "none" : joined(std::vector<std::string>(kinds.begin(), kinds.end()))) +
+    throw UserError("samples: expected all of ", joined(kCollectiveNames),
+                    " inside a node beside those between nodes, found ",
+                    kinds.empty() ? "none" : joined(std::vector<std::string>(kinds.begin(), kinds.end())),
                     "; or --base, a profile whose links inside a node are borrowed");
   recipe["collective"]["networks"][network] = {{"nic_GBps", nic}, {"fit", json::object()}};
   recipe["collective"]["default_network"] = network;
 }
-
-}  // namespace
 
 json recipe_of_samples(const json& file, const std::string& name, const SampleSet& samples,
                        const std::string& network) {

@@ -11,7 +11,6 @@
 #include "policies/base/files.h"
 
 namespace equipoise {
-
 namespace {
 
 Labels labels_of(const CsvTable& table, std::size_t row) {
@@ -54,9 +53,8 @@ double count_cell(const CsvTable& table, std::size_t row, std::string_view colum
   const std::optional<double> value = table.number(row, column);
   if (!value) return otherwise;
   if (*value < 1 || *value > kMostCount || *value != std::floor(*value))
-    throw UserError(table.path() + ":" + std::to_string(table.line(row)) + ": " + std::string(column) +
-                    ": expected a whole number from 1 to 2^31 - 1, found " +
-                    std::string(table.text(row, column)));
+    throw UserError(table.path(), ":", table.line(row), ": ", column,
+                    ": expected a whole number from 1 to 2^31 - 1, found ", table.text(row, column));
   return *value;
 }
 
@@ -65,7 +63,7 @@ SampleTable table_kind(const CsvTable& table) {
   if (table.has("M") && table.has("N") && table.has("K")) return SampleTable::gemm;
   if (table.has("size_bytes") && table.has("n_gpus")) return SampleTable::collective;
   if (table.has("rows") && table.has("cols")) return SampleTable::elementwise;
-  throw UserError(table.path() +
+  throw UserError(table.path(),
                   ":1: these columns are no table of attention (seq_q, head_dim), gemm (M, N, K), "
                   "collectives (size_bytes, n_gpus) or elementwise kernels (rows, cols)");
 }
@@ -205,7 +203,7 @@ std::vector<std::int64_t> listed_documents(std::string_view layout) {
   for (std::string one; std::getline(in, one, ';');) {
     lengths.push_back(std::strtoll(one.c_str(), nullptr, 10));
     if (lengths.back() < 1 || static_cast<double>(lengths.back()) > kMostCount)
-      throw UserError("layout: expected documents of lengths from 1 to 2^31 - 1, found '" + one + "'");
+      throw UserError("layout: expected documents of lengths from 1 to 2^31 - 1, found '", one, "'");
   }
   return lengths;
 }
@@ -267,10 +265,10 @@ DocumentHistogram read_document_histogram(const std::string& path) {
     if (std::sscanf(text.c_str(), "%lld,%lld,%lf", &low, &high, &bucket.documents) != 3 || low > high ||
         high < 1 || static_cast<double>(high) > kMostCount ||
         !(bucket.documents >= 0 && std::isfinite(bucket.documents)))
-      throw UserError(path + ":" + std::to_string(line) +
+      throw UserError(path, ":", line,
                       ": expected length_min,length_max,n_docs (lengths from 1 to 2^31 - 1, the first not "
-                      "above the second, a count >= 0), found '" +
-                      text + "'");
+                      "above the second, a count >= 0), found '",
+                      text, "'");
     bucket.shortest = std::max<long long>(low, 1);
     bucket.longest = high;
     histogram.push_back(bucket);
@@ -324,13 +322,12 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   const std::vector<std::int64_t> listed = listed_documents(layout);
   const std::string where = table.path() + ":" + std::to_string(table.line(row));
   if (static_cast<double>(documents) * static_cast<double>(std::max(queries, keys)) > kMostCount)
-    throw UserError(where + ": batch: expected fewer than 2^31 tokens in all, found " +
-                    std::to_string(documents) + " documents of " + std::to_string(std::max(queries, keys)));
+    throw UserError(where, ": batch: expected fewer than 2^31 tokens in all, found ", documents,
+                    " documents of ", std::max(queries, keys));
   if (static_cast<double>(documents) > kMostDocuments)
-    throw UserError(where + ": batch: expected at most 2^20 documents, found " + std::to_string(documents));
+    throw UserError(where, ": batch: expected at most 2^20 documents, found ", documents);
   if (drawn && static_cast<double>(queries) > kMostDocuments)
-    throw UserError(where + ": seq_q: expected at most 2^20 tokens of packed documents, found " +
-                    std::to_string(queries));
+    throw UserError(where, ": seq_q: expected at most 2^20 tokens of packed documents, found ", queries);
   if (drawn && histogram.empty()) {
     reason = "its documents are only named by a distribution; give it with --document-histogram";
     return std::nullopt;
@@ -340,14 +337,13 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   const double tflops = table.number(row, "tflops").value_or(0);
   for (std::uint64_t draw = 0; draw < (drawn ? kDraws : 1); ++draw) {
     std::vector<QueryKeys> packed;
-    if (drawn) {
+    if (drawn)
       for (const std::int64_t length : draw_documents(histogram, queries, draw))
         packed.push_back({length, length});
-    } else if (!listed.empty()) {
+    else if (!listed.empty())
       for (const std::int64_t length : listed) packed.push_back({length, length});
-    } else {
+    else
       packed.assign(static_cast<std::size_t>(documents), {queries, keys});
-    }
     const double flops = attention_flops(sample, packed);
     sample.packings.push_back(std::move(packed));
     sample.seconds.push_back(ms > 0 ? ms * 1e-3 : tflops > 0 ? flops * 1e-12 / tflops : 0);

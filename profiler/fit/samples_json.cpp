@@ -31,7 +31,7 @@ AttentionSample read_attention(const nlohmann::json& node, const std::string& wh
                   static_cast<int>(count_field(node, "kv_heads", where, 1))};
   const auto pieces = node.find("pieces");
   if (pieces == node.end() || !pieces->is_array() || pieces->empty())
-    throw UserError(where + ".pieces: expected a list of [queries, keys]");
+    throw UserError(where, ".pieces: expected a list of [queries, keys]");
   std::vector<QueryKeys> documents;
   sample.shape = {static_cast<double>(sample.heads.head_dim), static_cast<double>(sample.heads.query_heads)};
   sample.least_queries = INT64_MAX;
@@ -41,7 +41,7 @@ AttentionSample read_attention(const nlohmann::json& node, const std::string& wh
                       piece[1].get<std::int64_t>() >= piece[0].get<std::int64_t>() &&
                       piece[1].get<double>() <= kMostCount;
     if (!pair)
-      throw UserError(where + ".pieces: expected [queries, keys] with 0 < queries <= keys < 2^31, found " +
+      throw UserError(where, ".pieces: expected [queries, keys] with 0 < queries <= keys < 2^31, found ",
                       shown_json(piece));
     const auto queries = piece[0].get<std::int64_t>();
     const auto keys = piece[1].get<std::int64_t>();
@@ -104,7 +104,7 @@ void add_list(const nlohmann::json& lists, const std::string& name, const std::s
               std::vector<Sample>& into) {
   const auto it = lists.find(name);
   if (it == lists.end()) return;
-  if (!it->is_array()) throw UserError(path + ": samples." + name + ": expected a list");
+  if (!it->is_array()) throw UserError(path, ": samples.", name, ": expected a list");
   for (std::size_t i = 0; i < it->size(); ++i)
     into.push_back(read(it->at(i), path + ": samples." + name + "[" + std::to_string(i) + "]"));
 }

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <set>
 
 #include "policies/base/text.h"
 
 namespace equipoise {
-
 namespace {
 
 // The rank of every sample's shape among the distinct ones.
@@ -19,8 +17,7 @@ std::vector<std::size_t> shape_ranks(const std::vector<std::vector<double>>& sha
   std::vector<std::size_t> ranks;
   ranks.reserve(shapes.size());
   for (const std::vector<double>& shape : shapes)
-    ranks.push_back(static_cast<std::size_t>(std::lower_bound(distinct.begin(), distinct.end(), shape) -
-                                             distinct.begin()));
+    ranks.push_back(static_cast<std::size_t>(std::ranges::lower_bound(distinct, shape) - distinct.begin()));
   return ranks;
 }
 
@@ -101,23 +98,21 @@ nlohmann::json to_json(const ErrorSummary& summary) {
 
 // What every fitted table says of itself: sources, ranges, errors.
 
-namespace {
-
 // "https://…/repository@commit:path/of/row.csv" -> "https://…/repository@commit": a table has hundreds of
 // paths.
-std::string repository_of(const std::string& source) {
+static std::string repository_of(const std::string& source) {
   const std::size_t at = source.find('@');
   const std::size_t colon = at == std::string::npos ? std::string::npos : source.find(':', at);
   return colon == std::string::npos ? source : source.substr(0, colon);
 }
 
-nlohmann::json errors_json(const std::string& group, const std::vector<double>& errors) {
+static nlohmann::json errors_json(const std::string& group, const std::vector<double>& errors) {
   nlohmann::json node = to_json(summarize(errors));
   node["group"] = group;
   return node;
 }
 
-nlohmann::json provenance_json(Provenance kind, const std::vector<const Labels*>& labels) {
+static nlohmann::json provenance_json(Provenance kind, const std::vector<const Labels*>& labels) {
   std::set<std::string> sources;
   std::set<std::string> methods;
   for (const Labels* one : labels) {
@@ -135,12 +130,8 @@ nlohmann::json provenance_json(Provenance kind, const std::vector<const Labels*>
   return node;
 }
 
-}  // namespace
-
 double significant(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return std::strtod(text, nullptr);
+  return std::strtod(formatted("%.6g", value).c_str(), nullptr);
 }
 
 std::vector<double> kept(const GroupFit& fit) {

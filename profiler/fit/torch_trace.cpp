@@ -71,14 +71,19 @@ std::optional<std::int64_t> external_id(const json& arguments) {
   return id_in(arguments, {"External id", "external id"});
 }
 
+// What a list of the arguments holds at a place, or null.
+const json* item_at(const json& arguments, const char* key, int place) {
+  const auto all = arguments.find(key);
+  const bool held = place >= 0 && all != arguments.end() && all->is_array() && at(place) < all->size();
+  return held ? &(*all)[at(place)] : nullptr;
+}
+
 // The shape of a tensor; empty for what is none.
 Dims dims_at(const json& arguments, int place) {
-  const auto all = arguments.find("Input Dims");
-  if (place < 0 || all == arguments.end() || !all->is_array() ||
-      static_cast<std::size_t>(place) >= all->size())
-    return {};
+  const json* const sizes = item_at(arguments, "Input Dims", place);
+  if (sizes == nullptr) return {};
   Dims dims;
-  for (const json& size : (*all)[at(place)]) {
+  for (const json& size : *sizes) {
     if (!size.is_number_integer() || size.get<double>() < 0 || size.get<double>() > kMostCount) return {};
     dims.push_back(size.get<std::int64_t>());
   }
@@ -86,12 +91,9 @@ Dims dims_at(const json& arguments, int place) {
 }
 
 std::string_view text_at(const json& arguments, const char* key, int place) {
-  const auto all = arguments.find(key);
-  if (place < 0 || all == arguments.end() || !all->is_array() ||
-      static_cast<std::size_t>(place) >= all->size())
-    return {};
-  const json& one = (*all)[at(place)];
-  return one.is_string() ? std::string_view(one.get_ref<const std::string&>()) : std::string_view();
+  const json* const one = item_at(arguments, key, place);
+  if (one == nullptr || !one->is_string()) return {};
+  return one->get_ref<const std::string&>();
 }
 
 // As the simulator names it; empty: a type it has no table of.
@@ -140,13 +142,12 @@ class CallReader {
       set.attention.push_back(attention_sample(key, median(std::move(times)) * 1e-6));
     file_.used = gemms_.size() + attention_.size();
     if (kernels_ == 0)
-      throw UserError(name_ + ": expected GPU kernels (profile with ProfilerActivity.CUDA), found none");
+      throw UserError(name_, ": expected GPU kernels (profile with ProfilerActivity.CUDA), found none");
     if (file_.used == 0 && !any_shapes_)
       throw UserError(
-          name_ +
+          name_,
           ": expected shapes of the ops (\"Input Dims\": profile with record_shapes=True), found none");
-    file_.what = std::to_string(gemms_.size()) + " GEMM shapes and " + std::to_string(attention_.size()) +
-                 " attention shapes";
+    file_.what = concatenated(gemms_.size(), " GEMM shapes and ", attention_.size(), " attention shapes");
   }
 
  private:
@@ -177,9 +178,8 @@ class CallReader {
     const std::optional<TorchEvent> event = torch_event(node);
     if (!event || !event->kernel()) return;
     if (!event->length || !(*event->length >= 0))
-      throw UserError(name_ + ": traceEvents[" + std::to_string(place) +
-                      "].dur: expected microseconds >= 0, found " +
-                      (node.contains("dur") ? shown_json(node["dur"]) : "nothing"));
+      throw UserError(name_, ": traceEvents[", place, "].dur: expected microseconds >= 0, found ",
+                      node.contains("dur") ? shown_json(node["dur"]) : "nothing");
     ++kernels_;
     if (event->arguments == nullptr) return;
     std::optional<std::int64_t> id = external_id(*event->arguments);
@@ -204,22 +204,15 @@ class CallReader {
 
   // Whether the call can be timed and its operands' type is known; else it is counted.
   bool usable(const Call& call, int operand, Key& key) {
-    const std::string of = " calls of " + std::string(call.name);
-    if (!call.arguments->contains("Input Dims")) {
-      file_.leave_out(of.substr(1) + " without shapes (record_shapes=True)");
+    const auto leave_out = [&](std::string_view why) {
+      file_.leave_out(concatenated("calls of ", call.name, why));
       return false;
-    }
+    };
+    if (!call.arguments->contains("Input Dims")) return leave_out(" without shapes (record_shapes=True)");
     const std::string_view type = text_at(*call.arguments, "Input type", operand);
     key.dtype = dtype_of(type);
-    if (key.dtype.empty()) {
-      file_.leave_out(of.substr(1) + " in " +
-                      (type.empty() ? std::string("no stated type") : std::string(type)));
-      return false;
-    }
-    if (!call.has_kernel || !(call.us > 0)) {
-      file_.leave_out(of.substr(1) + " without a kernel of their own");
-      return false;
-    }
+    if (key.dtype.empty()) return leave_out(concatenated(" in ", type.empty() ? "no stated type" : type));
+    if (!call.has_kernel || !(call.us > 0)) return leave_out(" without a kernel of their own");
     return true;
   }
 
@@ -255,10 +248,9 @@ class CallReader {
     const Dims keys = dims_at(*call.arguments, op.query + 1);
     const std::size_t tokens = op.heads_second ? 2 : 1;
     const std::size_t heads = op.heads_second ? 1 : 2;
-    const bool dense =
-        query.size() == 4 && keys.size() == 4 && query[0] == keys[0] && query[3] == keys[3] &&
-        std::none_of(query.begin(), query.end(), [](std::int64_t size) { return size == 0; }) &&
-        keys[tokens] >= query[tokens] && keys[heads] > 0 && query[heads] % keys[heads] == 0;
+    const bool dense = query.size() == 4 && keys.size() == 4 && query[0] == keys[0] && query[3] == keys[3] &&
+                       std::ranges::none_of(query, [](std::int64_t size) { return size == 0; }) &&
+                       keys[tokens] >= query[tokens] && keys[heads] > 0 && query[heads] % keys[heads] == 0;
     if (!dense) return file_.leave_out("attention calls whose shapes are not [batch, tokens, heads, dim]");
     if (query[0] > kMostSequences ||
         static_cast<double>(query[0]) * static_cast<double>(keys[tokens]) > kMostCount)
@@ -325,9 +317,9 @@ std::optional<TorchEvent> torch_event(const json& node) {
 const json& torch_events(const json& file, const std::string& name) {
   const json* events = events_of(file);
   if (events == nullptr)
-    throw UserError(name + ": traceEvents: expected the list of a torch.profiler trace, found nothing");
+    throw UserError(name, ": traceEvents: expected the list of a torch.profiler trace, found nothing");
   if (!events->is_array())
-    throw UserError(name + ": traceEvents: expected a list, found " + shown_json(*events));
+    throw UserError(name, ": traceEvents: expected a list, found ", shown_json(*events));
   return *events;
 }
 

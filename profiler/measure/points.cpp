@@ -11,7 +11,6 @@
 #include "policies/base/text.h"
 
 namespace equipoise::measure {
-
 namespace {
 
 using kernels::AttentionShape;
@@ -40,8 +39,7 @@ const kernels::RowOp& op_of(const RowPoint& point) {
 }
 
 std::string shape_text(const AttentionShape& shape) {
-  return std::to_string(shape.head_dim) + "/" + std::to_string(shape.query_heads) + "/" +
-         std::to_string(shape.kv_heads);
+  return concatenated(shape.head_dim, "/", shape.query_heads, "/", shape.kv_heads);
 }
 
 std::string key_text(const LaunchPoint&) {
@@ -54,17 +52,14 @@ std::string key_text(const AttentionPoint& point) {
   return std::string(name_of(point.pass)) + " " + shape_text(point.shape) + " " + pieces_text(point.pieces);
 }
 std::string key_text(const GemmPoint& point) {
-  return std::to_string(point.shape.m) + "x" + std::to_string(point.shape.n) + "x" +
-         std::to_string(point.shape.k) + (point.shape.transpose_a ? "T" : "N") +
-         (point.shape.transpose_b ? "T" : "N");
+  return concatenated(point.shape.m, "x", point.shape.n, "x", point.shape.k,
+                      point.shape.transpose_a ? "T" : "N", point.shape.transpose_b ? "T" : "N");
 }
 std::string key_text(const RowPoint& point) {
-  return kernels::table_name(op_of(point)) + " " + std::to_string(point.rows) + "x" +
-         std::to_string(point.columns);
+  return concatenated(kernels::table_name(op_of(point)), " ", point.rows, "x", point.columns);
 }
 std::string key_text(const CollectivePoint& point) {
-  return std::string(name_of(point.kind)) + " " + std::to_string(point.bytes) + " over " +
-         std::to_string(point.ranks);
+  return concatenated(name_of(point.kind), " ", point.bytes, " over ", point.ranks);
 }
 
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
@@ -122,9 +117,8 @@ double bytes_of(const Point& point, ElementType type) {
     return (m * k + k * n + m * n) * element;
   }
   if (const auto* row = std::get_if<RowPoint>(&point.what)) return row_op_bytes(*row, type);
-  if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
+  if (const auto* collective = std::get_if<CollectivePoint>(&point.what))
     return 2 * static_cast<double>(collective->bytes);
-  }
   return 0;
 }
 
@@ -200,9 +194,8 @@ std::span<const LayerShape> cpu_layers() {
 std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_t tokens) {
   std::vector<GemmPoint> points;
   if (layer.query_heads % tensor != 0 || layer.kv_heads % tensor != 0 || layer.ffn % tensor != 0 ||
-      layer.vocabulary % tensor != 0) {
+      layer.vocabulary % tensor != 0)
     return points;
-  }
   const std::int64_t attention = layer.query_heads * layer.head_dim / tensor;
   const std::int64_t qkv = attention + 2 * layer.kv_heads * layer.head_dim / tensor;
   const Linear linears[] = {{"qkv", qkv, layer.hidden},
@@ -211,7 +204,7 @@ std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_
                             {"down", layer.hidden, layer.ffn / tensor},
                             {"logits", layer.vocabulary / tensor, layer.hidden}};
   for (const Linear& linear : linears) {
-    const std::string what = std::string(layer.model) + " tp " + std::to_string(tensor) + " " + linear.name;
+    const std::string what = concatenated(layer.model, " tp ", tensor, " ", linear.name);
     points.push_back({{tokens, linear.outputs, linear.inputs, false, true, false}, what + " forward"});
     points.push_back(
         {{tokens, linear.inputs, linear.outputs, false, false, false}, what + " input gradient"});
@@ -239,9 +232,8 @@ bool fits(const Point& point, const ListOptions& options) {
 std::vector<Point> ordered(std::vector<Point> points, const ListOptions& options) {
   std::set<std::string> seen;
   std::vector<Point> kept;
-  for (Point& point : points) {
+  for (Point& point : points)
     if (fits(point, options) && seen.insert(key_of(point)).second) kept.push_back(std::move(point));
-  }
   return most_informative_first(std::move(kept));
 }
 
@@ -379,20 +371,17 @@ std::vector<Point> launch_points() {
 
 std::vector<Point> copy_points(const ListOptions& options) {
   std::vector<Point> points;
-  for (const std::int64_t bytes : log_grid(4096, options.scale.most_copy_bytes, 1)) {
+  for (const std::int64_t bytes : log_grid(4096, options.scale.most_copy_bytes, 1))
     points.push_back({CopyPoint{bytes}, {log2_of(bytes)}});
-  }
   return ordered(std::move(points), options);
 }
 
 std::vector<Point> attention_points(const ListOptions& options) {
   std::vector<Point> points;
   SplitMix64 random(options.seed);
-  if (options.scale.gpu) {  // the shapes whose rates are published (rates.py)
-    for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384}) {
+  if (options.scale.gpu)  // the shapes whose rates are published (rates.py)
+    for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384})
       add_attention(points, {128, 64, 8}, {{0, length, 0, length}}, kPublishedShape);
-    }
-  }
   for (const kernels::AttentionShape& shape : attention_shapes(options.scale.gpu)) {
     for (const std::int64_t queries : log_grid(16, options.scale.most_tokens, 1)) {
       // Half of the shapes lie off the powers of two.
@@ -423,14 +412,12 @@ std::vector<Point> gemm_points(const ListOptions& options) {
   std::vector<Point> points;
   for (const std::string& name : options.models) {
     if (std::ranges::none_of(known, [&](const LayerShape& layer) { return layer.model == name; }))
-      throw UserError("--models: unknown model '" + name +
-                      "'; known here: " + all_joined(known, ", ", &LayerShape::model));
+      throw UserError("--models: unknown model '", name,
+                      "'; known here: ", all_joined(known, ", ", &LayerShape::model));
   }
   for (const LayerShape& layer : known) {
-    if (!options.models.empty() &&
-        std::find(options.models.begin(), options.models.end(), layer.model) == options.models.end()) {
+    if (!options.models.empty() && std::ranges::find(options.models, layer.model) == options.models.end())
       continue;
-    }
     for (const int tensor : {1, 2, 4, 8}) {
       for (const std::int64_t tokens :
            log_grid(16, options.scale.gpu ? options.scale.most_tokens : 4096, 1)) {
@@ -468,11 +455,9 @@ std::vector<Point> row_points(const ListOptions& options) {
   return every_op_first(ordered(std::move(points), smaller));
 }
 
-namespace {
-
 // A CPU's library changes its ways at some sizes from a page on, and caches end, which only a dense grid
 // shows.
-std::vector<std::int64_t> collective_sizes(const Scale& scale) {
+static std::vector<std::int64_t> collective_sizes(const Scale& scale) {
   if (scale.gpu) return log_grid(8, scale.most_collective_bytes, 1);
   constexpr std::int64_t kPage = 4096;
   std::vector<std::int64_t> sizes = log_grid(8, kPage, 1);
@@ -481,8 +466,6 @@ std::vector<std::int64_t> collective_sizes(const Scale& scale) {
   for (const std::int64_t bytes : log_grid(kFar, scale.most_collective_bytes, 1)) sizes.push_back(bytes);
   return sizes;
 }
-
-}  // namespace
 
 std::vector<Point> collective_points(const ListOptions& options, int ranks) {
   std::vector<Point> points;

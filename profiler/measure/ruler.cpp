@@ -7,7 +7,6 @@
 #include "policies/base/index.h"
 
 namespace equipoise::measure {
-
 namespace {
 
 struct Batch {
@@ -24,13 +23,6 @@ double quantile(std::vector<double> values, double q) {
   const auto low = static_cast<std::size_t>(at);
   const std::size_t high = std::min(low + 1, values.size() - 1);
   return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
-}
-
-template <class Member>
-std::vector<double> column(const std::vector<Batch>& batches, Member member) {
-  std::vector<double> values;
-  for (const Batch& batch : batches) values.push_back(batch.*member);
-  return values;
 }
 
 Batch batch_of(const kernels::Elapsed& elapsed, std::size_t calls, double pace, const RulerOptions& options) {
@@ -74,12 +66,11 @@ double slowest_pace(double fastest, const RulerOptions& options) {
 std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const RulerOptions& options,
                                   int& dropped) {
   if (batches.empty()) return batches;
-  const double usual = quantile(column(batches, &Batch::pace), options.clock_against_median ? 0.5 : 1);
+  const double usual = quantile(each_of(batches, &Batch::pace), options.clock_against_median ? 0.5 : 1);
   const double slowest = slowest_pace(usual, options);
   std::vector<Batch> kept;
-  for (const Batch& batch : batches) {
+  for (const Batch& batch : batches)
     if (batch.pace >= slowest) kept.push_back(batch);
-  }
   dropped = static_cast<int>(batches.size() - kept.size());
   return kept;
 }
@@ -119,25 +110,24 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
     first += result.calls_per_batch;
     spent += elapsed.seconds + (options.cpu_time ? 0 : elapsed.cpu_seconds);
     all.push_back(batch_of(elapsed, result.calls_per_batch, std::min(before, pace()), options));
-    if (all.back().stolen) {
+    if (all.back().stolen)
       result.stolen += 1;
-    } else if (all.back().pace < slowest_pace(0, options)) {
+    else if (all.back().pace < slowest_pace(0, options))
       result.throttled += 1;
-    } else {
+    else
       clean.push_back(all.back());
-    }
   }
-  result.paces = column(all, &Batch::pace);
+  result.paces = each_of(all, &Batch::pace);
   int slower = 0;  // than the fastest of this call
   clean = drop_throttled(clean, options, slower);
   result.throttled += slower;
   result.disturbed = clean.size() < kFewest;
   const std::vector<Batch>& kept = result.disturbed ? all : clean;
   result.kept = static_cast<int>(kept.size());
-  const std::vector<double> answers = column(kept, &Batch::answer);
+  const std::vector<double> answers = each_of(kept, &Batch::answer);
   result.seconds = quantile(answers, options.answer_quantile);
-  result.wall_seconds = quantile(column(kept, &Batch::wall), options.answer_quantile);
-  result.pace = quantile(column(kept, &Batch::pace), 0.5);
+  result.wall_seconds = quantile(each_of(kept, &Batch::wall), options.answer_quantile);
+  result.pace = quantile(each_of(kept, &Batch::pace), 0.5);
   result.spread =
       result.seconds > 0 ? (quantile(answers, 0.75) - quantile(answers, 0.25)) / result.seconds : 0;
   return result;
@@ -176,22 +166,17 @@ struct Call {
     const std::int64_t share = elements / data.size();
     switch (kind) {
       case Collective::all_gather:
-        data.all_gather(send, receive, share);
-        return;
+        return data.all_gather(send, receive, share);
       case Collective::reduce_scatter:
-        data.reduce_scatter(send, receive, share);
-        return;
+        return data.reduce_scatter(send, receive, share);
       case Collective::all_reduce:
-        data.all_reduce(send, receive, elements);
-        return;
+        return data.all_reduce(send, receive, elements);
       case Collective::all_to_all:
-        data.all_to_all(send, receive, share);
-        return;
+        return data.all_to_all(send, receive, share);
       case Collective::send_recv: {
         const int next = (data.rank() + 1) % data.size();
         const int previous = (data.rank() + data.size() - 1) % data.size();
-        data.send_receive(send, next, receive, previous, elements);
-        return;
+        return data.send_receive(send, next, receive, previous, elements);
       }
     }
   }

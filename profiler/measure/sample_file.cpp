@@ -14,7 +14,6 @@
 #include "traces/json_text.h"
 
 namespace equipoise::measure {
-
 namespace {
 
 using nlohmann::json;
@@ -99,7 +98,7 @@ void for_journal_lines(const std::string& path, Body body) {
       throw;
     }
     if (!is_sample_line(line)) {
-      throw UserError(path + ":" + std::to_string(number) +
+      throw UserError(path, ":", number,
                       ": not a sample line of this program; remove the file to start again");
     }
     body(line, number);
@@ -210,7 +209,7 @@ Journal::Journal(const std::string& path, bool resume, std::string device)
     : path_(path), device_(std::move(device)) {
   if (resume) keep_lines();
   file_.open(path, resume ? std::ios::app : std::ios::trunc);
-  if (!file_) throw UserError(path + ": cannot be written");
+  if (!file_) throw UserError(path, ": cannot be written");
 }
 
 void Journal::keep_lines() {
@@ -219,12 +218,11 @@ void Journal::keep_lines() {
     const auto found = line.find("device");
     const std::string measured_on =
         found != line.end() && found->is_string() ? found->get<std::string>() : std::string();
-    if (measured_on != device_) {
-      throw UserError(path_ + ":" + std::to_string(number) + ": found a sample of " +
-                      (measured_on.empty() ? "a device without a name" : measured_on) +
-                      ", expected one of this run's " + device_ +
+    if (measured_on != device_)
+      throw UserError(path_, ":", number, ": found a sample of ",
+                      measured_on.empty() ? "a device without a name" : measured_on,
+                      ", expected one of this run's ", device_,
                       "; give another --out, or start again without --resume");
-    }
     keys_.insert(line.at("key").get<std::string>());
     kept += line.dump() + "\n";
   });
@@ -235,7 +233,7 @@ void Journal::add(json line) {
   line["device"] = device_;
   keys_.insert(line.at("key").get<std::string>());
   file_ << line.dump() << '\n' << std::flush;
-  if (!file_) throw UserError(path_ + ": cannot be written");
+  if (!file_) throw UserError(path_, ": cannot be written");
 }
 
 json samples_of_journal(const std::string& path) {
@@ -253,11 +251,10 @@ json samples_of_journal(const std::string& path) {
     const json line = told_by(visits, usual_pace, groups);
     if (line.is_null()) continue;
     const auto family = line.at("family").get<std::string>();
-    if (family == "launch") {
+    if (family == "launch")
       samples["launch"] = line.at("sample");
-    } else {
+    else
       samples[family == "copy" ? "elementwise" : family].push_back(line.at("sample"));
-    }
   }
   return samples;
 }
@@ -295,13 +292,13 @@ void Failures::add(const std::string& key, const std::string& reason) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::ofstream file(path_, std::ios::app);
   file << line << '\n' << std::flush;
-  if (!file) throw UserError(path_ + ": cannot be written");
+  if (!file) throw UserError(path_, ": cannot be written");
 }
 
 void Failures::begin(const std::string& key) const {
   std::ofstream file(trying_, std::ios::trunc);
   file << key << '\n' << std::flush;
-  if (!file) throw UserError(trying_ + ": cannot be written");
+  if (!file) throw UserError(trying_, ": cannot be written");
 }
 
 void Failures::end() const {
@@ -382,9 +379,8 @@ std::vector<kernels::CheckResult> checks_of(kernels::Backend& backend, const std
 
 const kernels::CheckResult* worst_of(const std::vector<kernels::CheckResult>& results) {
   const kernels::CheckResult* worst = nullptr;
-  for (const kernels::CheckResult& result : results) {
+  for (const kernels::CheckResult& result : results)
     if (worst == nullptr || result.error * worst->limit > worst->error * result.limit) worst = &result;
-  }
   return worst;
 }
 

@@ -63,13 +63,13 @@ const kernels::BackendKind& backend_kind(const std::string& device) {
     if (kind.name == device) return kind;
     names.append(names.empty() ? "" : " or ").append(kind.name);
   }
-  throw UserError("--device: expected " + names + ", found '" + device + "'");
+  throw UserError("--device: expected ", names, ", found '", device, "'");
 }
 
 std::unique_ptr<Backend> open_device(const kernels::BackendKind& kind) {
   std::string reason;
   std::unique_ptr<Backend> backend = kind.make(reason);
-  if (backend == nullptr) throw UserError("--device " + std::string(kind.name) + ": " + reason);
+  if (backend == nullptr) throw UserError("--device ", kind.name, ": ", reason);
   return backend;
 }
 
@@ -108,8 +108,8 @@ std::vector<Family> families_of(const SessionOptions& options, const ListOptions
     const auto it = std::ranges::find(families, name, &Family::name);
     if (it == families.end()) {
       throw UserError(
-          "--only: expected attention, gemm, elementwise, copy, launch, or under mpirun collective; found '" +
-          name + "'" + (name == "collective" ? " without mpirun" : ""));
+          "--only: expected attention, gemm, elementwise, copy, launch, or under mpirun collective; found '",
+          name, "'", name == "collective" ? " without mpirun" : "");
     }
     chosen.push_back(*it);
   }
@@ -129,9 +129,8 @@ int most_starved(const std::vector<Family>& families, std::size_t rounds) {
   for (std::size_t i = 0; i < families.size(); ++i) {
     if (families[i].next >= visits_of(families[i], rounds)) continue;
     if (best < 0 ||
-        families[i].spent / families[i].share < families[at(best)].spent / families[at(best)].share) {
+        families[i].spent / families[i].share < families[at(best)].spent / families[at(best)].share)
       best = static_cast<int>(i);
-    }
   }
   return best;
 }
@@ -150,7 +149,7 @@ class Session {
     if (world_ != nullptr && world_->size() == 1) world_.reset();
     if (world_ != nullptr && gpu_) {
       nccl_ = kernels::make_nccl_world(*world_, true, reason);
-      if (nccl_ == nullptr) throw UserError("--device cuda under a launcher: " + reason);
+      if (nccl_ == nullptr) throw UserError("--device cuda under a launcher: ", reason);
     }
     context_ = {gpu_ ? "cudnn" : "cpu-blocked", gpu_ ? "bf16" : "fp32", backend_->element_type(),
                 ranks_of_a_node(), gpu_ ? "clock_mhz" : kCpuPace};
@@ -205,8 +204,8 @@ class Session {
     if (anywhere > 0)
       throw UserError(
           "profile: expected as many ranks on every machine, one machine after the other (mpirun --map-by "
-          "ppr:8:node, srun --ntasks-per-node=8 --distribution=block), found " +
-          std::to_string(ranks) + " of " + std::to_string(world_->size()) + " on " + host.data());
+          "ppr:8:node, srun --ntasks-per-node=8 --distribution=block), found ",
+          ranks, " of ", world_->size(), " on ", host.data());
     return ranks;
   }
 
@@ -236,9 +235,8 @@ class Session {
       log_ << "check failed: " << result.op << " " << result.tensor << " on " << result.shape << ": error "
            << result.error << ", limit " << result.limit << "\n";
     }
-    if (const kernels::CheckResult* worst = worst_of(checks_)) {
+    if (const kernels::CheckResult* worst = worst_of(checks_))
       report_.worst_check = worst->op + " " + worst->tensor + " on " + worst->shape;
-    }
     if (leader() && !options_.quiet) {
       log_ << report_.checks << " kernel checks " << (report_.checks_passed ? "passed" : "done, some failed")
            << "; the ruler is off by " << 100 * report_.ruler_error << " %\n";

@@ -63,9 +63,7 @@ Workload attention_workload(Backend& backend, RandomPool& pool, const AttentionP
     backend.attention_forward(with, s.query.data(), s.key.data(), s.value.data(), s.out.data(),
                               s.log_sum.floats());
   };
-  if (!backward) {
-    return {sets, [forward, plan, buffers](std::size_t i) { forward(*plan, (*buffers)[i]); }};
-  }
+  if (!backward) return {sets, [forward, plan, buffers](std::size_t i) { forward(*plan, (*buffers)[i]); }};
   const auto forward_plan = backend.plan_attention(point.shape, point.pieces, kernels::Pass::forward);
   for (AttentionSet& set : *buffers) forward(*forward_plan, set);  // outputs and statistics must be real ones
   backend.synchronize();
@@ -186,9 +184,8 @@ Buffer RandomPool::positive_floats(std::int64_t count) {
 
 Workload make_workload(Backend& backend, RandomPool& pool, const Point& point, double footprint) {
   const std::size_t sets = sets_for(point, backend.element_type(), footprint);
-  if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
+  if (const auto* attention = std::get_if<AttentionPoint>(&point.what))
     return attention_workload(backend, pool, *attention, sets);
-  }
   if (const auto* gemm = std::get_if<GemmPoint>(&point.what))
     return gemm_workload(backend, pool, *gemm, sets);
   if (const auto* copy = std::get_if<CopyPoint>(&point.what))

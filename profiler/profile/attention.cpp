@@ -157,8 +157,10 @@ void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) 
   }
 }
 
-LeastAttention least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
-                                       double sms) {
+// The work spread over all SMs is in every call's time, and every visible pair lies in a block: seconds of a
+// query (its share of a tile, masked) and of a visible pair (its share of a block) that no call can beat.
+AttentionModel::Least least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
+                                              double sms) {
   const double dims = heads.head_dim / 128.0;
   const double tile = fit.tile_us + fit.tile_us_per_128 * dims;
   const double block =
@@ -299,8 +301,8 @@ const nlohmann::json& attention_kernel(const Profile& profile, const std::string
   const nlohmann::json& kernels = object_field(profile.table("attention"), "kernels", where);
   if (!kernels.contains(name)) {
     throw UserError(
-        where + ".kernels." + name +
-        ": no such kernel (framework.attention_kernel, --kernel, or the table's default); there are " +
+        where, ".kernels.", name,
+        ": no such kernel (framework.attention_kernel, --kernel, or the table's default); there are ",
         joined(keys_of(kernels)));
   }
   return object_field(kernels, name, where + ".kernels");
@@ -353,18 +355,18 @@ struct AttentionModel::Fit {
 
   [[nodiscard]] Least least(const Direction& direction) const {
     if (direction.cpu_core) return {};
-    const LeastAttention least = least_attention_seconds(direction.parameters, heads, sms);
+    const Least least = least_attention_seconds(direction.parameters, heads, sms);
     // Only packed calls are sure to have a masked tile for each 128 queries of a document.
     return {direction.apart == DocumentMask::varlen ? least.per_query : 0, least.per_pair};
   }
 };
 
 AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel_choice)
-    : fit_(std::make_unique<Fit>()) {
+    : fit_(std::make_shared<Fit>()) {
   const std::string where = profile.origin() + ": tables.attention";
   if (heads.query_heads < 1 || heads.kv_heads < 1)
-    throw UserError("attention: expected at least one query head and one KV head on a GPU, found " +
-                    std::to_string(heads.query_heads) + " and " + std::to_string(heads.kv_heads));
+    throw UserError("attention: expected at least one query head and one KV head on a GPU, found ",
+                    heads.query_heads, " and ", heads.kv_heads);
   const nlohmann::json& table = profile.table("attention");
   const std::string kernel_name =
       kernel_choice.empty() ? text_field(table, "default", where) : std::string(kernel_choice);
@@ -376,10 +378,6 @@ AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std
   fit_->forward = direction_of(kernel, "forward", here, profile.name(), heads);
   fit_->backward = direction_of(kernel, "backward", here, profile.name(), heads);
 }
-
-AttentionModel::~AttentionModel() = default;
-AttentionModel::AttentionModel(AttentionModel&&) noexcept = default;
-AttentionModel& AttentionModel::operator=(AttentionModel&&) noexcept = default;
 
 double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
                                        std::int64_t window) const {

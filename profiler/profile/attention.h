@@ -211,11 +211,6 @@ struct AttentionParameters {
 
 double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                          const AttentionWork& work);
-// The work spread over all SMs is in every call's time, and every visible pair lies in a block: seconds of a
-// query (its share of a tile, masked) and of a visible pair (its share of a block) that no call can beat.
-struct LeastAttention {
-  double per_query = 0, per_pair = 0;
-};
 double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                                   const AttentionWork& work);
 

@@ -51,7 +51,7 @@ std::vector<double> positive_numbers(const nlohmann::json& node, const std::stri
     return value.is_number() && value.get<double>() > 0 && std::isfinite(value.get<double>());
   };
   if (found == node.end() || !found->is_array() || !std::all_of(found->begin(), found->end(), positive))
-    throw UserError(where + "." + key + ": expected a list of numbers > 0");
+    throw UserError(where, ".", key, ": expected a list of numbers > 0");
   return found->get<std::vector<double>>();
 }
 
@@ -211,12 +211,12 @@ SizeTable size_table(const nlohmann::json& table, const std::string& where) {
   SizeTable made{positive_numbers(node, "bytes", here), positive_numbers(node, "us", here),
                  non_negative_field(node, "rank_us", here)};
   if (made.bytes.empty() || made.bytes.size() != made.us.size())
-    throw UserError(here + ".us: expected one time a size in bytes, found " + std::to_string(made.us.size()) +
-                    " of " + std::to_string(made.bytes.size()));
+    throw UserError(here, ".us: expected one time a size in bytes, found ", made.us.size(), " of ",
+                    made.bytes.size());
   if (std::adjacent_find(made.bytes.begin(), made.bytes.end(), std::greater_equal<>()) != made.bytes.end())
-    throw UserError(here + ".bytes: expected sizes that grow");
+    throw UserError(here, ".bytes: expected sizes that grow");
   if (!std::is_sorted(made.us.begin(), made.us.end()))
-    throw UserError(here + ".us: expected times that do not fall with size");
+    throw UserError(here, ".us: expected times that do not fall with size");
   return made;
 }
 
@@ -262,7 +262,7 @@ struct CollectiveModel::Fit {
   void read_forwarding(const nlohmann::json& table, const std::string& where);
   [[nodiscard]] double rate_of_nic() const {
     if (!(nic_GBps > 0))
-      throw UserError("profile " + profile + " has no NIC rate; give the network's nic_GBps");
+      throw UserError("profile ", profile, " has no NIC rate; give the network's nic_GBps");
     return nic_GBps;
   }
   [[nodiscard]] double by_messages(double bytes, GroupShape group, RangeUse& use) const;
@@ -280,8 +280,8 @@ void CollectiveModel::Fit::read_messages(const nlohmann::json& table, const std:
     std::vector<std::string> known;
     for (const auto& item : ways.items())
       if (has_form(item.value(), kMessagesNic)) known.push_back(item.key());
-    throw UserError(of_network + ".all_to_all: expected one of the profile's (" + joined(known) +
-                    "), found \"" + way + "\"");
+    throw UserError(of_network, ".all_to_all: expected one of the profile's (", joined(known), "), found \"",
+                    way, "\"");
   }
   const std::string here = where + ".exchange." + way;
   messages = Messages{message_parameters(ways[way], here), way == kByRail,
@@ -297,7 +297,7 @@ void CollectiveModel::Fit::read_forwarding(const nlohmann::json& table, const st
 }
 
 CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& network)
-    : fit_(std::make_unique<Fit>()) {
+    : fit_(std::make_shared<Fit>()) {
   fit_->profile = profile.name();
   if (!profile.has_table("collective")) {
     fit_->missing = profile.origin();
@@ -322,8 +322,8 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
       network.name.empty() ? text_field(table, "default_network", where) : network.name;
   if (!networks.contains(wanted)) {
     const std::vector<std::string> known = keys_of(networks);
-    throw UserError("profile " + profile.name() + " has no network \"" + wanted + "\"" +
-                    did_you_mean(wanted, known) + " (it has: " + joined(known) + ")");
+    throw UserError("profile ", profile.name(), " has no network \"", wanted, "\"",
+                    did_you_mean(wanted, known), " (it has: ", joined(known), ")");
   }
   const std::string here = where + ".networks." + wanted;
   fit_->network = network_parameters(networks.at(wanted), here);
@@ -333,20 +333,16 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
   fit_->nic_GBps = network.nic_GBps > 0 ? network.nic_GBps : profile.device().nic_GBps;
 }
 
-CollectiveModel::~CollectiveModel() = default;
-CollectiveModel::CollectiveModel(CollectiveModel&&) noexcept = default;
-CollectiveModel& CollectiveModel::operator=(CollectiveModel&&) noexcept = default;
-
 double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const {
   if (group.ranks <= 1 || !(bytes > 0)) return 0;
   if (!fit_->missing.empty())
-    throw UserError(fit_->missing + ": tables.collective: expected a table, since " +
-                    std::to_string(group.ranks) + " GPUs communicate (one needs none), found nothing");
+    throw UserError(fit_->missing, ": tables.collective: expected a table, since ", group.ranks,
+                    " GPUs communicate (one needs none), found nothing");
   const auto index = static_cast<std::size_t>(kind);
   const bool one_node = group.ranks_per_node >= group.ranks;
   if (!one_node && fit_->one_node)
-    throw UserError("profile " + fit_->profile + " has no network: its groups stay within a node, of " +
-                    std::to_string(group.ranks_per_node) + " of these " + std::to_string(group.ranks) +
+    throw UserError("profile ", fit_->profile, " has no network: its groups stay within a node, of ",
+                    group.ranks_per_node, " of these ", group.ranks,
                     " ranks; a larger gpus_per_node or another profile would do");
   const Validity& sizes = one_node ? fit_->node_bytes[index] : fit_->network_bytes;
   const std::string_view name = name_of(kind);
@@ -395,15 +391,15 @@ double CollectiveModel::forwarded_seconds(const ExchangeLoad& load, GroupShape g
   if (group.ranks <= 1 || !(bytes > 0)) return 0;
   const std::optional<Fit::Forwarding>& forwarding = fit_->forwarding;
   if (!forwarding)
-    throw UserError("profile " + fit_->profile + " has no times of DeepEP (tables.collective.exchange." +
-                    kDeepEp + "); framework.expert_dispatcher=alltoall or another profile would do");
+    throw UserError("profile ", fit_->profile, " has no times of DeepEP (tables.collective.exchange.",
+                    kDeepEp, "); framework.expert_dispatcher=alltoall or another profile would do");
   const double nodes = nodes_of(group);
   if (nodes > forwarding->nodes.allowed.high)
     refuse_out_of_range(fit_->profile, kDeepEp, "nodes", nodes, forwarding->nodes.allowed);
   if (bytes > forwarding->bytes.allowed.high)
     refuse_out_of_range(fit_->profile, kDeepEp, "bytes", bytes, forwarding->bytes.allowed);
   if (load.node_bytes > 0 && !(fit_->nvlink_GBps > 0))
-    throw UserError("profile " + fit_->profile +
+    throw UserError("profile ", fit_->profile,
                     ": device.nvlink_GBps: expected a rate > 0, since DeepEP's "
                     "exchange lies within a node, found 0");
   const bool derived = forwarding->bytes.derived;

@@ -55,9 +55,6 @@ class AttentionModel {
  public:
   // `kernel`: one of the profile's attention kernels; empty: its default. Throws UserError.
   AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel = {});
-  ~AttentionModel();
-  AttentionModel(AttentionModel&&) noexcept;
-  AttentionModel& operator=(AttentionModel&&) noexcept;
 
   // Seconds of one packed kernel call over all pieces, launch included; 0 for no pieces. `window`: a query
   // sees at most so many keys up to its own, and the kernel leaves out the blocks before (0: it sees all).
@@ -81,7 +78,7 @@ class AttentionModel {
 
  private:
   struct Fit;
-  std::unique_ptr<Fit> fit_;
+  std::shared_ptr<Fit> fit_;  // one for all copies
 };
 
 // What a GEMM of a linear layer with weights [out, in] computes: with tokens as rows, the output, the
@@ -95,9 +92,6 @@ class GemmModel {
  public:
   // `kernel`: a grouped one of the profile's ("cutlass-grouped"); empty: the library's single GEMM.
   GemmModel(const Profile& profile, Precision precision, std::string_view kernel = {});
-  ~GemmModel();
-  GemmModel(GemmModel&&) noexcept;
-  GemmModel& operator=(GemmModel&&) noexcept;
 
   // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0. `groups`: so many such
   // products in one launch, with matrices of their own. `output_bytes`: moved of an element of C, where that
@@ -108,7 +102,7 @@ class GemmModel {
 
  private:
   struct Fit;
-  std::unique_ptr<Fit> fit_;
+  std::shared_ptr<Fit> fit_;  // one for all copies
 };
 
 using kernels::Elementwise;
@@ -120,9 +114,6 @@ class ElementwiseModel {
   // `from_memory`: operands are never found in a cache, as in a training step, whose other ops have passed
   // through it since.
   explicit ElementwiseModel(const Profile& profile, bool from_memory = false);
-  ~ElementwiseModel();
-  ElementwiseModel(ElementwiseModel&&) noexcept;
-  ElementwiseModel& operator=(ElementwiseModel&&) noexcept;
 
   // Seconds of an op that moves `bytes` (each input read once, each output written once), launch included.
   [[nodiscard]] double seconds(Elementwise op, double bytes, RangeUse& use,
@@ -132,7 +123,7 @@ class ElementwiseModel {
 
  private:
   struct Fit;
-  std::unique_ptr<Fit> fit_;
+  std::shared_ptr<Fit> fit_;  // one for all copies
 };
 
 // The cluster's network, from the study file (the profile has defaults).
@@ -144,9 +135,6 @@ struct NetworkRates {
 class CollectiveModel {
  public:
   CollectiveModel(const Profile& profile, const NetworkRates& network);
-  ~CollectiveModel();
-  CollectiveModel(CollectiveModel&&) noexcept;
-  CollectiveModel& operator=(CollectiveModel&&) noexcept;
 
   // Seconds of one collective. `bytes` by nccl-tests' convention: the total over ranks for all_gather,
   // reduce_scatter and all_to_all (one rank's whole send buffer), the buffer for all_reduce and send_recv.
@@ -162,7 +150,7 @@ class CollectiveModel {
 
  private:
   struct Fit;
-  std::unique_ptr<Fit> fit_;
+  std::shared_ptr<Fit> fit_;  // one for all copies
 };
 
 }  // namespace equipoise

@@ -5,12 +5,11 @@
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
-namespace {
 
 constexpr double kCpuBytesPerElement = 4;  // fp32
 constexpr double kCpuBytesPerMB = 1e6;
 
-double beyond_cache(double elements, double cache_MB) {
+static double beyond_cache(double elements, double cache_MB) {
   const double ratio = elements * kCpuBytesPerElement / (cache_MB * kCpuBytesPerMB);
   const double square = ratio * ratio;
   return square * square / (1 + square * square);
@@ -38,8 +37,6 @@ constexpr FormParameter<PanelGemmParameters> kPanelParameters[] = {
     {"right_far_ns", &PanelGemmParameters::right_far_ns},
     {"product_far_ns", &PanelGemmParameters::product_far_ns},
 };
-
-}  // namespace
 
 double attention_seconds(const BlockedAttentionParameters& fit, const AttentionHeads& heads,
                          const BlockedAttentionWork& work) {

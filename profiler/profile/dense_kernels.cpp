@@ -10,18 +10,17 @@
 #include "profiler/profile/profile.h"
 
 namespace equipoise {
-namespace {
 
 constexpr double kLargestTile = kGemmTiles[0].rows * kGemmTiles[0].columns;
 constexpr double kPartialSumBytes = 8;  // fp32, written and read back
 constexpr std::array<double, 3> kSplits{1, 2, 4};
 
-double tiles_along(std::int64_t size, int tile) {
+static double tiles_along(std::int64_t size, int tile) {
   return static_cast<double>((size + tile - 1) / tile);
 }
 
 // Without std::ceil, which is a library call on the baseline instruction set.
-double rounded_up(double x) {
+static double rounded_up(double x) {
   const auto whole = static_cast<double>(static_cast<std::int64_t>(x));
   return whole < x ? whole + 1 : whole;
 }
@@ -40,11 +39,9 @@ constexpr FormParameter<GemmParameters> kGemmParameters[] = {
     {"around_us_per_MB", &GemmParameters::around_us_per_MB, kOptional},
 };
 
-std::string name_of(const GemmTile& tile) {
-  return std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
+static std::string name_of(const GemmTile& tile) {
+  return concatenated(tile.rows, "x", tile.columns);
 }
-
-}  // namespace
 
 GemmForm::GemmForm(const GemmParameters& fit, double sms)
     : inverse_sms(1 / sms), us_per_byte(1e-3 / fit.memory_GBps), parameters(fit) {
@@ -119,36 +116,31 @@ struct GemmModel::Fit {
 };
 
 GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel)
-    : fit_(std::make_unique<Fit>()) {
-  const std::string key = std::string(name_of(precision)) + (kernel.empty() ? "" : "-") + std::string(kernel);
+    : fit_(std::make_shared<Fit>()) {
+  const std::string key = concatenated(name_of(precision), kernel.empty() ? "" : "-", kernel);
   const std::string where = profile.origin() + ": tables.gemm";
   if (kernel.empty() && precision == Precision::fp8 && !profile.table("gemm").contains(key))
-    throw UserError("precision: expected bf16 with profile " + profile.name() + ", found fp8: " +
-                    (profile.device().peak_fp8_tflops > 0
-                         ? "it has no times of FP8 GEMMs"
-                         : "this GPU (" + profile.device().name + ") has no FP8") +
-                    " (" + where + ".fp8)");
+    throw UserError(
+        "precision: expected bf16 with profile ", profile.name(), ", found fp8: ",
+        (profile.device().peak_fp8_tflops > 0 ? "it has no times of FP8 GEMMs"
+                                              : "this GPU (" + profile.device().name + ") has no FP8"),
+        " (", where, ".fp8)");
   if (!kernel.empty() && !profile.table("gemm").contains(key))
-    throw UserError("framework.expert_kernel: expected a kernel of which profile " + profile.name() +
-                    " has times in " + std::string(name_of(precision)) + ", found \"" + std::string(kernel) +
-                    "\" (" + where + "." + key + "); \"\" prices one GEMM an expert");
+    throw UserError("framework.expert_kernel: expected a kernel of which profile ", profile.name(),
+                    " has times in ", name_of(precision), ", found \"", kernel, "\" (", where, ".", key,
+                    "); \"\" prices one GEMM an expert");
   const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
   const std::string here = where + "." + key;
   fit_->profile = profile.name();
   fit_->cpu_core = has_form(table, kPackedPanels);
-  if (fit_->cpu_core) {
+  if (fit_->cpu_core)
     fit_->panels = panel_gemm_rates(table, here);
-  } else {
+  else
     fit_->form = GemmForm(gemm_parameters(table, here), profile.device().sms);
-  }
   fit_->m = validity_of(table, "m", here);
   fit_->n = validity_of(table, "n", here);
   fit_->k = validity_of(table, "k", here);
 }
-
-GemmModel::~GemmModel() = default;
-GemmModel::GemmModel(GemmModel&&) noexcept = default;
-GemmModel& GemmModel::operator=(GemmModel&&) noexcept = default;
 
 double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use, GemmRole role,
                           std::int64_t groups, double output_bytes) const {
@@ -204,7 +196,7 @@ struct ElementwiseModel::Fit {
   std::array<std::array<Row, kernels::kElementwise.size()>, 2> rows;  // by pass
 };
 
-ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : fit_(std::make_unique<Fit>()) {
+ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : fit_(std::make_shared<Fit>()) {
   const std::string where = profile.origin() + ": tables.elementwise";
   const nlohmann::json& table = profile.table("elementwise");
   fit_->profile = profile.name();
@@ -227,10 +219,6 @@ ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : f
   for (auto& pass : fit_->rows)
     for (Row& row : pass) row.parameters.cache_MB = 0;
 }
-
-ElementwiseModel::~ElementwiseModel() = default;
-ElementwiseModel::ElementwiseModel(ElementwiseModel&&) noexcept = default;
-ElementwiseModel& ElementwiseModel::operator=(ElementwiseModel&&) noexcept = default;
 
 bool ElementwiseModel::has(Elementwise op) const {
   return fit_->rows[0][at(op)].bytes.allowed.high > 0;

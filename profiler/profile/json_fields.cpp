@@ -2,25 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "policies/base/text.h"
 
 namespace equipoise {
-namespace {
 
-std::string shown(const nlohmann::json& node, const std::string& key) {
+static std::string shown(const nlohmann::json& node, const std::string& key) {
   const auto it = node.find(key);
   if (it == node.end()) return "nothing";
   return shown_json(*it);
 }
 
-[[noreturn]] void refuse(const nlohmann::json& node, const std::string& key, const std::string& where,
-                         const std::string& expected) {
-  throw UserError(where + "." + key + ": expected " + expected + ", found " + shown(node, key));
+[[noreturn]] static void refuse(const nlohmann::json& node, const std::string& key, const std::string& where,
+                                const std::string& expected) {
+  throw UserError(where, ".", key, ": expected ", expected, ", found ", shown(node, key));
 }
-
-}  // namespace
 
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
                                    const std::string& where) {
@@ -53,8 +49,8 @@ std::int64_t count_field(const nlohmann::json& node, const std::string& key, con
   constexpr double kMost = 2147483647;
   const double value = least > 0 ? positive_field(node, key, where) : non_negative_field(node, key, where);
   if (value > kMost || value != std::floor(value))
-    throw UserError(where + "." + key + ": expected a whole number from " + std::to_string(least) +
-                    " to 2^31 - 1, found " + short_number(value));
+    throw UserError(where, ".", key, ": expected a whole number from ", least, " to 2^31 - 1, found ",
+                    short_number(value));
   return static_cast<std::int64_t>(value);
 }
 
@@ -77,8 +73,7 @@ std::size_t name_field(const nlohmann::json& node, const std::string& key,
                        const std::string& expected) {
   const std::string found = text_field(node, key, where);
   const auto it = std::find(names.begin(), names.end(), found);
-  if (it == names.end())
-    throw UserError(where + "." + key + ": expected " + expected + ", found '" + found + "'");
+  if (it == names.end()) throw UserError(where, ".", key, ": expected ", expected, ", found '", found, "'");
   return static_cast<std::size_t>(it - names.begin());
 }
 
@@ -94,15 +89,13 @@ void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::stri
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     const std::vector<std::string> names(known.begin(), known.end());
     const std::string near = did_you_mean(item.key(), names);
-    throw UserError(where + ": unknown key \"" + item.key() + "\"" +
+    throw UserError(where, ": unknown key \"", item.key(), "\"",
                     (near.empty() ? ", allowed: " + joined(names) : near));
   }
 }
 
 std::string short_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
+  return formatted("%.6g", value);
 }
 
 }  // namespace equipoise

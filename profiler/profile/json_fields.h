@@ -77,7 +77,7 @@ auto refusing_other_types(const std::string& where, const Read& read) {
   try {
     return read();
   } catch (const nlohmann::json::exception& e) {
-    throw UserError(where + ": something has another type than expected: " + e.what());
+    throw UserError(where, ": something has another type than expected: ", e.what());
   }
 }
 

@@ -12,12 +12,11 @@
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
-namespace {
 
 constexpr ShippedFiles kProfiles{"profile", "EQUIPOISE_PROFILES", "profiles", EQUIPOISE_PROFILE_DIR,
                                  "the path of a .json file"};
 
-DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
+static DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   const std::string where = origin + ": device";
   const nlohmann::json& node = object_field(file, "device", origin + ": file");
   refuse_unknown_keys(node,
@@ -44,7 +43,7 @@ DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   return facts;
 }
 
-Interval interval_of(const nlohmann::json& range, const std::string& key, const std::string& where) {
+static Interval interval_of(const nlohmann::json& range, const std::string& key, const std::string& where) {
   const auto it = range.find(key);
   const bool pair = it != range.end() && it->is_array() && it->size() == 2 && it->at(0).is_number() &&
                     it->at(1).is_number() && it->at(0).get<double>() <= it->at(1).get<double>();
@@ -53,8 +52,6 @@ Interval interval_of(const nlohmann::json& range, const std::string& key, const 
                     (it == range.end() ? "nothing" : shown_json(*it)));
   return {it->at(0).get<double>(), it->at(1).get<double>()};
 }
-
-}  // namespace
 
 struct Profile::Data {
   nlohmann::json file;
@@ -68,7 +65,7 @@ Profile Profile::load(std::string_view name_or_path) {
   return Profile(read_json_file(path.string()), path.string());
 }
 
-Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::make_unique<Data>()) {
+Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::make_shared<Data>()) {
   data_->origin = std::move(origin);
   const std::string where = data_->origin + ": file";
   if (!file.is_object()) throw UserError(data_->origin + ": expected a JSON object");
@@ -83,10 +80,6 @@ Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::ma
   refuse_unknown_keys(tables, {kTableNames.begin(), kTableNames.end()}, where + ".tables");
   data_->file = file;
 }
-
-Profile::~Profile() = default;
-Profile::Profile(Profile&&) noexcept = default;
-Profile& Profile::operator=(Profile&&) noexcept = default;
 
 const DeviceFacts& Profile::device() const {
   return data_->device;
@@ -155,16 +148,14 @@ void refuse_out_of_range(const std::string& profile, const std::string& op, cons
 
 namespace fs = std::filesystem;
 
-namespace {
-
 // Of the program; empty where nothing says which one runs.
-fs::path program_folder() {
+static fs::path program_folder() {
   std::error_code unreadable;
   return fs::read_symlink("/proc/self/exe", unreadable).parent_path();
 }
 
 // Where an installed program's files are.
-fs::path installed(const char* share) {
+static fs::path installed(const char* share) {
   const fs::path program = program_folder();
   return program.empty() ? fs::path() : program.parent_path() / "share/equipoise" / share;
 }
@@ -172,14 +163,12 @@ fs::path installed(const char* share) {
 // The folder of the program, or of the shared library, that holds this code; empty where nobody knows. A
 // program is known here by the word that started it: without a folder that would be the current one, whoever
 // filled it.
-fs::path own_folder() {
+static fs::path own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
   const fs::path file = info.dli_fname;
   return file.has_parent_path() ? fs::absolute(file).parent_path() : program_folder();
 }
-
-}  // namespace
 
 fs::path shipped_path(const char* share, const char* source_tree) {
   std::error_code unreadable;

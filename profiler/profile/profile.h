@@ -37,9 +37,6 @@ class Profile {
   // `name_or_path`: a shipped profile's name (found in the profile directories) or a file. Throws UserError.
   static Profile load(std::string_view name_or_path);
   explicit Profile(const nlohmann::json& file, std::string origin);
-  ~Profile();
-  Profile(Profile&&) noexcept;
-  Profile& operator=(Profile&&) noexcept;
 
   [[nodiscard]] const DeviceFacts& device() const;
   [[nodiscard]] const std::string& name() const;
@@ -51,7 +48,7 @@ class Profile {
 
  private:
   struct Data;
-  std::unique_ptr<Data> data_;
+  std::shared_ptr<Data> data_;  // one for all copies
 };
 
 // How far collectives were off on fabrics whose rows a network's fit had not seen: "17 to 50% at the median";

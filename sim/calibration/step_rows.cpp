@@ -233,7 +233,6 @@ std::string RowReader::profile() const {
   throw NotThisRow{"gpu " + gpu + " without a profile (--profile)"};
 }
 
-// What the row states of its framework.
 json RowReader::framework() const {
   const bool is_path = tables_.preset.find('/') != std::string::npos || tables_.preset.ends_with(".json");
   json node = {{"preset", is_path ? std::filesystem::absolute(tables_.preset).string() : tables_.preset}};
@@ -424,7 +423,7 @@ constexpr const char* kNeededOfModels[] = {"model_id", "n_layers",   "hidden",
 CsvTable read_table(const std::string& path, std::span<const char* const> needed) {
   CsvTable table = CsvTable::read(path);
   for (const char* column : needed)
-    if (!table.has(column)) throw UserError(path + ": expected a column called " + column + ", found none");
+    if (!table.has(column)) throw UserError(path, ": expected a column called ", column, ", found none");
   return table;
 }
 

@@ -32,10 +32,10 @@ double share_of(const std::string& text) {
   double value = 0;
   const auto parsed = std::from_chars(text.data(), end, value);
   if (parsed.ec != std::errc{} || parsed.ptr != end || !std::isfinite(value) || value < 0)
-    throw UserError("--tolerance: expected a share such as 0.5% or 0.005, found " + text);
+    throw UserError("--tolerance: expected a share such as 0.5% or 0.005, found ", text);
   const double share = percent ? value / 100 : value;
   if (share > 1)
-    throw UserError("--tolerance: expected a share up to 1 such as 0.5% or 0.005, found " + text +
+    throw UserError("--tolerance: expected a share up to 1 such as 0.5% or 0.005, found ", text,
                     (percent ? "" : "; " + text + " % is " + text + "% or " + short_number(value / 100)));
   return share;
 }
@@ -48,8 +48,8 @@ struct Guard {
 std::vector<Guard> guards_of(const CheckOptions& options) {
   const std::size_t given = options.tolerances.size();
   if (given > 1 && given != options.metrics.size())
-    throw UserError("--tolerance: expected one share, or one for each of " +
-                    std::to_string(options.metrics.size()) + " metrics, found " + std::to_string(given));
+    throw UserError("--tolerance: expected one share, or one for each of ", options.metrics.size(),
+                    " metrics, found ", given);
   std::vector<Guard> guards;
   for (std::size_t i = 0; i < options.metrics.size(); ++i) {
     const std::size_t metric = choice_of(options.metrics[i], "--metric", kGuardedMetrics);
@@ -78,7 +78,7 @@ std::optional<Expectation> expected_of(const CheckOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(options.expect, ignored)) {
     if (options.update) return std::nullopt;
-    throw UserError("--expect " + options.expect + ": no such file; --update makes it");
+    throw UserError("--expect ", options.expect, ": no such file; --update makes it");
   }
   return read_expectation(read_json_file(options.expect), options.expect);
 }

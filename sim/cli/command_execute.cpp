@@ -12,7 +12,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -250,7 +249,7 @@ double other_load() {
     file >> cpu;
     for (double& t : times) file >> t;
     const double idle = times[3] + times[4];
-    return std::pair(std::accumulate(times.begin(), times.end(), 0.0) - idle, idle);
+    return std::pair(sum_of(times) - idle, idle);
   };
   const auto [busy, idle] = look();
   std::this_thread::sleep_for(std::chrono::milliseconds(330));

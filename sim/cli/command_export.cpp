@@ -18,11 +18,10 @@ constexpr std::string_view kSlurm = "slurm";
 
 // Before the study runs, which may take long.
 void check_label(const Study& study, const std::string& label) {
-  std::vector<std::string> known;
-  for (const PolicyRun& run : study.policies) known.push_back(run.label);
+  const std::vector<std::string> known = each_of(study.policies, &PolicyRun::label);
   if (!label.empty() && std::ranges::find(known, label) == known.end())
-    throw UserError("--row: unknown row \"" + label + "\"" + did_you_mean(label, known) +
-                    " (known: " + joined(known) + ")");
+    throw UserError("--row: unknown row \"", label, "\"", did_you_mean(label, known),
+                    " (known: ", joined(known), ")");
 }
 
 // The row of that label; without one the fastest that ran.
@@ -31,7 +30,7 @@ const PolicyResult& chosen_row(const StudyResult& result, const std::string& lab
     if (row.run.label == label) return row;
   const PolicyResult* winner = winner_of(result);
   if (winner == nullptr)
-    throw UserError("export: no row of the study runs: " + result.policies.front().run.label + ": " +
+    throw UserError("export: no row of the study runs: ", result.policies.front().run.label, ": ",
                     result.policies.front().reason);
   return *winner;
 }
@@ -39,7 +38,7 @@ const PolicyResult& chosen_row(const StudyResult& result, const std::string& lab
 void write_slurm(const ExportOptions& options, std::ostream& out) {
   std::vector<std::string> one_case = options.set;  // unknown keys are refused here, not by every task
   for (const std::string& axis : options.sweep) {
-    if (axis.find('=') == std::string::npos) throw UserError("--sweep " + axis + ": expected key=a,b,c");
+    if (axis.find('=') == std::string::npos) throw UserError("--sweep ", axis, ": expected key=a,b,c");
     one_case.push_back(axis.substr(0, axis.find(',')));
   }
   (void)possible_study(options.file, one_case);
@@ -85,7 +84,8 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
     return 0;
   }
   const Exporter& to = exporter_of(options.target, kSlurm);
-  if (!options.sweep.empty()) throw UserError("--sweep: allowed with --for slurm, found --for " + options.target);
+  if (!options.sweep.empty())
+    throw UserError("--sweep: allowed with --for slurm, found --for ", options.target);
   const Study study = possible_study(options.file, options.set);
   check_label(study, options.row);
   const StudyResult result = run_within(options, study, stop, true);

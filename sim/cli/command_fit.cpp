@@ -437,9 +437,8 @@ void print_fit(const SlowdownFit& fit, std::ostream& out) {
   if (fit.numbers == 1) out << " (one number: too few benchmarks to tell three apart)";
   out << "; cost " << fixed(fit.cost, 4) << '\n';
   const bool at_bound = std::ranges::any_of(fit.slowdowns, [](double s) { return s >= kMostSlowdown; });
-  const bool too_slow =
-      std::ranges::all_of(fit.errors, [](double e) { return e > 0; }) &&
-      std::all_of(fit.slowdowns.begin(), fit.slowdowns.end(), [](double s) { return s <= kLeastSlowdown; });
+  const bool too_slow = std::ranges::all_of(fit.errors, [](double e) { return e > 0; }) &&
+                        std::ranges::all_of(fit.slowdowns, [](double s) { return s <= kLeastSlowdown; });
   if (at_bound || too_slow)
     out << "note: a slowdown lies at its bound (" << kLeastSlowdown << " to " << kMostSlowdown
         << "): the rows run " << (at_bound ? "slower than any of them explains" : "faster than kernels alone")

@@ -193,7 +193,7 @@ std::string shell_completion(const Command& program, const NamesOfOption& names,
   if (shell == "bash") return bash_script(program, names);
   if (shell == "zsh") return "autoload -Uz bashcompinit && bashcompinit\n" + bash_script(program, names);
   if (shell == "fish") return fish_script(program, names);
-  throw UserError("shell: expected bash, zsh or fish, found " + shell);
+  throw UserError("shell: expected bash, zsh or fish, found ", shell);
 }
 
 }  // namespace

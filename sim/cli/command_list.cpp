@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <ostream>
 
 #include "kernels/backend.h"
@@ -152,9 +151,7 @@ std::vector<Row> rows_of(const std::string& what) {
 }  // namespace
 
 std::vector<std::string> listed_names(const std::string& what) {
-  std::vector<std::string> names;
-  for (const Row& row : rows_of(what)) names.push_back(row.name);
-  return names;
+  return each_of(rows_of(what), &Row::name);
 }
 
 void run_list_command(const std::string& what, Format format, std::ostream& out) {
@@ -461,7 +458,7 @@ std::string read_recorded() {
     if (entry.path().extension() != ".json") continue;
     const nlohmann::json about = read_json_file(entry.path().string());
     const Trace trace = read_trace((folder / about.at("trace").get<std::string>()).string());
-    const std::int64_t tokens = std::accumulate(trace.lengths.begin(), trace.lengths.end(), std::int64_t{0});
+    const std::int64_t tokens = sum_of(trace.lengths);
     if (static_cast<std::int64_t>(trace.lengths.size()) != about.at("documents") ||
         tokens != about.at("tokens"))
       throw UserError(trace.origin + ": expected the documents and tokens of " + entry.path().string() +
@@ -543,8 +540,7 @@ int run_doctor_command(Format format, std::string_view version, std::ostream& ou
     table.add({finding.what, kStateNames[finding.state], printable(finding.text)});
   }
   out << (format == Format::json ? list.dump(2) + "\n" : table.text());
-  return std::any_of(all.begin(), all.end(), [](const Finding& f) { return f.state == Finding::bad; }) ? 1
-                                                                                                       : 0;
+  return std::ranges::any_of(all, [](const Finding& f) { return f.state == Finding::bad; }) ? 1 : 0;
 }
 
 }  // namespace equipoise

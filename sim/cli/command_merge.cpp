@@ -28,7 +28,7 @@ std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
     return has_journal(folder, kTuneJournal) || has_journal(folder, kSweepJournal);
   };
   for (const std::string& folder : folders) {
-    if (!fs::is_directory(folder)) throw UserError("merge: " + folder + ": no such folder");
+    if (!fs::is_directory(folder)) throw UserError("merge: ", folder, ": no such folder");
     std::vector<std::string> inside;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
       if (entry.is_directory() && entry.path().filename().string().starts_with("shard-") &&
@@ -37,9 +37,9 @@ std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
     std::sort(inside.begin(), inside.end());
     if (inside.empty() && is_shard(folder)) inside.push_back(folder);
     if (inside.empty())
-      throw UserError("merge: " + folder +
-                      ": expected what `tune` or `study --sweep` wrote with --shard, found " + "no " +
-                      kTuneJournal + " and no " + kSweepJournal);
+      throw UserError("merge: ", folder,
+                      ": expected what `tune` or `study --sweep` wrote with --shard, found ", "no ",
+                      kTuneJournal, " and no ", kSweepJournal);
     shards.insert(shards.end(), inside.begin(), inside.end());
   }
   return shards;
@@ -48,11 +48,11 @@ std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
 Share share_of(const nlohmann::json& asked, const std::string& path) {
   const auto share = asked.find("share");
   if (share == asked.end())
-    throw UserError(path + ": expected one of several shards, found a whole run; it needs no merge");
+    throw UserError(path, ": expected one of several shards, found a whole run; it needs no merge");
   try {
     return parse_share(share->at(0).dump() + "/" + share->at(1).dump(), path + ": asked.share");
   } catch (const nlohmann::json::exception&) {
-    throw UserError(path + ": asked.share: expected [index, count], found " + shown_json(*share));
+    throw UserError(path, ": asked.share: expected [index, count], found ", shown_json(*share));
   }
 }
 
@@ -65,16 +65,16 @@ void PartsFound::add(nlohmann::json asked, const std::string& path) {
     count_ = share.count;
     asked_ = std::move(asked);
   } else if (asked != asked_) {
-    throw UserError("merge: " + path + ": expected a shard of the " + kind_.job + " that " +
-                    path_of_.begin()->second + " is of, found another (" + kind_.decides + " differ)");
+    throw UserError("merge: ", path, ": expected a shard of the ", kind_.job, " that ",
+                    path_of_.begin()->second, " is of, found another (", kind_.decides, " differ)");
   }
   if (share.count != count_)
-    throw UserError("merge: " + path + ": expected one of " + std::to_string(count_) + " shards, found " +
-                    std::to_string(share.index) + "/" + std::to_string(share.count));
+    throw UserError("merge: ", path, ": expected one of ", count_, " shards, found ", share.index, "/",
+                    share.count);
   const auto [same, is_new] = path_of_.emplace(share.index, path);
   if (!is_new)
-    throw UserError("merge: expected each shard once, found " + std::to_string(share.index) + "/" +
-                    std::to_string(share.count) + " as " + same->second + " and as " + path);
+    throw UserError("merge: expected each shard once, found ", share.index, "/", share.count, " as ",
+                    same->second, " and as ", path);
 }
 
 const nlohmann::json& PartsFound::whole() const {
@@ -82,15 +82,15 @@ const nlohmann::json& PartsFound::whole() const {
   for (int i = 0; i < count_; ++i)
     if (!path_of_.contains(i)) missing.append(missing.empty() ? "" : ", ").append(std::to_string(i));
   if (!missing.empty())
-    throw UserError("merge: expected all " + std::to_string(count_) + " shards, found " +
-                    std::to_string(path_of_.size()) + " of them; missing: " + missing);
+    throw UserError("merge: expected all ", count_, " shards, found ", path_of_.size(),
+                    " of them; missing: ", missing);
   return asked_;
 }
 
 int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
   if (options.out.empty() || (fs::exists(options.out) && !fs::is_directory(options.out)))
-    throw UserError("merge: OUT: expected a folder, found " +
+    throw UserError("merge: OUT: expected a folder, found ",
                     (options.out.empty() ? "nothing" : options.out + ", a file"));
   const std::vector<std::string> shards = shards_in(options.folders);
   const bool tune = has_journal(shards.front(), kTuneJournal);
@@ -103,7 +103,7 @@ int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostre
 // `equipoise report`: saved results again, one or two side by side.
 int run_report_command(const ReportOptions& options, std::ostream& out, std::ostream& log) {
   if (!options.out.empty() && !options.out.ends_with(".html"))
-    throw UserError("report: --out " + options.out + ": expected the name of a page that ends in .html");
+    throw UserError("report: --out ", options.out, ": expected the name of a page that ends in .html");
   const SavedResult first = load_saved(options.first);
   std::string page;
   if (options.second.empty()) {

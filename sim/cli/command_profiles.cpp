@@ -66,19 +66,15 @@ std::string kernels_are(const Profile& profile) {
 }
 
 void print_errors(const Profile& profile, std::ostream& out) {
-  char line[200];
-  std::snprintf(line, sizeof line, "%-38s %-15s | %-25s | %s\n", "", "", "held out", "each shape left out");
-  out << line;
-  std::snprintf(line, sizeof line, "%-38s %-15s | %7s %8s %8s | %7s %8s %8s\n", "table", "group", "samples",
-                "median", "p90", "samples", "median", "p90");
-  out << line;
+  out << formatted("%-38s %-15s | %-25s | %s\n", "", "", "held out", "each shape left out")
+      << formatted("%-38s %-15s | %7s %8s %8s | %7s %8s %8s\n", "table", "group", "samples", "median", "p90",
+                   "samples", "median", "p90");
   for (const TableView& view : tables_of(profile)) {
     const json& table = *view.table;
     const auto folds = table.find("cross_validated");
     if (folds == table.end() || folds->empty()) {
       const std::string kind = table.contains("provenance") ? table["provenance"].value("kind", "") : "";
-      std::snprintf(line, sizeof line, "%-38s %s\n", view.path.c_str(), kind.c_str());
-      out << line;
+      out << formatted("%-38s %s\n", view.path.c_str(), kind.c_str());
       continue;
     }
     for (const json& crossed : *folds) {
@@ -89,11 +85,10 @@ void print_errors(const Profile& profile, std::ostream& out) {
       const auto error = [](const json& errors, const char* which) {
         return errors.value("samples", 0) > 0 ? percent(errors.value(which, 0.0)) : std::string("-");
       };
-      std::snprintf(line, sizeof line, "%-38s %-15s | %7d %8s %8s | %7d %8s %8s\n", view.path.c_str(),
-                    name.c_str(), seen.value("samples", 0), error(seen, "median").c_str(),
-                    error(seen, "p90").c_str(), crossed.value("samples", 0), error(crossed, "median").c_str(),
-                    error(crossed, "p90").c_str());
-      out << line;
+      out << formatted("%-38s %-15s | %7d %8s %8s | %7d %8s %8s\n", view.path.c_str(), name.c_str(),
+                       seen.value("samples", 0), error(seen, "median").c_str(), error(seen, "p90").c_str(),
+                       crossed.value("samples", 0), error(crossed, "median").c_str(),
+                       error(crossed, "p90").c_str());
     }
   }
 }
@@ -206,9 +201,7 @@ void profiles_command(Format format, std::ostream& out) {
     if (format == Format::csv) {
       out << name << ",\"" << device << "\"," << kernels << ",\"" << summary << "\"\n";
     } else {
-      char line[80];
-      std::snprintf(line, sizeof line, "%-12s %-9s %-24s ", name.c_str(), kernels.c_str(), device.c_str());
-      out << line << summary << '\n';
+      out << formatted("%-12s %-9s %-24s ", name.c_str(), kernels.c_str(), device.c_str()) << summary << '\n';
     }
   }
 }
@@ -234,12 +227,6 @@ void profiles_show_command(const std::string& name, Format format, std::ostream&
 }
 
 namespace {
-
-std::string formatted(const char* format, double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
 
 // "12, 14, 15, ... (7 in all)"
 std::string lines_text(const std::vector<std::size_t>& lines) {
@@ -323,11 +310,9 @@ void predict_command(const PredictOptions& options, std::ostream& out, std::ostr
           << printable(options.rows) << ": " << printable(reason) << '\n';
 }
 
-namespace {
-
 constexpr std::int64_t kDrawnDocuments = 20000;
 
-Trace lengths_of(const ProfileOptions& options) {
+static Trace lengths_of(const ProfileOptions& options) {
   const auto known = distributions();
   const bool named = std::ranges::count(known, options.lengths, &Distribution::name) > 0;
   std::error_code ignored;
@@ -336,7 +321,8 @@ Trace lengths_of(const ProfileOptions& options) {
                     options.session.seed);  // throws with the nearest known name
 }
 
-void print_session(const measure::SessionReport& report, const ProfileOptions& options, std::ostream& out) {
+static void print_session(const measure::SessionReport& report, const ProfileOptions& options,
+                          std::ostream& out) {
   out << std::fixed << std::setprecision(2);
   out << "samples     " << report.finished << " in " << options.session.out << " (" << report.measured
       << " in this run, " << report.planned << " planned)\n"
@@ -350,8 +336,6 @@ void print_session(const measure::SessionReport& report, const ProfileOptions& o
       << " samples had fewer than three clean batches and kept all\n"
       << "next        equipoise fit " << options.session.out << "\n";
 }
-
-}  // namespace
 
 int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
                 const std::atomic<bool>& stop) {

@@ -23,9 +23,8 @@
 #include "sim/study/read/json_object.h"
 
 namespace equipoise {
-namespace {
 
-Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
+static Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
   Layout layout;
   layout.tensor = run.tensor;
   layout.pipeline = schedule.stages;
@@ -34,7 +33,7 @@ Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
   return layout;
 }
 
-TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& schedule) {
+static TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& schedule) {
   const auto stages = static_cast<std::size_t>(schedule.stages);
   TimedSchedule timed;
   timed.stages.resize(stages);
@@ -52,8 +51,6 @@ TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& sche
   }
   return timed;
 }
-
-}  // namespace
 
 TimedSchedule time_by_profile(const ScheduleOptions& run, const Schedule& schedule,
                               std::span<const MicroBatch> micro_batches) {
@@ -286,9 +283,8 @@ void note_idle_options(const ScheduleOptions& options, const ScheduleInput& inpu
   const auto note = [&](std::string_view option, const std::string& acts_when) {
     notes << "note: " << no_effect(option, acts_when) << '\n';
   };
-  const bool groups =
-      options.schedule == "state-aware-1f1b" &&
-      std::any_of(input.group_sizes.begin(), input.group_sizes.end(), [](int n) { return n > 1; });
+  const bool groups = options.schedule == "state-aware-1f1b" &&
+                      std::ranges::any_of(input.group_sizes, [](int n) { return n > 1; });
   if (options.keep > 1 && !groups) note("--keep", "with a group of dependent chunks");
   if (options.strict_keep && !groups)
     note("--strict-keep", "with a group of dependent chunks");

@@ -166,14 +166,13 @@ void check_folders(const std::vector<Case>& cases) {
 CounterSelection parse_counters(const std::string& text) {
   CounterSelection selection{false, false};
   std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
+  for (std::string item; std::getline(items, item, ',');)
     if (item == "memory")
       selection.memory = true;
     else if (item == "tokens")
       selection.tokens = true;
     else if (text != "none")
       throw UserError("--timeline-counters: expected memory, tokens or none, found " + item);
-  }
   return selection;
 }
 

@@ -57,8 +57,7 @@ void leave_out_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
 }
 
 void note_written(const Trace& trace, const std::string& path, std::ostream& notes) {
-  std::int64_t tokens = 0;
-  for (const std::int64_t length : trace.lengths) tokens += length;
+  const std::int64_t tokens = sum_of(trace.lengths);
   notes << printable(path) << ": " << counted(trace.lengths.size(), "document") << ", " << tokens
         << " tokens\n";
 }

@@ -33,29 +33,27 @@ void print_checks(const std::vector<Check>& checks, Format format, std::ostream&
   out << (format == Format::json ? checks_json(checks).dump(2) + "\n" : table.text());
 }
 
-namespace {
-
 // The receipt, with what `verify` reads of it there and of its type.
-json receipt_in(const json& summary, const std::string& file) {
+static json receipt_in(const json& summary, const std::string& file) {
   const auto found = summary.is_object() ? summary.find("receipt") : summary.end();
   if (!summary.is_object() || found == summary.end() || !found->is_object())
     throw UserError(
-        file + ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
+        file, ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
   const std::pair<const char*, json::value_t> keys[] = {
       {"program", json::value_t::string}, {"file", json::value_t::string},   {"study", json::value_t::object},
       {"options", json::value_t::object}, {"inputs", json::value_t::object}, {"rows", json::value_t::object}};
   for (const auto& [key, type] : keys)
     if (!found->contains(key) || found->at(key).type() != type)
-      throw UserError(file + ": receipt." + key + ": expected what `equipoise study --out` writes");
+      throw UserError(file, ": receipt.", key, ": expected what `equipoise study --out` writes");
   if (const json hash = found->value("hash", json()); hash != kReceiptHash)
-    throw UserError(file + ": receipt.hash: expected \"" + kReceiptHash + "\", found " + printable(hash.dump()) +
+    throw UserError(file, ": receipt.hash: expected \"", kReceiptHash, "\", found ", printable(hash.dump()),
                     ": another version wrote it, and its study can be run again");
   return *found;
 }
 
 // Rows that functions of Python planned have the plans that were saved beside the summary. The labels of those
 // whose plan was refused, and is not there.
-std::vector<std::string> take_plans(Study& study, const std::string& summary) {
+static std::vector<std::string> take_plans(Study& study, const std::string& summary) {
   std::vector<std::string> refused;
   const std::string file = (std::filesystem::path(summary).parent_path() / "plan.json").string();
   json plans;
@@ -66,19 +64,20 @@ std::vector<std::string> take_plans(Study& study, const std::string& summary) {
     try {
       const json& all = plans.at("plans");
       const auto own = std::ranges::find_if(all, [&](const json& p) { return p.at("name") == row.label; });
-      if (own == all.end()) throw UserError(file + ": plans: no plan \"" + printable(row.label) + '"');
+      if (own == all.end()) throw UserError(file, ": plans: no plan \"", printable(row.label), '"');
       if (own->at("steps").empty())
         refused.push_back(row.label);
       else
         give_plan(row, study, plans, row.label);
     } catch (const json::exception&) {
-      throw UserError(file + ": plans: expected a list of plans as `study` writes it");
+      throw UserError(file, ": plans: expected a list of plans as `study` writes it");
     }
   }
   return refused;
 }
 
-RunStudyOptions options_in(const json& receipt, const VerifyOptions& options, const std::string& file) {
+static RunStudyOptions options_in(const json& receipt, const VerifyOptions& options,
+                                  const std::string& file) {
   RunStudyOptions run;
   try {
     const json& o = receipt.at("options");
@@ -87,14 +86,12 @@ RunStudyOptions options_in(const json& receipt, const VerifyOptions& options, co
                     o.value("jitter_seed", std::uint64_t{0}), parse_stragglers(o.value("stragglers", ""))};
     run.ignore_memory = o.at("ignore_memory");
   } catch (const json::exception&) {
-    throw UserError(file + ": receipt.options: expected what `equipoise study --out` writes");
+    throw UserError(file, ": receipt.options: expected what `equipoise study --out` writes");
   }
   run.jobs = threads_of(options.jobs);
   run.record_gpus = true;
   return run;
 }
-
-}  // namespace
 
 int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop) {
@@ -116,12 +113,12 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
     for (const json& row : summary.at("policies")) {
       const std::string label = row.at("label");
       if (!rows.contains(label))
-        throw UserError(options.file + ": receipt.rows: no row \"" + printable(label) + '"');
+        throw UserError(options.file, ": receipt.rows: no row \"", printable(label), '"');
       add(label + ": as it was written", hash_of_row(row) == rows.at(label), "changed since");
       ++known;
     }
   } catch (const json::exception&) {
-    throw UserError(options.file + ": policies[" + std::to_string(known) +
+    throw UserError(options.file, ": policies[", known,
                     "]: expected a row as `equipoise study --out` writes it");
   }
   add("rows of the summary", known == rows.size(), "some are gone");

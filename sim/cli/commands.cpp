@@ -33,9 +33,8 @@ std::int64_t parse_length(std::string_view text, std::string_view option) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   std::int64_t value = 0;
   if (!parse_size(text, value) || value < 1 || value > kMost)
-    throw UserError(std::string(option) +
-                    ": expected an integer from 1 to 2^31 (K, M, k and m allowed), found \"" +
-                    std::string(text) + '"');
+    throw UserError(option, ": expected an integer from 1 to 2^31 (K, M, k and m allowed), found \"", text,
+                    '"');
   return value;
 }
 
@@ -43,7 +42,7 @@ std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view 
   std::vector<std::int64_t> lengths;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = std::string(option) + " item " + std::to_string(lengths.size() + 1);
+    const std::string item = concatenated(option, " item ", lengths.size() + 1);
     lengths.push_back(parse_length(text.substr(begin, end - begin), item));
     begin = end + 1;
   }

@@ -70,8 +70,7 @@ Command grammar_of_study() {
   command.add("file", options->file, "Study file (JSON)").required();
   command.add("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
   command.add("--sweep", options->sweep, "Run all values of a key: batch.context_window=64K,128K");
-  std::vector<std::string_view> files;
-  for (const StudyOutput& output : study_outputs()) files.push_back(output.file);
+  const std::vector<std::string_view> files = each_of(study_outputs(), &StudyOutput::file);
   command.add("--out", options->out, "Folder for " + joined(files) + ", timelines");
   command.add("--shard", options->shard,
               "i/n: only every n-th case of the sweep, from case i (0 is the first); see merge");

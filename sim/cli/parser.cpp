@@ -181,19 +181,17 @@ std::string explained(CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> path = parsed_commands(app);
   const std::string command = all_joined(path, " ", [](const CLI::App* one) { return one->get_name(); });
   std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
     text = unexpected(app, command, *path.back());
-  } else if (text.rfind(kConversion, 0) == 0) {  // check_number left only those that do not fit
+  else if (text.rfind(kConversion, 0) == 0)  // check_number left only those that do not fit
     return text.substr(kConversion.size()) + ": the number is out of range";
-  } else if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) {
+  else if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
     return text;  // names the option, what was found and what is allowed
-  } else {
+  else
     text = command + ": " + text;
-    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)  // what it may be, as --help says it
-      for (const CLI::Option* option : path.back()->get_options())
-        if (text.ends_with(": " + option->get_name() + " is required"))
-          text += ": " + option->get_description();
-  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)  // what it may be, as --help says it
+    for (const CLI::Option* option : path.back()->get_options())
+      if (text.ends_with(": " + option->get_name() + " is required")) text += ": " + option->get_description();
   return text + " (`" + command + " --help` lists what there is)";
 }
 

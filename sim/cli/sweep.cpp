@@ -9,7 +9,6 @@
 #include "policies/base/files.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/study_commands.h"
-#include "sim/report/result_files.h"
 #include "sim/study/row/pipeline.h"
 
 namespace equipoise {
@@ -65,9 +64,7 @@ void SweepPrinter::write(const std::string& folder) const {
   write_file_atomically(folder + "/sweep.csv", csv_);
 }
 
-namespace {
-
-JournalEntry into(std::map<std::size_t, CaseText>& finished) {
+static JournalEntry into(std::map<std::size_t, CaseText>& finished) {
   return [&finished](const json& node, const std::string& where) {
     CaseText text = case_text(node);
     const std::size_t cells = 1 + comparison_header(true).size();  // the case's name before them
@@ -80,13 +77,11 @@ JournalEntry into(std::map<std::size_t, CaseText>& finished) {
   };
 }
 
-SweepJournalText read_sweep_journal(const std::string& path) {
+static SweepJournalText read_sweep_journal(const std::string& path) {
   SweepJournalText text;
   text.asked = read_line_journal(path, kSweepJournalKind, into(text.finished)).asked;
   return text;
 }
-
-}  // namespace
 
 SweepJournal::SweepJournal(std::string path, const json& asked, bool resume)
     : lines_(std::move(path), kSweepJournalKind, asked, resume, into(finished_)) {}

@@ -13,29 +13,16 @@
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {
-namespace {
 
 constexpr double kBf16Bytes = 2;
 
-WeightKind weights_of(OpName forward) {
-  switch (forward) {
-    case OpName::qkv_gemm:
-    case OpName::mla_projection:
-      return WeightKind::qkv;
-    case OpName::out_gemm:
-      return WeightKind::proj;
-    case OpName::gate_up_gemm:
-      return WeightKind::fc1;
-    case OpName::down_gemm:
-      return WeightKind::fc2;
-    case OpName::router:
-      return WeightKind::router;
-    default:
-      return WeightKind::head;
-  }
+static WeightKind weights_of(OpName forward) {
+  if (forward == OpName::qkv_gemm || forward == OpName::mla_projection) return WeightKind::qkv;
+  if (forward == OpName::out_gemm) return WeightKind::proj;
+  if (forward == OpName::gate_up_gemm) return WeightKind::fc1;
+  if (forward == OpName::down_gemm) return WeightKind::fc2;
+  return forward == OpName::router ? WeightKind::router : WeightKind::head;
 }
-
-}  // namespace
 
 Op LayerCosts::thin_product(OpName name, const AdaptedLayer& layer, std::int64_t m, std::int64_t n,
                             std::int64_t k, RangeUse& use) const {

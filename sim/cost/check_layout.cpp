@@ -11,7 +11,7 @@ namespace equipoise {
 namespace {
 
 void require_layout(bool holds, const std::string& where, const std::string& what) {
-  if (!holds) throw UserError(where + ": parallel" + what);
+  if (!holds) throw UserError(where, ": parallel", what);
 }
 
 std::string num(std::int64_t value) {

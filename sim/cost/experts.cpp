@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 #include <vector>
 
 #include "policies/base/index.h"
@@ -65,8 +64,7 @@ double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
 double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
                    int experts_of_rank) {
   const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
-  if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(together.begin(), together.end(), holds_none))
-    return 1;
+  if (skew.skew < kLeastSkew || ranks < 2 || std::ranges::all_of(together, holds_none)) return 1;
   const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
   std::vector<double> load(at(ranks), 0);
   for (const MicroBatch* const micro_batch : together)
@@ -75,7 +73,7 @@ double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew,
                         SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
       for (double& of_rank : load) of_rank += as_double(slice.tokens()) * gamma(shape, random) / shape;
     }
-  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  const double sum = sum_of(load);
   return std::max(1.0, *std::max_element(load.begin(), load.end()) * ranks / sum);
 }
 

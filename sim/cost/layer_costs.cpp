@@ -8,11 +8,10 @@
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
-namespace {
 
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
-double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,
-                       std::int64_t window) {
+static double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,
+                              std::int64_t window) {
   double pairs = 0;
   for (const QueryKeys& p : pieces)
     pairs += window > 0 ? causal_pairs(as_double(p.queries), as_double(p.keys - p.queries), as_double(window))
@@ -22,17 +21,16 @@ double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKey
 
 // Tokens of a rank that sends as many as arrive: one without any is priced along it, so that the calls are of
 // shapes that others make, too.
-std::int64_t tokens_like(const ExpertArrivals& arriving) {
+static std::int64_t tokens_like(const ExpertArrivals& arriving) {
   return std::max<std::int64_t>(1, std::llround(arriving.tokens));
 }
 
 // torch._scaled_mm is cuBLASLt's product with a scale a tensor, where the profile has its times apart.
-std::string_view scaled_mm_of(const Profile& profile, const Layout& layout, const FrameworkOptions& framework) {
+static std::string_view scaled_mm_of(const Profile& profile, const Layout& layout,
+                                     const FrameworkOptions& framework) {
   const bool scaled = framework.linear_layers != LinearLayers::fused && layout.precision == Precision::fp8;
   return scaled && profile.table("gemm").contains("fp8-static-scale") ? "static-scale" : "";
 }
-
-}  // namespace
 
 AttentionHeads attention_heads(const ModelShape& m, int tensor, int head_shares) {
   AttentionHeads heads;

@@ -66,9 +66,7 @@ void LayerTimeline::sum_up() {
   summed_ = true;
 }
 
-namespace {
-
-void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
+static void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
   const auto c = at(layer.ranks);
   const Picoseconds* local = layer.local.data();
   const Picoseconds* overlap = layer.overlap.data();
@@ -83,7 +81,7 @@ void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
 
 // Layers whose ranks compute under synchronisations. Moving all clocks by one time moves the result by it, so
 // a layer that takes all ranks equally long is followed by layers like it.
-void advance_each(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
+static void advance_each(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
   const auto c = at(layer.ranks);
   thread_local std::vector<Picoseconds> before;
   advance_once(layer, clock);
@@ -98,8 +96,6 @@ void advance_each(const LayerTimeline& layer, int layers, std::span<Picoseconds>
     return;
   }
 }
-
-}  // namespace
 
 void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock) {
   const auto c = at(layer.ranks);

@@ -18,9 +18,8 @@ constexpr std::size_t kMemoSlots = 128;
 void check_heads(const LayerCosts& costs, int context) {
   const int heads = costs.model().heads / costs.layout().tensor;
   if (heads_suit(costs.layout(), heads, context)) return;
-  throw UserError("parallel.context_comm: " + std::string(name_of(costs.layout().acting_form())) +
-                  " with a CP group of " + std::to_string(context) + " ranks; allowed: divisors of the " +
-                  std::to_string(heads) + " query heads of a TP rank");
+  throw UserError("parallel.context_comm: ", name_of(costs.layout().acting_form()), " with a CP group of ",
+                  context, " ranks; allowed: divisors of the ", heads, " query heads of a TP rank");
 }
 
 LocalWork& operator+=(LocalWork& sum, const LocalWork& more) {

@@ -12,14 +12,13 @@
 #include "sim/cost/micro_batch_cost.h"
 
 namespace equipoise {
-namespace {
 
 constexpr int kPerOctave = 16;
 constexpr int kOctaves = 31;                        // documents up to 2^31 tokens
 constexpr std::int64_t kFilledCall = 65536;         // query tokens of a call whose waves are full
 constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is extended by its quadratic law
 
-std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, bool strided) {
+static std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, bool strided) {
   thread_local std::vector<QueryKeys> pieces;
   pieces.clear();
   for_each_kernel_piece(segments, strided, [](std::int64_t queries, std::int64_t keys) {
@@ -28,11 +27,9 @@ std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, bool
   return pieces;
 }
 
-AttentionCall count_segments(std::span<const Segment> segments, bool strided, std::int64_t window) {
+static AttentionCall count_segments(std::span<const Segment> segments, bool strided, std::int64_t window) {
   return count_call(window, [&](const auto& add) { for_each_kernel_piece(segments, strided, add); });
 }
-
-}  // namespace
 
 // ---- Documents ----
 
@@ -114,7 +111,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     const auto seconds = measured ? priced(std::llround(exact)) : std::nullopt;
     measured = seconds.has_value();
     if (!measured && i == 0)
-      throw UserError(costs.profile().origin() + ": attention to one token is longer than the clock holds");
+      throw UserError(costs.profile().origin(), ": attention to one token is longer than the clock holds");
     log_seconds_.push_back(measured ? std::log(std::max(*seconds, 1e-15)) : log_seconds_.back() + growth);
   }
 }

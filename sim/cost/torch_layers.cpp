@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <vector>
 
 #include "policies/base/index.h"
@@ -121,7 +120,7 @@ Op LayerCosts::products(OpName name, std::int64_t m, std::initializer_list<std::
     return name == OpName::weight_gradient ? gemm(name, k, width, m, use) : gemm(name, m, width, k, use);
   };
   const bool apart = framework_.own_kernels || torch_layers();
-  if (!apart) return of_width(std::accumulate(widths.begin(), widths.end(), std::int64_t{0}));
+  if (!apart) return of_width(sum_of(widths));
   Op sum = of_width(*widths.begin());
   for (const auto* width = widths.begin() + 1; width != widths.end(); ++width) {
     const Op one = of_width(*width);

@@ -8,10 +8,8 @@
 
 namespace equipoise::execution {
 
-namespace {
-
-MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
-                       std::span<const int> placement) {
+static MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
+                              std::span<const int> placement) {
   MicroBatchRows out;
   out.ranks.resize(static_cast<std::size_t>(sharding.ranks()));
   out.slice_key.assign(micro_batch.slices.size(), 0);
@@ -51,8 +49,6 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
   }
   return out;
 }
-
-}  // namespace
 
 MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding) {
   return lay_out(micro_batch, sharding,

@@ -183,15 +183,14 @@ class AttentionCall {
 // works on between begin and end.
 class AttentionForm : public ContextAttention {
  protected:
-  AttentionForm(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks,
-                const kernels::AttentionShape& shape)
+  AttentionForm(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
       : rank_(rank),
         rows_(rows),
         index_(index),
         chunks_(chunks),
-        shape_(shape),
-        query_width_(std::int64_t{shape.query_heads} * shape.head_dim),
-        key_width_(std::int64_t{shape.kv_heads} * shape.head_dim) {
+        shape_{rank.model.head_dim, rank.heads.query, rank.heads.kv},
+        query_width_(std::int64_t{shape_.query_heads} * shape_.head_dim),
+        key_width_(std::int64_t{shape_.kv_heads} * shape_.head_dim) {
     for (const int chunk : rows.earlier) chain_.push_back(&chunks.rows(chunk));
     chain_.push_back(&rows);
   }
@@ -232,7 +231,7 @@ class AttentionForm : public ContextAttention {
   [[nodiscard]] const Memory& keys_of(std::size_t chunk) const {
     return chunk + 1 == chain_.size() ? run_->keys : chunks_.state(rows_.earlier[chunk], layer_).keys;
   }
-  void begin(AttentionRun& run, int layer) {
+  virtual void begin(AttentionRun& run, int layer) {
     run_ = &run;
     layer_ = layer;
   }
@@ -300,6 +299,18 @@ class AttentionForm : public ContextAttention {
 // Attention that goes through the keys block by block and joins what it finds: a rank's own rows, and rows of
 // others. Each block is K rows, then V rows.
 class BlockwiseAttention : public AttentionForm {
+ public:
+  void begin_forward(AttentionRun& run, int layer) final {
+    begin(run, layer);
+    begin_output(run.out, run.log_sum);
+    keep_keys();
+  }
+  void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) final {
+    begin(run, layer);
+    begin_gradients(gradient, again);
+    if (again) begin_output(again_out_, again_log_sum_);
+  }
+
  protected:
   using AttentionForm::AttentionForm;
 
@@ -338,23 +349,12 @@ class BlockwiseAttention : public AttentionForm {
   // Gradients of this rank's block to the chunks that its rows belong to.
   void spread(const Memory& found, std::int64_t rows);
 
-  // The same with where the forward goes that it repeats (`again`).
-  void begin_gradients(AttentionGradient& gradient, bool again) {
-    AttentionForm::begin_gradients(gradient, again);
-    if (again) begin_output(again_out_, again_log_sum_);
-  }
-  Memory again_out_, again_log_sum_;
+  Memory again_out_, again_log_sum_;  // where the forward goes that a backward repeats
 };
 
-std::unique_ptr<ContextAttention> make_disaggregated_attention(const RankContext&, const AttentionRows&,
-                                                               int index, ChunkStates&);
-std::unique_ptr<ContextAttention> make_gathered_attention(const RankContext&, const AttentionRows&, int index,
-                                                          ChunkStates&);
-std::unique_ptr<ContextAttention> make_group_cast_attention(const RankContext&, const AttentionRows&,
-                                                            int index, ChunkStates&);
-std::unique_ptr<ContextAttention> make_ring_attention(const RankContext&, const AttentionRows&, int index,
-                                                      ChunkStates&);
-std::unique_ptr<ContextAttention> make_ulysses_attention(const RankContext&, const AttentionRows&, int index,
-                                                         ChunkStates&);
+// Each is a function as make_context_attention is, in the file of its name.
+using MakeAttention = decltype(make_context_attention);
+MakeAttention make_disaggregated_attention, make_gathered_attention, make_group_cast_attention,
+    make_ring_attention, make_ulysses_attention;
 
 }  // namespace equipoise::execution

@@ -25,8 +25,7 @@ struct MovedRows {
 class DisaggregatedAttention final : public AttentionForm {
  public:
   DisaggregatedAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
-      : AttentionForm(rank, rows, index, chunks, {rank.model.head_dim, rank.heads.query, rank.heads.kv}),
-        call_(rank.backend, shape_, plan()) {}
+      : AttentionForm(rank, rows, index, chunks), call_(rank.backend, shape_, plan()) {}
 
   void begin_forward(AttentionRun& run, int layer) override {
     begin(run, layer);

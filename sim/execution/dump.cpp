@@ -74,7 +74,7 @@ std::string Dump::path_of(const std::filesystem::path& name) const {
   const std::filesystem::path path = folder_ / name;
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  if (error) throw UserError(path.parent_path().string() + ": cannot create the folder: " + error.message());
+  if (error) throw UserError(path.parent_path().string(), ": cannot create the folder: ", error.message());
   return path.string();
 }
 

@@ -7,14 +7,10 @@
 #include "sim/execution/rank_ops.h"
 
 namespace equipoise::execution {
-namespace {
 
-[[noreturn]] void no_such_end_op(OpName op) {
-  throw EngineError(std::string("real execution: an end of the model has an op that no rank can run: ") +
-                    name_of(op));
+[[noreturn]] static void no_such_end_op(OpName op) {
+  throw EngineError("real execution: an end of the model has an op that no rank can run: ", name_of(op));
 }
-
-}  // namespace
 
 void EndOps::begin(BlockRole role, MicroBatchRun& run, EndParts parts, Memory& hidden, bool counts_loss) {
   role_ = role;
@@ -26,18 +22,11 @@ void EndOps::begin(BlockRole role, MicroBatchRun& run, EndParts parts, Memory& h
 }
 
 void EndOps::run(OpName op) {
-  switch (role_) {
-    case BlockRole::embedding_forward:
-      return embedding_forward(op);
-    case BlockRole::embedding_backward:
-      return embedding_backward(op);
-    case BlockRole::head_forward:
-      return head_forward(op);
-    case BlockRole::head_backward:
-      return head_backward(op);
-    default:
-      no_such_end_op(op);
-  }
+  if (role_ == BlockRole::embedding_forward) return embedding_forward(op);
+  if (role_ == BlockRole::embedding_backward) return embedding_backward(op);
+  if (role_ == BlockRole::head_forward) return head_forward(op);
+  if (role_ == BlockRole::head_backward) return head_backward(op);
+  no_such_end_op(op);
 }
 
 void EndOps::end() {

@@ -36,8 +36,7 @@ double mean_of_micro_batches(const Step& step, const Weights& losses) {
     for (std::size_t j = 0; j < losses[l].size(); ++j) {
       const auto tokens = static_cast<double>(step.lanes[l].micro_batches[j].tokens());
       if (tokens == 0) continue;
-      double loss = 0;
-      for (const double of_slice : losses[l][j]) loss += of_slice;
+      const double loss = sum_of(losses[l][j]);
       sum += loss / tokens;
       count += 1;
     }

@@ -83,7 +83,6 @@ Equivalence compare(const ExecutableStep& step, const Gathered& gathered, const 
                     const std::vector<WeightedSequence>& sequences, const std::vector<double>& losses,
                     double limit);
 
-// The whole check on `threads` threads.
 Equivalence check_equivalence(const ExecutableStep& step, const Gathered& gathered, const ModelShape& model,
                               std::uint64_t seed, kernels::ElementType type, int threads);
 

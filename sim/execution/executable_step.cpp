@@ -127,30 +127,26 @@ std::vector<std::vector<std::vector<double>>> loss_weights(const Step& step, Los
 
 void check_layout_runs(const ModelShape& model, const Layout& layout) {
   check_runnable(model);
-  if (layout.zero > 1)
-    throw UserError("execute: parallel.zero is " + std::to_string(layout.zero) + "; ranks run 0 and 1");
+  if (layout.zero > 1) throw UserError("execute: parallel.zero is ", layout.zero, "; ranks run 0 and 1");
   if (layout.bidirectional)
     throw UserError("execute: schedule dualpipe needs two copies of each layer; ranks hold one");
   if (model.mtp_layers > 0)
-    throw UserError("execute: mtp_layers is " + std::to_string(model.mtp_layers) + "; ranks predict one token ahead");
+    throw UserError("execute: mtp_layers is ", model.mtp_layers, "; ranks predict one token ahead");
   if (model.training.frozen != 0)  // with frozen layers the embedding is
     throw UserError("execute: lora and frozen weights are not run; leave lora and frozen out");
   if (layout.activation_offload > 0)
-    throw UserError("execute: parallel.activation_offload is " + std::to_string(layout.activation_offload) +
+    throw UserError("execute: parallel.activation_offload is ", std::to_string(layout.activation_offload),
                     "; ranks keep their activations");
-  if (layout.expert > 1)
-    throw UserError("execute: parallel.expert is " + std::to_string(layout.expert) + "; allowed: 1");
+  if (layout.expert > 1) throw UserError("execute: parallel.expert is ", layout.expert, "; allowed: 1");
   if (layout.recompute == Recompute::modules &&
       layout.recompute_modules != module_bit(RecomputeModule::core_attn))
-    throw UserError("execute: parallel.recompute.modules is " + names_of(layout.recompute_modules) +
+    throw UserError("execute: parallel.recompute.modules is ", names_of(layout.recompute_modules),
                     "; allowed: core_attn");
   if (local_vocabulary(model, layout.tensor, layout.tensor - 1).count < 1)
-    throw UserError("execute: a vocabulary of " + std::to_string(model.vocab) + " leaves TP rank " +
-                    std::to_string(layout.tensor - 1) + " of " + std::to_string(layout.tensor) +
-                    " without tokens");
+    throw UserError("execute: a vocabulary of ", model.vocab, " leaves TP rank ", layout.tensor - 1, " of ",
+                    layout.tensor, " without tokens");
   if (model.head_dim % 16 != 0 || model.head_dim > 256)
-    throw UserError("execute: a head dim of " + std::to_string(model.head_dim) +
-                    "; kernels take multiples of 16 up to 256");
+    throw UserError("execute: a head dim of ", model.head_dim, "; kernels take multiples of 16 up to 256");
 }
 
 ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const StepOptions& options,

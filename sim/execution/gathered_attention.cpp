@@ -13,7 +13,7 @@ using kernels::Pass;
 class GatheredAttention final : public AttentionForm {
  public:
   GatheredAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
-      : AttentionForm(rank, rows, index, chunks, {rank.model.head_dim, rank.heads.query, rank.heads.kv}),
+      : AttentionForm(rank, rows, index, chunks),
         exchanges_(rows.rows.exchanges()),
         assembles_(exchanges_ || !rows.earlier.empty()),
         local_(rank.backend, shape_, pieces_among(rows.own().local, 0)),
@@ -70,7 +70,7 @@ class GatheredAttention final : public AttentionForm {
     return call == 0 && rows_.rows.any_local ? kLocal : kShared;
   }
 
-  void begin(AttentionRun& run, int layer) {
+  void begin(AttentionRun& run, int layer) override {
     AttentionForm::begin(run, layer);
     if (!exchanges_ && assembles_) assemble_keys();
   }

@@ -29,25 +29,16 @@ struct CastRows {
 class GroupCastAttention final : public BlockwiseAttention {
  public:
   GroupCastAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
-      : BlockwiseAttention(rank, rows, index, chunks, {rank.model.head_dim, rank.heads.query, rank.heads.kv}),
+      : BlockwiseAttention(rank, rows, index, chunks),
         own_rows_(rows_in_block(rows.rank)),
         own_(rank.backend, shape_, pieces_over_rows(rows.rank, rows.rank)),
         stages_(at(rank.layout.cast_stages)) {
     find_casts();
   }
 
-  void begin_forward(AttentionRun& run, int layer) override {
-    begin(run, layer);
-    begin_output(run.out, run.log_sum);
-    keep_keys();
-  }
   void forward_sync(int sync) override { cast(stages_[at(sync)]); }
   void forward_attend(int call) override { attend_call(call, run_->out, run_->log_sum); }
 
-  void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) override {
-    begin(run, layer);
-    begin_gradients(gradient, again);
-  }
   // Beside the attention to a stage the next one arrives and the gradients of the one before go home.
   void backward_sync(int sync) override {
     const std::size_t number = at(sync), delay = stages_.size() == 1 ? 1 : 2;
@@ -161,7 +152,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     return casts;
   }
 
-  void begin(AttentionRun& run, int layer) {
+  void begin(AttentionRun& run, int layer) override {
     AttentionForm::begin(run, layer);
     block_ = own_block(own_rows_);
   }
@@ -182,9 +173,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     return rows;
   }
   static std::int64_t count_of(const std::vector<CastRows>& rows) {
-    std::int64_t sum = 0;
-    for (const CastRows& of : rows) sum += of.count();
-    return sum;
+    return sum_of(rows, &CastRows::count);
   }
 
   // Sends every rank the rows outgoing(rank), of which pack(rows, keys) fills a message, and takes those of

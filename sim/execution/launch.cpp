@@ -28,8 +28,6 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
@@ -117,11 +115,11 @@ std::string make_job_folder(int ranks) {
     tried += (tried.empty() ? "" : ", ") + std::string(base);
     std::error_code error;
     const fs::space_info space = fs::space(base, error);
-    std::string folder = std::string(base) + "/equipoise." + std::to_string(getpid()) + ".XXXXXX";
+    std::string folder = concatenated(base, "/equipoise.", getpid(), ".XXXXXX");
     if (!error && space.available >= bytes && mkdtemp(folder.data()) != nullptr) return folder;
   }
-  throw UserError("execute: files of the ranks need " + std::to_string(bytes >> 20) +
-                  " MiB in one of these, found less, or no right to write: " + tried);
+  throw UserError("execute: files of the ranks need ", bytes >> 20,
+                  " MiB in one of these, found less, or no right to write: ", tried);
 }
 
 // What lies in that folder.

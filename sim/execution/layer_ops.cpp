@@ -16,9 +16,8 @@ std::int64_t outputs_of(const Part& part, std::size_t shard, bool pair) {
 using Shards = LayerShards;
 
 [[noreturn]] void no_such_layer_op(OpName op) {
-  throw EngineError(
-      std::string("real execution: a layer of the op program has an op that no rank can run: ") +
-      name_of(op));
+  throw EngineError("real execution: a layer of the op program has an op that no rank can run: ",
+                    name_of(op));
 }
 
 }  // namespace
@@ -152,9 +151,6 @@ Memory LayerOps::gathered(const Memory& rows, std::int64_t width) {
   Memory all = rank_.elements(run_->padded_rows * width);
   rank_.tensor.elements->all_gather(rows.data(), all.data(), run_->sequence_rows * width);
   return all;
-}
-void LayerOps::gather(std::int64_t width) {
-  all_ = gathered(rows_, width);
 }
 // What the TP ranks made, added up; each keeps its rows.
 void LayerOps::scatter(std::int64_t width) {

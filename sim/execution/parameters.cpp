@@ -11,11 +11,10 @@
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise::execution {
-namespace {
 
 constexpr float kNormSpread = 0.25F;
 
-void append_layer(std::vector<Tensor>& tensors, const ModelShape& model, int layer) {
+static void append_layer(std::vector<Tensor>& tensors, const ModelShape& model, int layer) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const std::int64_t hidden = model.hidden;
   const std::int64_t query_width = model.query_width();
@@ -31,13 +30,11 @@ void append_layer(std::vector<Tensor>& tensors, const ModelShape& model, int lay
   tensors.push_back({prefix + "mlp.down_proj.weight", hidden, model.ffn});
 }
 
-std::uint64_t hash_of(std::string_view name) {  // FNV-1a
+static std::uint64_t hash_of(std::string_view name) {  // FNV-1a
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return hash;
 }
-
-}  // namespace
 
 std::vector<Tensor> inventory(const ModelShape& model) {
   std::vector<Tensor> tensors{{"model.embed_tokens.weight", model.vocab, model.hidden}};
@@ -61,7 +58,7 @@ std::size_t head_index(const ModelShape& model) {
 
 void check_runnable(const ModelShape& model) {
   const auto refuse = [&](const std::string& found) {
-    throw UserError("model " + model.name + ": cannot be run: found " + found +
+    throw UserError("model ", model.name, ": cannot be run: found ", found,
                     "; expected a dense LLaMA-like model");
   };
   if (model.moe) refuse("experts (moe)");

@@ -9,7 +9,6 @@
 #include "sim/execution/parameters.h"
 
 namespace equipoise::execution {
-
 namespace {
 
 // What an op of the schedule hands on: activations, those of a recomputing forward, or gradients.
@@ -87,22 +86,11 @@ int RankExecutor::world_rank(int stage, int replica, int tensor) const {
   return setup_.grid.data_context_group(first)[at(replica)];
 }
 
-const AttentionRows& RankExecutor::rows(int micro_batch) {
-  return runs_[at(lane_)][at(micro_batch)].rows;
-}
-const AttentionRows& RankExecutor::inner_rows(int micro_batch) {
-  return runs_[at(lane_)][at(micro_batch)].inner_rows;
-}
-ChunkState& RankExecutor::state(int micro_batch, int layer) {
-  return runs_[at(lane_)][at(micro_batch)].chunk[at(layer)];
-}
-
 Part& RankExecutor::part_of_layer(int layer) {
   for (auto& stage : parts_)
     for (Part& part : stage)
       if (part.layer == layer) return part;
-  throw EngineError("real execution: layer " + std::to_string(layer) + " is not on stage " +
-                    std::to_string(rank_.place.stage));
+  throw EngineError("real execution: layer ", layer, " is not on stage ", rank_.place.stage);
 }
 
 EndParts RankExecutor::end_parts() {

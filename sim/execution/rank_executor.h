@@ -104,9 +104,10 @@ class RankExecutor final : private ChunkStates {
                       std::vector<std::vector<float>>& out);
   void gather_losses(const ExecutableStep& step, Gathered& out);
 
-  const AttentionRows& rows(int micro_batch) override;
-  const AttentionRows& inner_rows(int micro_batch) override;
-  ChunkState& state(int micro_batch, int layer) override;
+  MicroBatchRun& run_of(int micro_batch) { return runs_[at(lane_)][at(micro_batch)]; }
+  const AttentionRows& rows(int micro_batch) override { return run_of(micro_batch).rows; }
+  const AttentionRows& inner_rows(int micro_batch) override { return run_of(micro_batch).inner_rows; }
+  ChunkState& state(int micro_batch, int layer) override { return run_of(micro_batch).chunk[at(layer)]; }
 
   [[nodiscard]] int virtual_stage(const ScheduleOp& op) const {
     return op.virtual_stage * setup_.layout.pipeline + rank_.place.stage;

@@ -57,7 +57,7 @@ std::string doing_of(const RankSlot& slot) {
 RankTable::RankTable(int file, std::size_t bytes) : file_(file), bytes_(bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED)
-    throw UserError(std::string("execute: no memory that ranks can share: ") + std::strerror(errno));
+    throw UserError("execute: no memory that ranks can share: ", std::strerror(errno));
   memory_ = std::shared_ptr<void>(memory, [file, bytes](void* mapped) {
     munmap(mapped, bytes);
     close(file);
@@ -67,11 +67,11 @@ RankTable::RankTable(int file, std::size_t bytes) : file_(file), bytes_(bytes) {
 RankTable::RankTable(int slots)
     : RankTable(memfd_create("equipoise-ranks", MFD_CLOEXEC), table_bytes(slots)) {
   if (ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
-    throw UserError(std::string("execute: no memory that ranks can share: ") + std::strerror(errno));
+    throw UserError("execute: no memory that ranks can share: ", std::strerror(errno));
 }
 
 std::optional<RankTable> RankTable::open(int pid, int file) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(file);
+  const std::string path = concatenated("/proc/", pid, "/fd/", file);
   const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat status {};
   if (opened < 0) return std::nullopt;
@@ -103,7 +103,7 @@ bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_
 }
 
 std::string name_of(const RankSlot& slot) {
-  return "rank " + std::to_string(slot.rank.load()) + " (pid " + std::to_string(slot.pid.load()) + ")";
+  return concatenated("rank ", slot.rank.load(), " (pid ", slot.pid.load(), ")");
 }
 
 ProcessState process_state(int pid) {

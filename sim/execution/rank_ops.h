@@ -110,7 +110,7 @@ class LayerOps {
   int next(OpName op) { return count_[at(op)]++; }
   void begin(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
   Memory gathered(const Memory& rows, std::int64_t width);
-  void gather(std::int64_t width);
+  void gather(std::int64_t width) { all_ = gathered(rows_, width); }
   void scatter(std::int64_t width);
   void wait_for_weights(WeightProducts products) { layer_->waiting.push_back(std::move(products)); }
   void qkv();

@@ -21,26 +21,21 @@ void RankExecutor::run_end(const ExecutableStep& step, StepRecord& record, Gathe
     for (Part& part : stage) buckets.push_back(&part);
   std::size_t reduced = 0;
   for (std::size_t i = 0; i < end.steps.size(); ++i) {
+    const OpName name = end.steps[i].name;
     RecordedOp op;
     op.step = static_cast<std::int32_t>(i);
-    op.name = static_cast<std::int32_t>(end.steps[i].name);
-    if (end.steps[i].name == OpName::optimizer && gathered != nullptr) gather_gradients(gathered->gradients);
-    begin_op(setup_.progress, end.steps[i].name);
+    op.name = static_cast<std::int32_t>(name);
+    if (name == OpName::optimizer && gathered != nullptr) gather_gradients(gathered->gradients);
+    begin_op(setup_.progress, name);
     op.begin_ns = now_ns();
-    switch (end.steps[i].name) {
-      case OpName::dp_reduce:
-        reduce(*buckets.at(reduced++));
-        break;
-      case OpName::optimizer:
-        for (Part* part : buckets) optimize(*part);
-        break;
-      case OpName::dp_all_gather:
-        for (Part* part : buckets) gather_parameters(*part);
-        break;
-      default:
-        throw EngineError(std::string("real execution: the step ends with an op that no rank can run: ") +
-                          name_of(end.steps[i].name));
-    }
+    if (name == OpName::dp_reduce)
+      reduce(*buckets.at(reduced++));
+    else if (name == OpName::optimizer)
+      for (Part* part : buckets) optimize(*part);
+    else if (name == OpName::dp_all_gather)
+      for (Part* part : buckets) gather_parameters(*part);
+    else
+      throw EngineError("real execution: the step ends with an op that no rank can run: ", name_of(name));
     if (setup_.times_ops) setup_.backend.synchronize();
     op.end_ns = now_ns();
     record.ops.push_back(op);

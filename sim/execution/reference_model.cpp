@@ -1,10 +1,8 @@
-#include "sim/execution/equivalence.h"
-
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "policies/base/parallel.h"
+#include "sim/execution/equivalence.h"
 #include "sim/execution/parameters.h"
 #include "sim/execution/reference_ops.h"
 
@@ -222,9 +220,7 @@ std::vector<std::vector<std::size_t>> shares_of(const ModelShape& model,
     const auto tokens = static_cast<double>(sequences[i].sequence.tokens());
     return model.training_flops(tokens, causal_pairs(tokens, 0));
   };
-  std::vector<std::size_t> order(sequences.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return work(i); });
+  const auto order = positions_by(sequences.size(), [&](std::size_t i) { return -work(i); });
   std::vector<std::vector<std::size_t>> shares(position(std::max(threads, 1)));
   std::vector<double> load(shares.size(), 0.0);
   for (const std::size_t i : order) {

@@ -17,8 +17,7 @@ namespace {
 class RingAttention final : public BlockwiseAttention {
  public:
   RingAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
-      : BlockwiseAttention(rank, rows, index, chunks, {rank.model.head_dim, rank.heads.query, rank.heads.kv}),
-        ranks_(static_cast<int>(rows.rows.ranks.size())) {
+      : BlockwiseAttention(rank, rows, index, chunks), ranks_(static_cast<int>(rows.rows.ranks.size())) {
     for (int r = 0; r < ranks_; ++r) block_rows_ = std::max(block_rows_, rows_in_block(r));
     for (int step = 0; step < ranks_; ++step) {
       calls_.emplace_back(rank.backend, shape_, pieces_over_rows(rows.rank, block_owner(rows.rank, step)));
@@ -28,11 +27,6 @@ class RingAttention final : public BlockwiseAttention {
     }
   }
 
-  void begin_forward(AttentionRun& run, int layer) override {
-    begin(run, layer);
-    begin_output(run.out, run.log_sum);
-    keep_keys();
-  }
   void forward_sync(int) override { send_keys(); }
   void forward_attend(int) override {
     take_next_step();
@@ -40,10 +34,6 @@ class RingAttention final : public BlockwiseAttention {
     ++step_;
   }
 
-  void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) override {
-    begin(run, layer);
-    begin_gradients(gradient, again);
-  }
   void backward_sync(int sync) override {
     if (sync == (ranks_ == 2 ? 1 : ranks_)) {  // the last one, after all attention
       skip_to(ranks_);
@@ -81,7 +71,7 @@ class RingAttention final : public BlockwiseAttention {
            !pieces_over_rows(rank, block_owner(rank, step)).empty();
   }
 
-  void begin(AttentionRun& run, int layer) {
+  void begin(AttentionRun& run, int layer) override {
     AttentionForm::begin(run, layer);
     step_ = held_step_ = 0;
     next_.reset();

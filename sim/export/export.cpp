@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "policies/base/text.h"
@@ -40,7 +39,7 @@ ExportedRow::ExportedRow(const Study& of_study, const PolicyResult& of_row)
         std::to_string(least) + " to " + std::to_string(most) + " of " + counted(all, "layer") + " by " +
         (row.run.recompute_by_stage ? "stage and micro-batch" : "micro-batch");
   if (any_own) {
-    const int sum = std::accumulate(stages.begin(), stages.end(), 0);
+    const int sum = sum_of(stages);
     layout_.recompute_layers = row.run.recompute_by_stage ? std::min(all, sum) : most;
     if (most > 0 || layout_.recompute == Recompute::full) layout_.recompute = Recompute::layers;
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -15,7 +14,6 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {
@@ -35,21 +33,21 @@ constexpr std::string_view kDefaults[] = {
 
 bool flag_field(const json& node, const char* key, const std::string& where) {
   if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
-  throw UserError(where + "." + key + ": expected true or false, found " +
-                  (node.contains(key) ? shown_json(node[key]) : "nothing"));
+  throw UserError(where, ".", key, ": expected true or false, found ",
+                  node.contains(key) ? shown_json(node[key]) : "nothing");
 }
 
 double number_within(const json& node, const char* key, double least, double most, const std::string& where) {
   const double value = number_field(node, key, where);
   if (value >= least && value <= most) return value;
-  throw UserError(where + "." + key + ": expected a number in " + short_number(least) + ".." +
-                  short_number(most) + ", found " + short_number(value));
+  throw UserError(where, ".", key, ": expected a number in ", short_number(least), "..", short_number(most),
+                  ", found ", short_number(value));
 }
 
 int count_within(const json& node, const char* key, int most, const std::string& where) {
   const double value = number_within(node, key, 0, most, where);
   if (value == std::floor(value)) return static_cast<int>(value);
-  throw UserError(where + "." + key + ": expected an integer, found " + short_number(value));
+  throw UserError(where, ".", key, ": expected an integer, found ", short_number(value));
 }
 
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
@@ -129,14 +127,14 @@ void read_launches(const json& node, const std::string& where, LaunchCounts& cou
     const json& of_passes = item.value();
     std::size_t op = 0;
     while (op < kOpNames && name != name_of(static_cast<OpName>(op))) ++op;
-    if (op == kOpNames) throw UserError(where + "." + name + ": expected an op's name, such as rms_norm");
+    if (op == kOpNames) throw UserError(where, ".", name, ": expected an op's name, such as rms_norm");
     const auto count = [&](std::size_t pass) {
       if (of_passes.is_array() && of_passes.size() == 2 && of_passes[pass].is_number_integer() &&
           of_passes[pass] >= 0 && of_passes[pass] <= kMostLaunches)
         return of_passes[pass].get<std::uint8_t>();
-      throw UserError(where + "." + name +
-                      ": expected launches of a forward and a backward, two integers in 0.." +
-                      std::to_string(kMostLaunches) + ", found " + shown_json(of_passes));
+      throw UserError(where, ".", name,
+                      ": expected launches of a forward and a backward, two integers in 0..", kMostLaunches,
+                      ", found ", shown_json(of_passes));
     };
     counts.forward[op] = count(0);
     counts.backward[op] = count(1);
@@ -154,21 +152,20 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
   host.seconds_per_launch = number_within(node, "seconds_per_launch", 0, 1, where);
   read_launches(object_field(node, "launches", where), where + ".launches", host.launches);
   if (!node.contains("waits") || !node["waits"].is_array())
-    throw UserError(where + ".waits: expected a list of hops and routes");
+    throw UserError(where, ".waits: expected a list of hops and routes");
   for (const json& wait : node["waits"]) {
     if (wait != "hops" && wait != "routes")
-      throw UserError(where + ".waits: expected hops or routes, found " + shown_json(wait));
+      throw UserError(where, ".waits: expected hops or routes, found ", shown_json(wait));
     (wait == "hops" ? host.waits_at_hops : host.waits_for_routes) = true;
   }
   const json& sources = object_field(node, "sources", where);
   for (const char* key : {"seconds_per_launch", "launches", "waits"})
     text_field(sources, key, where + ".sources");
   const json& band = object_field(node, "band", where);
-  char text[120];
-  std::snprintf(text, sizeof text, "host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch,
-                1e6 * number_within(band, "least", 0, 1, where + ".band"),
-                1e6 * number_within(band, "most", 0, 1, where + ".band"));
-  preset.host_text = text + text_field(node, "known", where);
+  const double least = 1e6 * number_within(band, "least", 0, 1, where + ".band");
+  const double most = 1e6 * number_within(band, "most", 0, 1, where + ".band");
+  preset.host_text = formatted("host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch, least, most) +
+                     text_field(node, "known", where);
 }
 
 template <std::size_t N>
@@ -176,7 +173,7 @@ int one_of(const json& node, const char* key, const std::string_view (&names)[N]
   const std::string found = text_field(node, key, where);
   for (std::size_t i = 0; i < N; ++i)
     if (found == names[i]) return static_cast<int>(i);
-  throw UserError(where + "." + key + ": expected one of " + all_joined(names) + ", found \"" + found + "\"");
+  throw UserError(where, ".", key, ": expected one of ", all_joined(names), ", found \"", found, "\"");
 }
 
 constexpr std::string_view kKinds[] = {"dense", "experts"}, kPrecisions[] = {"bf16", "fp8"};
@@ -184,7 +181,7 @@ constexpr std::string_view kKinds[] = {"dense", "experts"}, kPrecisions[] = {"bf
 std::vector<FamilyError> read_family_errors(const json& kernels, const std::string& where) {
   std::vector<FamilyError> errors;
   if (!kernels.contains("errors")) return errors;
-  if (!kernels["errors"].is_array()) throw UserError(where + ".errors: expected a list of families");
+  if (!kernels["errors"].is_array()) throw UserError(where, ".errors: expected a list of families");
   for (const json& node : kernels["errors"]) {
     const std::string place = where + ".errors[" + std::to_string(errors.size()) + "]";
     refuse_unknown_keys(
@@ -206,7 +203,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
       where);
   const std::string kind = text_field(node, "kind", where);
   if (kind != "fitted" && kind != "borrowed")
-    throw UserError(where + ".kind: expected fitted or borrowed, found \"" + kind + "\"");
+    throw UserError(where, ".kind: expected fitted or borrowed, found \"", kind, "\"");
   preset.kernels = kind == "fitted" ? KernelTimes::fitted : KernelTimes::borrowed;
   if (preset.kernels == KernelTimes::borrowed) preset.borrowed_from = text_field(node, "from", where);
   const json& slowdowns = object_field(node, "slowdowns", where);
@@ -222,10 +219,10 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
   if (slowdowns.contains("expert_product_seconds"))
     o.expert_product_seconds = number_within(slowdowns, "expert_product_seconds", 0, 1, where + ".slowdowns");
   if (!node.contains("gpu_families") || !node["gpu_families"].is_array() || node["gpu_families"].empty())
-    throw UserError(where + ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
+    throw UserError(where, ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
   for (const json& family : node["gpu_families"]) {
     if (!family.is_string() || family.get_ref<const std::string&>().empty())
-      throw UserError(where + ".gpu_families: expected words of GPU names, found " + shown_json(family));
+      throw UserError(where, ".gpu_families: expected words of GPU names, found ", shown_json(family));
     preset.gpu_families.push_back(family.get<std::string>());
   }
   preset.on_gpus = read_errors_on_gpus(node, where);
@@ -245,13 +242,12 @@ std::int64_t tokens_with_logits(LossKind loss, std::int64_t tokens, std::int64_t
 }
 
 FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origin) {
-  if (!file.is_object())
-    throw UserError(origin + ": expected an object, found " + std::string(file.type_name()));
+  if (!file.is_object()) throw UserError(origin, ": expected an object, found ", file.type_name());
   refuse_unknown_keys(file, {"schema", "name", "summary", "defaults", "sources", "host", "kernels"},
                       origin + ": file");
   const std::string schema = text_field(file, "schema", origin + ": file");
   if (schema != "equipoise.framework/1")
-    throw UserError(origin + ": schema: expected equipoise.framework/1, found \"" + schema + "\"");
+    throw UserError(origin, ": schema: expected equipoise.framework/1, found \"", schema, "\"");
   FrameworkPreset preset;
   preset.origin = origin;
   preset.name = text_field(file, "name", origin + ": file");
@@ -394,18 +390,16 @@ SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {
 std::string FrameworkPreset::error_on(const Profile& profile) const {
   for (const ErrorOnGpu& seen : on_gpus) {
     if (!names(seen.gpu, profile.device().name)) continue;
-    char text[120];
-    std::snprintf(text, sizeof text, "%.1f %% off (mean %+.1f %%) on %lld published steps of ",
-                  100 * seen.mean_abs_error, 100 * seen.mean_error, static_cast<long long>(seen.rows));
-    return text + seen.gpu;
+    return formatted("%.1f %% off (mean %+.1f %%) on %lld published steps of ", 100 * seen.mean_abs_error,
+                     100 * seen.mean_error, static_cast<long long>(seen.rows)) +
+           seen.gpu;
   }
   return "";
 }
 
 std::string StepFamily::text() const {
-  return std::string(kKinds[experts ? 1 : 0]) + ", " +
-         std::string(kModelSizes[static_cast<std::size_t>(size)]) + ", " + gpu + ", " +
-         std::string(kPrecisions[fp8 ? 1 : 0]);
+  return concatenated(kKinds[experts ? 1 : 0], ", ", kModelSizes[static_cast<std::size_t>(size)], ", ", gpu,
+                      ", ", kPrecisions[fp8 ? 1 : 0]);
 }
 
 int model_size_class(double parameters) {
@@ -430,10 +424,8 @@ const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) cons
 }
 
 std::string slowdowns_text(const FrameworkOptions& options) {
-  char text[120];
-  std::snprintf(text, sizeof text, "GEMM x%.2f, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
-                options.attention_slowdown, options.elementwise_slowdown);
-  return text;
+  return formatted("GEMM x%.2f, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
+                   options.attention_slowdown, options.elementwise_slowdown);
 }
 
 std::string FrameworkPreset::kernels_text() const {
@@ -441,10 +433,7 @@ std::string FrameworkPreset::kernels_text() const {
   const std::string line = slowdowns_text(options) + ", ";
   if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
   if (!error) return line + "fitted, error unknown";
-  char text[80];
-  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see",
-                100 * *error);
-  return line + text;
+  return line + formatted("fitted, %.1f %% off on benchmarks that the fit did not see", 100 * *error);
 }
 
 std::vector<std::string> shipped_frameworks() {

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {
@@ -16,9 +16,7 @@ namespace {
 constexpr double kShareOfMachine = 0.8;
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*g", value < 1000 ? 3 : 6, value);
-  return text;
+  return formatted("%.*g", value < 1000 ? 3 : 6, value);
 }
 
 void take_least(MemoryLimit& limit, double bytes, const char* source) {
@@ -82,23 +80,23 @@ MemoryLimit memory_limit(double max_memory_GB) {
   constexpr double kMostGB = 1e6;
   if (max_memory_GB == 0) return default_memory_limit();
   if (!(max_memory_GB >= kLeastGB && max_memory_GB <= kMostGB))
-    throw UserError("--max-memory-GB: expected a number from 0.1 to 1000000, found " + number(max_memory_GB));
+    throw UserError("--max-memory-GB: expected a number from 0.1 to 1000000, found ", number(max_memory_GB));
   return {max_memory_GB * kBytesPerGB, "--max-memory-GB"};
 }
 
 void require_memory(const std::string& what, double bytes, const MemoryLimit& limit,
                     const std::string& instead) {
   if (bytes <= limit.bytes) return;
-  throw UserError(what + ": needs about " + bytes_text(bytes) + " of memory, the limit is " +
-                  bytes_text(limit.bytes) + " (" + limit.source + "); expected " +
-                  (instead.empty() ? "" : instead + ", or ") + "--max-memory-GB " + enough_GB(bytes));
+  throw UserError(what, ": needs about ", bytes_text(bytes), " of memory, the limit is ",
+                  bytes_text(limit.bytes), " (", limit.source, "); expected ",
+                  (instead.empty() ? "" : instead + ", or "), "--max-memory-GB ", enough_GB(bytes));
 }
 
 void require_output(const std::string& what, double bytes, double max_output_GB, const std::string& instead) {
   if (bytes <= max_output_GB * kBytesPerGB) return;
-  throw UserError(what + ": would write about " + bytes_text(bytes) + ", the limit is " +
-                  bytes_text(max_output_GB * kBytesPerGB) + "; expected " +
-                  (instead.empty() ? "" : instead + ", or ") + "--max-output-GB " + enough_GB(bytes));
+  throw UserError(what, ": would write about ", bytes_text(bytes), ", the limit is ",
+                  bytes_text(max_output_GB * kBytesPerGB), "; expected ",
+                  (instead.empty() ? "" : instead + ", or "), "--max-output-GB ", enough_GB(bytes));
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -134,9 +133,7 @@ class Checkpoints {
   void choose() {
     while (add_where_it_overflows()) {
     }
-    std::vector<std::size_t> order(layers_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tokens_of(i); });
+    const auto order = positions_by(layers_.size(), [&](std::size_t i) { return tokens_of(i); });
     if (fits())
       for (const std::size_t c : order) lower(c);
     else

@@ -6,13 +6,13 @@
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
-namespace {
 
 constexpr double kBf16 = 2;
 constexpr double kFp32 = 4;
 
 // The mean of a model's layers: stages have layers of each kind.
-double mean_kept_bytes(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework) {
+static double mean_kept_bytes(const ModelShape& model, const Layout& layout,
+                              const FrameworkOptions& framework) {
   double sum = 0;
   int sparse = 0;
   for (int layer = 0; layer < model.all_layers(); ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
@@ -20,8 +20,6 @@ double mean_kept_bytes(const ModelShape& model, const Layout& layout, const Fram
   if (sparse > 0) sum += sparse * kept_bytes(model, layout, framework, true);
   return sum / model.all_layers();
 }
-
-}  // namespace
 
 MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile,
                          const FrameworkOptions& framework)

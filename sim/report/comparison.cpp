@@ -8,7 +8,6 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "sim/metrics/metrics.h"
 #include "sim/report/html_page.h"
 #include "sim/report/study_table.h"
 #include "traces/json_text.h"
@@ -88,21 +87,19 @@ SavedResult load_saved(const std::string& path) {
   return saved;
 }
 
-namespace {
-
-std::string figure(const json& policy, std::string_view key, double scale, int digits) {
+static std::string figure(const json& policy, std::string_view key, double scale, int digits) {
   const auto found = policy["metrics"].find(std::string(key));
   const bool known = found != policy["metrics"].end() && found->is_number();
   return known ? fixed(found->get<double>() * scale, digits) : "-";
 }
 
 // The column's figure as tables print it, without what it stands beside.
-std::string printed(const ResultColumn& column, const json& policy) {
+static std::string printed(const ResultColumn& column, const json& policy) {
   return figure(policy, column.key, column.scale, column.digits);
 }
 
 // The same with that, as the study's table has it; and what is none of the metrics.
-std::string cell_of(const ResultColumn& column, const json& policy, bool has_pipeline) {
+static std::string cell_of(const ResultColumn& column, const json& policy, bool has_pipeline) {
   if (column.key == "bubble_ratio" && !has_pipeline) {
     const std::string recompute = figure(policy, "recompute_ratio", 100, 1);
     return recompute == "-" || recompute == "0.0" ? "-" : recompute + " recompute";
@@ -123,8 +120,6 @@ std::string cell_of(const ResultColumn& column, const json& policy, bool has_pip
   return column.printed({m, number_or_zero(memory, "capacity_bytes"), number_or_zero(memory, "peak_bytes"),
                          number_or_zero(measured, "pack_ms")});
 }
-
-}  // namespace
 
 std::string saved_table(const SavedResult& saved) {
   const json& study = saved.summary["study"];

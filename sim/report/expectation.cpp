@@ -119,8 +119,7 @@ Expectation read_expectation(const json& file, const std::string& path) {
     const std::string where = path + ": policies[" + std::to_string(i) + "]";
     ExpectedPolicy policy = read_policy((*policies)[i], where);
     if (policy_of(expectation, policy.label) != nullptr)
-      throw UserError(where + ".label: expected each label once, found " + shown_json(policy.label) +
-                      " again");
+      throw UserError(where, ".label: expected each label once, found ", shown_json(policy.label), " again");
     expectation.policies.push_back(std::move(policy));
   }
   return expectation;
@@ -166,9 +165,9 @@ std::vector<std::string> other_changes(const Expectation& expected, const Expect
 
 std::string junit_xml(const std::string& suite, const std::vector<JunitCase>& cases) {
   const auto failures = std::ranges::count_if(cases, [](const JunitCase& c) { return !c.failure.empty(); });
-  std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" + xml_text(suite) +
-                    "\" tests=\"" + std::to_string(cases.size()) + "\" failures=\"" +
-                    std::to_string(failures) + "\">\n";
+  std::string xml =
+      concatenated("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"", xml_text(suite),
+                   "\" tests=\"", cases.size(), "\" failures=\"", failures, "\">\n");
   for (const JunitCase& c : cases) {
     xml += "  <testcase classname=\"" + xml_text(suite) + "\" name=\"" + xml_text(c.name) + "\"";
     if (c.failure.empty())

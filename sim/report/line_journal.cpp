@@ -14,20 +14,18 @@ namespace equipoise {
 
 using nlohmann::json;
 
-namespace {
-
-[[noreturn]] void cannot_write(const std::string& path, const std::string& why) {
-  throw UserError("--out " + path + ": cannot write: " + why);
+[[noreturn]] static void cannot_write(const std::string& path, const std::string& why) {
+  throw UserError("--out ", path, ": cannot write: ", why);
 }
 
-json asked_of(const json& node, const JournalKind& kind, const std::string& where) {
+static json asked_of(const json& node, const JournalKind& kind, const std::string& where) {
   if (node.at("schema") != kind.schema)
-    throw UserError(where + ": expected a journal of `" + kind.command + "` (" + kind.schema + ")");
+    throw UserError(where, ": expected a journal of `", kind.command, "` (", kind.schema, ")");
   return node.at("asked");
 }
 
 // "budget, gpus differ"; where no key tells, `decides` differ.
-std::string differing(const json& one, const json& other, const std::string& decides) {
+static std::string differing(const json& one, const json& other, const std::string& decides) {
   std::vector<std::string> keys;
   if (one.is_object() && other.is_object())
     for (const json& change : json::diff(one, other)) {
@@ -38,8 +36,6 @@ std::string differing(const json& one, const json& other, const std::string& dec
   return (keys.empty() ? decides : joined(keys)) + " differ" + (keys.size() == 1 ? "s" : "");
 }
 
-}  // namespace
-
 bool has_whole_line(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string line;
@@ -48,7 +44,7 @@ bool has_whole_line(const std::string& path) {
 
 JournalHead read_line_journal(const std::string& path, const JournalKind& kind, const JournalEntry& entry) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw UserError(path + ": cannot read: " + std::strerror(errno));
+  if (!in) throw UserError(path, ": cannot read: ", std::strerror(errno));
   JournalHead head;
   std::string line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
@@ -61,12 +57,12 @@ JournalHead read_line_journal(const std::string& path, const JournalKind& kind, 
       else
         entry(node, where);
     } catch (const json::exception&) {
-      throw UserError(where + ": expected a line that `" + kind.command + "` wrote, found another");
+      throw UserError(where, ": expected a line that `", kind.command, "` wrote, found another");
     }
     head.whole_bytes += line.size() + 1;
   }
   if (head.whole_bytes == 0)
-    throw UserError(path + ": expected a journal of `" + kind.command + "`, found no whole line");
+    throw UserError(path, ": expected a journal of `", kind.command, "`, found no whole line");
   return head;
 }
 
@@ -78,8 +74,8 @@ LineJournal::LineJournal(std::string path, const JournalKind& kind, const json& 
   if (goes_on) {
     const JournalHead head = read_line_journal(path_, kind, entry);
     if (head.asked != asked)
-      throw UserError("--resume: " + path_ + " is of another " + kind.job + " (" +
-                      differing(head.asked, asked, kind.decides) +
+      throw UserError("--resume: ", path_, " is of another ", kind.job, " (",
+                      differing(head.asked, asked, kind.decides),
                       "); expected the same ones, or no --resume");
     std::filesystem::resize_file(path_, head.whole_bytes, error);
     if (error) cannot_write(path_, error.message());

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
-#include <utility>
 
 #include "policies/base/csv.h"
 #include "policies/base/files.h"
@@ -338,10 +337,8 @@ void write_outputs(const std::string& directory, const Study& study, const Study
   }
 }
 
-namespace {
-
 // The fractional parts of a root of the first primes, as integers: 2^32 times them.
-std::array<std::uint32_t, 64> fractions_of_primes(double (*root)(double)) {
+static std::array<std::uint32_t, 64> fractions_of_primes(double (*root)(double)) {
   std::array<std::uint32_t, 64> parts{};
   std::size_t found = 0;
   for (int n = 2; found < parts.size(); ++n) {
@@ -354,7 +351,7 @@ std::array<std::uint32_t, 64> fractions_of_primes(double (*root)(double)) {
   return parts;
 }
 
-void add_block(const unsigned char* block, std::array<std::uint32_t, 8>& state) {
+static void add_block(const unsigned char* block, std::array<std::uint32_t, 8>& state) {
   static const std::array<std::uint32_t, 64> kRounds =
       fractions_of_primes([](double n) { return std::cbrt(n); });
   const auto mixed = [](std::uint32_t x, int a, int b, int c) {
@@ -378,8 +375,6 @@ void add_block(const unsigned char* block, std::array<std::uint32_t, 8>& state) 
   const std::array<std::uint32_t, 8> added = {a, b, c, d, e, f, g, h};
   for (std::size_t i = 0; i < 8; ++i) state[i] += added[i];
 }
-
-}  // namespace
 
 std::string sha256(std::string_view bytes) {
   static const std::array<std::uint32_t, 64> kStart =

@@ -105,8 +105,7 @@ json load_json(const PolicyResult& row, std::size_t most) {
   if (!row.simulated() || row.details.typical_step < 0) return nullptr;
   const std::vector<double>& seconds = row.steps[at(row.details.typical_step)].times.gpu_compute;
   if (seconds.empty()) return nullptr;
-  double sum = 0;
-  for (const double s : seconds) sum += s;
+  const double sum = sum_of(seconds);
   const double mean = sum / static_cast<double>(seconds.size());
   json list = json::array();
   for (const double s : seconds)

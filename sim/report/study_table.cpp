@@ -268,8 +268,7 @@ void SweepTable::add(const SweepCase& one) {
   lines_.insert(lines_.end(), one.lines.begin(), one.lines.end());
   reasons_ += one.reasons;
   if (one.source.empty()) return;
-  const auto same = std::find_if(sources_.begin(), sources_.end(),
-                                 [&](const auto& known) { return known.line == one.source; });
+  const auto same = std::ranges::find(sources_, one.source, &Source::line);
   if (same == sources_.end())
     sources_.push_back({one.source, one.name});
   else

@@ -119,7 +119,7 @@ void issue(int stages, int s, int each_way, std::vector<ScheduleOp>& ops) {
 void make_dualpipe(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "dualpipe", {}, out);
   const auto refuse = [](const std::string& what, int found) {
-    throw UserError("schedule dualpipe: expected " + what + ", found " + std::to_string(found));
+    throw UserError("schedule dualpipe: expected ", what, ", found ", found);
   };
   if (input.stages % 2 != 0) refuse("an even number of stages", input.stages);
   if (count % 2 != 0 || (count > 0 && count < 2 * input.stages))

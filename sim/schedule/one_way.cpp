@@ -61,9 +61,8 @@ namespace {
 
 void require_whole_rounds(const char* name, int micro_batches, int stages) {
   if (micro_batches % stages == 0) return;
-  throw UserError("schedule " + std::string(name) +
-                  ": expected a number of micro-batches that is a multiple of the " + std::to_string(stages) +
-                  " stages, found " + std::to_string(micro_batches));
+  throw UserError("schedule ", name, ": expected a number of micro-batches that is a multiple of the ",
+                  stages, " stages, found ", micro_batches);
 }
 
 // Walks one rank's forwards (or backwards) in order without a division per op.

@@ -55,7 +55,7 @@ constexpr std::array kSchedules = {
 
 void require_at_least_one(std::string_view option, int value) {
   if (value >= 1) return;
-  throw UserError(std::string(option) + ": expected an integer >= 1, found " + std::to_string(value));
+  throw UserError(option, ": expected an integer >= 1, found ", value);
 }
 
 // Micro-batches in all groups; refuses groups that the schedule cannot order.
@@ -63,18 +63,16 @@ int count_micro_batches(const ScheduleInput& input, std::string_view name, bool 
   std::int64_t total = 0;
   for (const std::int32_t size : input.group_sizes) {
     if (size < 1)
-      throw UserError("schedule " + std::string(name) + ": a group holds " + std::to_string(size) +
-                      " chunks, expected at least 1");
+      throw UserError("schedule ", name, ": a group holds ", size, " chunks, expected at least 1");
     if (size > 1 && !groups_allowed)
-      throw UserError("schedule " + std::string(name) + ": found a group of " + std::to_string(size) +
+      throw UserError("schedule ", name, ": found a group of ", size,
                       " dependent chunks, whose backwards must run in descending order; expected standalone "
                       "micro-batches (seq1f1b, state-aware-1f1b and gpipe take groups)");
     total += size;
   }
   // A stage lists up to four ops for a micro-batch (D, R, B or F, B, W): positions stay within int.
   if (total * input.virtual_stages > std::numeric_limits<int>::max() / 4)
-    throw UserError("schedule " + std::string(name) + ": " + std::to_string(total) +
-                    " micro-batches are too many");
+    throw UserError("schedule ", name, ": ", total, " micro-batches are too many");
   return static_cast<int>(total);
 }
 
@@ -92,7 +90,7 @@ const SchedulePolicy& one_way_schedule(std::string_view name) {
   const SchedulePolicy& policy = schedule_policy(name);
   if (policy.bidirectional)
     throw UserError(
-        "schedule " + std::string(name) +
+        "schedule ", name,
         ": runs in studies and is drawn; here ranks hold one copy of each layer, and it needs two");
   return policy;
 }
@@ -102,9 +100,8 @@ int begin_schedule(const ScheduleInput& input, std::string_view name, Takes take
   require_at_least_one("--virtual-stages", input.virtual_stages);
   require_at_least_one("--keep", input.keep);
   if (input.virtual_stages > 1 && !takes.virtual_stages)
-    throw UserError("--virtual-stages (parallel.virtual_pipeline in a study): schedule " + std::string(name) +
-                    " takes 1, found " + std::to_string(input.virtual_stages) +
-                    " (interleaved-1f1b and seq1f1b take more)");
+    throw UserError("--virtual-stages (parallel.virtual_pipeline in a study): schedule ", name,
+                    " takes 1, found ", input.virtual_stages, " (interleaved-1f1b and seq1f1b take more)");
   out.micro_batches = count_micro_batches(input, name, takes.groups);
   out.stages = input.stages;
   out.virtual_stages = input.virtual_stages;

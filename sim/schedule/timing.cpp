@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {
@@ -152,8 +153,8 @@ class ScheduleExecutor {
       what = op.kind == OpKind::R ? "the recomputing forward" : "the forward";
       where = stage_at(place - 1, op);
     }
-    return "stage " + std::to_string(stage) + ": " + describe_op(op, schedule_.virtual_stages) +
-           " waits for " + what + " on stage " + std::to_string(where);
+    return concatenated("stage ", stage, ": ", describe_op(op, schedule_.virtual_stages), " waits for ", what,
+                        " on stage ", where);
   }
 
   const Schedule& schedule_;
@@ -248,8 +249,8 @@ class ScheduleValidator {
   }
 
  private:
-  void report(const std::string& problem) {
-    if (problems_.size() < kMostProblems) problems_.push_back(problem);
+  void report(const auto&... problem) {
+    if (problems_.size() < kMostProblems) problems_.push_back(concatenated(problem...));
   }
 
   // Sizes and ranges: whatever follows may index freely.
@@ -261,15 +262,14 @@ class ScheduleValidator {
         schedule_.virtual_stages != (schedule_.bidirectional ? 2 : input_.virtual_stages))
       report("stages or virtual stages differ from the input's");
     if (schedule_.micro_batches != expected)
-      report("holds " + std::to_string(schedule_.micro_batches) + " micro-batches, the input has " +
-             std::to_string(expected));
+      report("holds ", schedule_.micro_batches, " micro-batches, the input has ", expected);
     if (schedule_.ops.size() != stages || schedule_.kept_bound.size() != stages)
-      report("ops or kept_bound are not listed for each of the " + std::to_string(stages) + " stages");
+      report("ops or kept_bound are not listed for each of the ", stages, " stages");
     for (std::size_t s = 0; s < schedule_.ops.size(); ++s)
       for (const ScheduleOp& op : schedule_.ops[s])
         if (op.micro_batch < 0 || op.micro_batch >= schedule_.micro_batches || op.virtual_stage < 0 ||
             op.virtual_stage >= schedule_.virtual_stages || at(op.kind) >= kOpKinds)
-          report("stage " + std::to_string(s) + ": an op is out of range: " + describe_op(op, 2));
+          report("stage ", s, ": an op is out of range: ", describe_op(op, 2));
     return problems_.empty();
   }
 
@@ -289,8 +289,8 @@ class ScheduleValidator {
       position = index++;
       if (op.kind == OpKind::F || op.kind == OpKind::R) ++kept;
       if (kept > schedule_.kept_bound[stage])
-        report(where(stage, op) + " makes " + std::to_string(kept) +
-               " kept activations, promised were at most " + std::to_string(schedule_.kept_bound[stage]));
+        report(where(stage, op), " makes ", kept, " kept activations, promised were at most ",
+               schedule_.kept_bound[stage]);
       if (releases(op, split_)) --kept;
       if (op.whole && op.kind == OpKind::B) whole_[slot(op.micro_batch, op.virtual_stage)] = 1;
       if (schedule_.bidirectional && op.virtual_stage != direction_of(op.micro_batch))

@@ -9,14 +9,11 @@
 #include "sim/step/op_interpreter.h"
 
 namespace equipoise::contended {
-namespace {
 
-const OpStep* step_of(const LaneStage& here, const Rank& k) {
+static const OpStep* step_of(const LaneStage& here, const Rank& k) {
   const BlockRun& run = here.program->runs[(*here.ops)[k.scheduled].first_run + k.run];
   return here.program->blocks[run.block].steps.data() + k.step;
 }
-
-}  // namespace
 
 // A rank arrives at a collective inside its lane and goes on when that has ended.
 bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const OpBlock& block,

@@ -51,10 +51,9 @@ ContendedTimes run_contended(const OpProgram& program, const OpOptions& options,
 }  // namespace equipoise
 
 namespace equipoise::contended {
-namespace {
 
 // Whether a collective of folded TP ranks can take longer than it says.
-bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
+static bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
   double slowest = std::numeric_limits<double>::infinity();
   for (std::size_t c = 0; c < at(here.program->context); ++c) {
     const OpRoute& route =
@@ -71,8 +70,6 @@ bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
       }
   return false;
 }
-
-}  // namespace
 
 State::State(const OpProgram& p, const OpOptions& o, const OpResult& a, const NetworkRoutes& r,
              const ContendedOptions& h)
@@ -220,9 +217,8 @@ OpResult State::take_result() {
   for (const LaneStage& here : lane_stages)
     for (std::size_t r = 0; r < here.rank.size(); ++r)
       if (here.rank[r].wait != Wait::done)
-        throw EngineError("the step never ends: rank " + std::to_string(r) + " of stage " +
-                          std::to_string(here.stage) + ", lane " + std::to_string(here.lane) +
-                          ", stops at scheduled op " + std::to_string(here.rank[r].scheduled));
+        throw EngineError("the step never ends: rank ", r, " of stage ", here.stage, ", lane ", here.lane,
+                          ", stops at scheduled op ", here.rank[r].scheduled);
   result.pipeline_end = 0;
   recorded.lanes.resize(program.lanes.size());
   for (LaneStage& here : lane_stages) {

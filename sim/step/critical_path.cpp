@@ -43,9 +43,8 @@ class PathTracer {
  private:
   // A path with a gap would be a wrong answer: nothing explains why the op started when it did.
   [[noreturn]] void lost() const {
-    throw EngineError("critical path: no op ends at " + std::to_string(time_) + " ps on lane " +
-                      std::to_string(lane_) + ", stage " + std::to_string(stage_) + ", rank " +
-                      std::to_string(rank_));
+    throw EngineError("critical path: no op ends at ", time_, " ps on lane ", lane_, ", stage ", stage_,
+                      ", rank ", rank_);
   }
 
   void push(Picoseconds start, OpName name, Stream stream, std::int32_t micro_batch = -1,

@@ -8,20 +8,16 @@
 
 namespace equipoise {
 
-namespace {
-
 constexpr std::size_t kMemoSlots = 128;
 
-std::vector<Op> copy_of(const OpList& list) {
+static std::vector<Op> copy_of(const OpList& list) {
   return {list.ops().begin(), list.ops().end()};
 }
 
-std::vector<Op> repeated_of(std::vector<Op> ops) {
+static std::vector<Op> repeated_of(std::vector<Op> ops) {
   std::erase_if(ops, [](const Op& op) { return op.once; });
   return ops;
 }
-
-}  // namespace
 
 BlockRole StepExpander::role_of(std::size_t part) {
   if (part < kForward) return static_cast<BlockRole>(at(BlockRole::embedding_forward) + part);

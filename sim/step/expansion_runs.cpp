@@ -1,5 +1,4 @@
 // Which blocks the ops of a lane's schedule run, how often, and what they wait for.
-#include <algorithm>
 
 #include "policies/base/index.h"
 #include "sim/schedule/timing.h"
@@ -7,13 +6,9 @@
 
 namespace equipoise {
 
-namespace {
-
-void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket, std::int32_t layer) {
+static void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket, std::int32_t layer) {
   if (repeat > 0) lane.runs.push_back({block, static_cast<std::uint32_t>(repeat), bucket, layer});
 }
-
-}  // namespace
 
 // The parts of an op as runs of blocks: what all kinds of ops have in common.
 struct StepExpander::Runs {

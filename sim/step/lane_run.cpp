@@ -10,14 +10,10 @@
 
 namespace equipoise {
 
-namespace {
-
 // Of all kinds but W.
-Inbox inbox_of(OpKind kind) {
+static Inbox inbox_of(OpKind kind) {
   return kind == OpKind::B ? Inbox::backward : kind == OpKind::R ? Inbox::again : Inbox::forward;
 }
-
-}  // namespace
 
 LaneEngine::LaneEngine(std::shared_ptr<const PartOrders> orders, const Layout& layout)
     : stages_(layout.pipeline),
@@ -168,9 +164,8 @@ void LaneEngine::await_input(Run& run, int s, const ScheduleOp& op) {
     return;
   }
   Picoseconds waited = 0;
-  for (std::size_t r = 0; r < run.ranks; ++r) {
+  for (std::size_t r = 0; r < run.ranks; ++r)
     waited += std::min((*sent)[r], wait_until(clock_[r], arrived[r]));
-  }
   run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
@@ -198,8 +193,7 @@ std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
 // Before its inbox is emptied.
 void LaneEngine::record(Run& run, const ScheduleOp& op, int s, std::span<const Picoseconds> ended) const {
   StageOp& recorded = run.ops->emplace_back(
-      StageOp{run.lane, s, op, *std::min_element(run.opened_on.begin(), run.opened_on.end()),
-              *std::max_element(ended.begin(), ended.end())});
+      StageOp{run.lane, s, op, *std::ranges::min_element(run.opened_on), *std::ranges::max_element(ended)});
   for (std::size_t r = 0; r < run.ranks; ++r) {
     const Travel way = travel(s, op, r);
     recorded.ranks.push_back({{run.opened_on[r], ended[r]}, {way.left, way.arrived}});
@@ -222,8 +216,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
     ++next_[at(s)];
     ++run.executed;
   }
-  if (next_[at(s)] == run.schedule.ops[at(s)].size())
-    end_ = std::max(end_, *std::max_element(ended.begin(), ended.end()));
+  if (next_[at(s)] == run.schedule.ops[at(s)].size()) end_ = std::max(end_, *std::ranges::max_element(ended));
 }
 
 void LaneEngine::report_stall(const Schedule& schedule) const {

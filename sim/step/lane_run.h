@@ -141,8 +141,7 @@ class OpCounts {
     const std::size_t of_kind = at(work.virtual_stage) * kOpKinds + at(work.kind);
     std::size_t& place = latest_[(of_kind * 2 + (work.half ? 1 : 0)) * 2 + (shape.paired ? 1 : 0)];
     if (place >= shapes_.size() || !alike(shapes_[place], shape)) {
-      const auto found = std::find_if(shapes_.begin(), shapes_.end(),
-                                      [&](const Shape& known) { return alike(known, shape); });
+      const auto found = std::ranges::find_if(shapes_, [&](const Shape& s) { return alike(s, shape); });
       place = at(found - shapes_.begin());
       if (found == shapes_.end()) {
         shapes_.push_back(shape);

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <string>
 #include <type_traits>
 
 #include "policies/base/error.h"
 
 namespace equipoise {
-
 namespace {
 
 // Ops of one class make the same collectives in the same order.
@@ -29,8 +27,7 @@ std::vector<int> expert_groups(const RankGrid& grid) {
     const std::vector<int> of_tensor = grid.data_context_group(grid.gpu({t, 0, 0, 0}));
     for (std::size_t i = 0; i < of_tensor.size(); ++i) replica_of[of_tensor[i]] = static_cast<int>(i);
   }
-  std::vector<int> group(replicas.size());
-  std::iota(group.begin(), group.end(), 0);
+  std::vector<int> group = positions<int>(replicas.size());
   const auto root = [&](int i) {
     while (group[at(i)] != i) i = group[at(i)];
     return i;
@@ -50,18 +47,16 @@ void check_both_ends(const Layout& layout, const StepOptions& options) {
   if (layout.virtual_pipeline > 1) return;  // which the schedule refuses by itself
   if (!layout.bidirectional) (void)one_way_schedule(name);
   if (layout.zero > 1)
-    throw UserError("schedule " + name + ": expected parallel.zero 0 or 1, found " +
-                    std::to_string(layout.zero) +
+    throw UserError("schedule ", name, ": expected parallel.zero 0 or 1, found ", layout.zero,
                     ": the copies of a layer add up their gradients once a step");
   if (layout.expert > 1 && !options.pairs)
-    throw UserError("schedule " + name +
+    throw UserError("schedule ", name,
                     ": expected framework.expert_overlap dualpipe: its pairs hide each other's exchanges");
 }
 
 // Lanes that share a group, directly or over others, get the same number: that of the lowest of them.
 std::vector<std::size_t> linked_lanes(const std::vector<LockstepLane>& lanes) {
-  std::vector<std::size_t> linked(lanes.size());
-  std::iota(linked.begin(), linked.end(), std::size_t{0});
+  std::vector<std::size_t> linked = positions(lanes.size());
   const auto root = [&](std::size_t i) {
     while (linked[i] != i) i = linked[i];
     return i;

@@ -4,13 +4,10 @@
 #include "sim/step/lane_run.h"
 
 namespace equipoise {
-namespace {
 
-void add_durations(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
+static void add_durations(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
-
-}  // namespace
 
 struct LockstepRun::At {
   const LockstepLane& plan;
@@ -41,8 +38,7 @@ struct LockstepRun::Inside {
   // A part's gradients fill a bucket, wait for the end of the step, or are reduced at once.
   void done(const OrderedPart& part) const {
     for (const At& lane : lanes)
-      if (lane.filled != nullptr)
-        (*lane.filled)[at(part.bucket)] = *std::max_element(lane.clock.begin(), lane.clock.end());
+      if (lane.filled != nullptr) (*lane.filled)[at(part.bucket)] = *std::ranges::max_element(lane.clock);
     if (reduces && lanes.front().filled == nullptr) run.issue(lanes, run.gradients_.reduce_of(part.part));
   }
 };

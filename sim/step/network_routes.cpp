@@ -2,7 +2,6 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -191,9 +190,7 @@ class NetworkRoutes::Builder {
   void add_lockstep(std::size_t l) {
     const OpLane& lane = program_.lanes[l];
     const auto same = [&](const OpLane& o) { return o.lockstep == lane.lockstep; };
-    if (lane.lockstep == kNoLockstep ||
-        &*std::find_if(program_.lanes.begin(), program_.lanes.end(), same) != &lane)
-      return;
+    if (lane.lockstep == kNoLockstep || &*std::ranges::find_if(program_.lanes, same) != &lane) return;
     bool over = false;
     for (const OpLane& other : program_.lanes)
       for (const OpBlock& block : other.blocks)
@@ -357,9 +354,7 @@ class NetworkRoutes::Builder {
 
   // Lanes that share a link or a lockstep group, or wait for each other at a barrier, are one set.
   void find_lane_sets() {
-    std::vector<int>& set = out_.lane_sets_;
-    set.resize(program_.lanes.size());
-    std::iota(set.begin(), set.end(), 0);
+    std::vector<int>& set = out_.lane_sets_ = positions<int>(program_.lanes.size());
     const auto join = [&](int a, int b) {
       const int from = set[at(std::max(a, b))], to = set[at(std::min(a, b))];
       if (from != to)

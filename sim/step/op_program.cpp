@@ -12,8 +12,8 @@
 namespace equipoise {
 namespace {
 
-[[noreturn]] void broken(std::size_t lane, const std::string& what) {
-  throw EngineError("lane " + std::to_string(lane) + ": " + what);
+[[noreturn]] void broken(std::size_t lane, const auto&... what) {
+  throw EngineError("lane ", lane, ": ", what...);
 }
 
 // Whether what runs under exchange number `first` is inside the block and waits for no other lane.
@@ -30,9 +30,8 @@ void check_blocks(std::size_t number, const OpLane& lane) {
   const auto context = static_cast<std::size_t>(lane.context);
   for (const OpBlock& block : lane.blocks) {
     if (block.durations.size() != block.steps.size() * context)
-      broken(number, "a block of " + std::to_string(block.steps.size()) + " ops holds " +
-                         std::to_string(block.durations.size()) + " durations for " +
-                         std::to_string(context) + " ranks");
+      broken(number, "a block of ", block.steps.size(), " ops holds ", block.durations.size(),
+             " durations for ", context, " ranks");
     for (const Picoseconds duration : block.durations)
       if (duration < 0) broken(number, "an op's duration is negative");
     for (std::size_t s = 0; s < block.steps.size(); ++s) {
@@ -90,15 +89,14 @@ std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std
       if (run.block >= lane.blocks.size()) broken(number, "a scheduled op runs a block that does not exist");
       if (run.bucket == kNoBucket) continue;
       if (run.bucket < 0 || static_cast<std::size_t>(run.bucket) + run.repeat > buckets)
-        broken(number, "stage " + std::to_string(stage) + " fills a gradient bucket that is not reduced");
+        broken(number, "stage ", stage, " fills a gradient bucket that is not reduced");
       for (std::uint32_t i = 0; i < run.repeat; ++i) ++filled[at(run.bucket) + i];
     }
     if (scheduled.input_stage == kNoInput) continue;
     const auto from = static_cast<std::size_t>(scheduled.input_stage);
     if (scheduled.input_stage < 0 || from >= lane.stages.size() || scheduled.input_op < 0 ||
         static_cast<std::size_t>(scheduled.input_op) >= lane.stages[from].size())
-      broken(number, "receive without its send: stage " + std::to_string(stage) +
-                         " awaits a scheduled op that does not exist");
+      broken(number, "receive without its send: stage ", stage, " awaits a scheduled op that does not exist");
     if (from != stage) check_transfer(number, lane, scheduled.transfer);
     if (scheduled.blocking_send != kNoTransfer) check_transfer(number, lane, scheduled.blocking_send);
   }
@@ -114,16 +112,15 @@ void check_lockstep_groups(const OpProgram& program) {
     if (lane.lockstep < 0 || lane.lockstep >= program.lockstep_groups)
       broken(l, "its lockstep group does not exist");
     if (lane.expert_group.size() != static_cast<std::size_t>(lane.context))
-      broken(l, "it names expert groups for " + std::to_string(lane.expert_group.size()) + " of " +
-                    std::to_string(lane.context) + " ranks");
+      broken(l, "it names expert groups for ", lane.expert_group.size(), " of ", lane.context, " ranks");
     const OpLane*& other = first[at(lane.lockstep)];
     if (other == nullptr) other = &lane;
     if (lane.barrier_group != other->barrier_group)
       broken(l, "its lockstep group is in another barrier group");
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       if (lane.stages[s].size() != other->stages[s].size())
-        broken(l, "stage " + std::to_string(s) + " has " + std::to_string(lane.stages[s].size()) +
-                      " ops where its lockstep group has " + std::to_string(other->stages[s].size()));
+        broken(l, "stage ", s, " has ", lane.stages[s].size(), " ops where its lockstep group has ",
+               other->stages[s].size());
   }
 }
 
@@ -137,9 +134,7 @@ std::int64_t OpProgram::tasks() const {
   std::int64_t sum = 0;
   for (const OpLane& lane : lanes) {
     const std::int64_t ranks_of_stage = std::int64_t{lane.context} * tensor;
-    std::vector<std::int64_t> of_block;  // which many ops run
-    of_block.reserve(lane.blocks.size());
-    for (const OpBlock& block : lane.blocks) of_block.push_back(kernels_of(block));
+    const std::vector<std::int64_t> of_block = each_of(lane.blocks, kernels_of);  // which many ops run
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       for (const ScheduledOp& scheduled : lane.stages[s]) {
         std::int64_t ops =
@@ -161,25 +156,21 @@ void check_program(const OpProgram& program) {
   int last_group = 0;
   for (const OpLane& lane : program.lanes) last_group = std::max(last_group, lane.barrier_group);
   if (!program.ends.empty() && program.ends.size() != static_cast<std::size_t>(program.stages))
-    throw EngineError("the step's end is given for " + std::to_string(program.ends.size()) + " of " +
-                      std::to_string(program.stages) + " stages");
+    throw EngineError("the step's end is given for ", program.ends.size(), " of ", program.stages, " stages");
   for (std::size_t l = 0; l < program.lanes.size(); ++l) {
     const OpLane& lane = program.lanes[l];
     if (lane.stages.size() != static_cast<std::size_t>(program.stages))
-      broken(l, "it has ops for " + std::to_string(lane.stages.size()) + " of " +
-                    std::to_string(program.stages) + " stages");
+      broken(l, "it has ops for ", lane.stages.size(), " of ", program.stages, " stages");
     if (lane.context < 1 || lane.first_replica < 0 || lane.first_replica + lane.context > program.replicas)
-      broken(l, "its " + std::to_string(lane.context) + " ranks from place " +
-                    std::to_string(lane.first_replica) + " on do not fit the " +
-                    std::to_string(program.replicas) + " replicas of a stage");
+      broken(l, "its ", lane.context, " ranks from place ", lane.first_replica, " on do not fit the ",
+             program.replicas, " replicas of a stage");
     check_blocks(l, lane);
     for (std::size_t s = 0; s < lane.stages.size(); ++s) {
       const std::size_t buckets = program.ends.empty() ? 0 : program.ends[s].buckets.size();
       const std::vector<int> filled = check_scheduled_ops(l, lane, s, buckets);
       for (std::size_t k = 0; k < buckets && !lane.stages[s].empty(); ++k)
         if (filled[k] != 1 && (filled[k] != 0 || lane.barrier_group == last_group))
-          broken(l, "stage " + std::to_string(s) + " fills gradient bucket " + std::to_string(k) + " " +
-                        std::to_string(filled[k]) + " times; expected once");
+          broken(l, "stage ", s, " fills gradient bucket ", k, " ", filled[k], " times; expected once");
     }
     check_clock(l, lane);
   }
@@ -207,9 +198,7 @@ void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durat
 }
 
 std::vector<Picoseconds> totals(RankOps lists) {
-  std::vector<Picoseconds> sum;
-  for (const std::vector<Op>* list : lists) sum.push_back(run_time(*list).total);
-  return sum;
+  return each_of(lists, [](const std::vector<Op>* list) { return run_time(*list).total; });
 }
 
 }  // namespace
@@ -261,9 +250,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
   // Pieces of the attention do their share of its FLOPs by their time.
   const double whole = static_cast<double>(*std::max_element(attention.begin(), attention.end()));
   const auto flops_of = [&](std::span<const Picoseconds> piece) {
-    return whole > 0
-               ? attention_flops * static_cast<double>(*std::max_element(piece.begin(), piece.end())) / whole
-               : 0;
+    return whole > 0 ? attention_flops * static_cast<double>(*std::ranges::max_element(piece)) / whole : 0;
   };
 
   append_ops(before, block);

@@ -17,8 +17,8 @@ using interpreter::OpContext;
 using interpreter::Scratch;
 
 std::string describe(const ScheduleOp& op) {
-  return std::string(letter_of(op.kind)) + " of micro-batch " + std::to_string(op.micro_batch) +
-         (op.virtual_stage > 0 ? " on virtual stage " + std::to_string(op.virtual_stage) : "");
+  return concatenated(letter_of(op.kind), " of micro-batch ", op.micro_batch,
+                      (op.virtual_stage > 0 ? " on virtual stage " + std::to_string(op.virtual_stage) : ""));
 }
 
 // One lane that waits for no others.
@@ -120,8 +120,8 @@ void report_stall(const OpProgram& program, std::size_t lane_number, const std::
     if (next[s] == lane.stages[s].size()) continue;
     const ScheduledOp& scheduled = lane.stages[s][next[s]];
     const ScheduledOp& input = lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)];
-    text += "; stage " + std::to_string(s) + " waits at " + describe(scheduled.op) + " for stage " +
-            std::to_string(scheduled.input_stage) + "'s " + describe(input.op);
+    text += concatenated("; stage ", s, " waits at ", describe(scheduled.op), " for stage ",
+                         scheduled.input_stage, "'s ", describe(input.op));
   }
   throw EngineError(text);
 }
@@ -134,8 +134,7 @@ OpContext context_of(const OpProgram& program, const OpOptions& options, int lan
   if (!options.speed.empty()) {
     const std::size_t first = (at(stage) * at(program.replicas) + at(l.first_replica)) * at(program.tensor);
     if (first + context.ranks > options.speed.size())
-      throw EngineError("speed factors are given for " + std::to_string(options.speed.size()) +
-                        " GPUs; the program has more");
+      throw EngineError("speed factors are given for ", options.speed.size(), " GPUs; the program has more");
     speed_buffer.assign(options.speed.begin() + static_cast<std::ptrdiff_t>(first),
                         options.speed.begin() + static_cast<std::ptrdiff_t>(first + context.ranks));
     context.speed = speed_buffer;
@@ -265,9 +264,8 @@ class GroupRun {
       const auto text = [](const OpStep* s) { return s == nullptr ? "its end" : name_of(s->name); };
       if ((step == nullptr) != (first == nullptr) ||
           (step != nullptr && (step->name != first->name || step->background != first->background)))
-        throw EngineError("size mismatch: lane " + std::to_string(lanes_[0].number()) + " comes to " +
-                          text(first) + " where lane " + std::to_string(lanes_[l].number()) + " comes to " +
-                          text(step));
+        throw EngineError("size mismatch: lane ", lanes_[0].number(), " comes to ", text(first),
+                          " where lane ", lanes_[l].number(), " comes to ", text(step));
     }
     return first;
   }

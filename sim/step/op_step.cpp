@@ -5,16 +5,13 @@
 #include "sim/step/step_simulator.h"
 
 namespace equipoise {
-namespace {
 
 constexpr double kSecondsPerPicosecond = 1e-12;
 
 // Under contention, jitter and slow GPUs are those of each TP rank.
-bool folds_tp(const OpStepOptions& op) {
+static bool folds_tp(const OpStepOptions& op) {
   return op.fold_tp && (op.fabric == nullptr || (op.jitter.sigma == 0 && op.speed.empty()));
 }
-
-}  // namespace
 
 OpStepSimulator::OpStepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                                  OpStepOptions op, const MemoryModel* memory)

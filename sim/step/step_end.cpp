@@ -1,18 +1,17 @@
 #include "sim/step/step_end.h"
 
 namespace equipoise {
-namespace {
 
 // Bytes that the optimizer moves per parameter: the fp32 gradient and the states read, the states and the
 // weight written.
-double update_bytes(const LayerCosts& costs) {
+static double update_bytes(const LayerCosts& costs) {
   return 4 + 2 * costs.framework().optimizer_bytes + costs.profile().device().element_bytes;
 }
 
 // The update of so many parameters by the host, for whom states lie in its own memory. Gradients go to it,
 // states are read and written there, weights come back, in pieces that overlap: the slowest of the three sets
 // the time (ZeRO-Offload, arXiv 2101.06840, section 4; Megatron-LM's --overlap-cpu-optimizer-d2h-h2d).
-double host_update_seconds(const LayerCosts& costs, double parameters) {
+static double host_update_seconds(const LayerCosts& costs, double parameters) {
   const Layout& layout = costs.layout();
   const double link_bytes =
       std::max(double(costs.framework().gradient_bytes), costs.profile().device().element_bytes);
@@ -21,15 +20,13 @@ double host_update_seconds(const LayerCosts& costs, double parameters) {
 }
 
 // The two run beside each other, behind what moves `before` bytes.
-Picoseconds update_time(const LayerCosts& costs, double parameters, double before, RangeUse& use) {
+static Picoseconds update_time(const LayerCosts& costs, double parameters, double before, RangeUse& use) {
   const double on_host = costs.layout().optimizer_offload * parameters;
   const double on_gpu =
       costs.elementwise().seconds(Elementwise::optimizer, (parameters - on_host) * update_bytes(costs), use);
   const double first = before > 0 ? costs.elementwise().seconds(Elementwise::optimizer, before, use) : 0;
   return to_picoseconds(first + std::max(on_gpu, host_update_seconds(costs, on_host)));
 }
-
-}  // namespace
 
 GradientSync::GradientSync(const LayerCosts& costs)
     : costs_(costs), replicas_(costs.layout().data * costs.layout().context) {

@@ -1,7 +1,6 @@
 #include "sim/step/step_result.h"
 
 #include <cassert>
-#include <numeric>
 
 #include "sim/step/lane_run.h"
 
@@ -25,9 +24,7 @@ void GpuCompute::begin_step(const Step& step, const Layout& layout, int tensor) 
 GpuSpread GpuCompute::spread() const {
   if (seconds_.empty()) return {};
   const auto [least, most] = std::minmax_element(seconds_.begin(), seconds_.end());
-  return {*most,
-          std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size()),
-          *least};
+  return {*most, sum_of(seconds_) / static_cast<double>(seconds_.size()), *least};
 }
 
 LaneLosses lane_losses(std::span<const LaneResult> lanes, Picoseconds pipeline, const Layout& layout) {
@@ -87,20 +84,17 @@ struct LaneEngine::Accounting {
       sums.compute[r] += times * layers * cost.weight_gradient[k][r];
   }
   void forward(const PartOrder& order) const {
-    for (const OrderedPart& part : order.runs) {
+    for (const OrderedPart& part : order.runs)
       if (is_layer(part.part))
         forward(index_of(part.part), part.layers);
       else
         end(part.part == ModelPart::head ? cost.head_forward : cost.embed_forward);
-    }
   }
   void weights(const PartOrder& order) const {
     for (const OrderedPart& part : order.runs)
       if (is_layer(part.part)) weights(index_of(part.part), part.layers);
   }
-  [[nodiscard]] Picoseconds exposed() const {
-    return std::accumulate(sums.exposed.begin(), sums.exposed.end(), Picoseconds{0});
-  }
+  [[nodiscard]] Picoseconds exposed() const { return sum_of(sums.exposed); }
 
  private:
   void count(const std::vector<Picoseconds>& per_layer,
@@ -244,8 +238,7 @@ void LaneEngine::account_pair(const Pair& pair, Sums& sums) {
   Picoseconds& exposed = sums.exposed[at(Stream::ep)];
   each_part_of_pair(orders_->forward(pair.forward_stage), orders_->backward(pair.backward_stage),
                     Sides{pair, exposed});
-  exposed += std::accumulate(exposed_.begin(), exposed_.end(), Picoseconds{0}) /
-             static_cast<Picoseconds>(exposed_.size());
+  exposed += sum_of(exposed_) / static_cast<Picoseconds>(exposed_.size());
 }
 
 void LaneEngine::account_again(const Run& run, int stage, std::size_t position, Sums& sums) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <numeric>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -13,9 +12,7 @@
 
 namespace equipoise {
 
-namespace {
-
-double pairs_of(const MicroBatch& micro_batch, Reach reach) {
+static double pairs_of(const MicroBatch& micro_batch, Reach reach) {
   double pairs = 0;
   for (const Slice& s : micro_batch.slices) {
     const double q = static_cast<double>(s.tokens());
@@ -27,7 +24,7 @@ double pairs_of(const MicroBatch& micro_batch, Reach reach) {
 }
 
 // One layer, its ranks waiting for each other at every exchange. As a float, so that nothing wraps.
-double seconds_of(const LayerTimeline& layer) {
+static double seconds_of(const LayerTimeline& layer) {
   const auto c = at(layer.ranks);
   double sum = 0;
   for (std::size_t p = 0; p * c < layer.local.size(); ++p)
@@ -39,7 +36,7 @@ double seconds_of(const LayerTimeline& layer) {
 }
 
 // The most that a micro-batch takes, one layer after the other.
-double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
+static double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
   double sum = 0;
   for (std::size_t kind = 0; kind < layers.size(); ++kind)
     if (layers[kind] > 0)
@@ -47,8 +44,6 @@ double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
              (seconds_of(cost.forward[kind]) + seconds_of(cost.backward[kind]) + seconds_of(cost.full[kind]));
   return sum;
 }
-
-}  // namespace
 
 StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                              const MemoryModel* memory)
@@ -172,19 +167,15 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
       const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
       if (layers == 0) continue;
       attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
-      attention_mean_ += layers *
-                         to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
-                         static_cast<double>(cost.ranks);
+      attention_mean_ += layers * to_seconds(sum_of(attention)) / static_cast<double>(cost.ranks);
     }
     work.kv_sent_tokens += cost.kv_sent_tokens;
     work.kv_useful_tokens += cost.kv_useful_tokens;
-    std::int64_t local = 0;
-    for (const std::int64_t tokens : cost.sharding.rank_local_tokens) local += tokens;
+    const std::int64_t local = sum_of(cost.sharding.rank_local_tokens);
     work.distributed_tokens += micro_batch.tokens() - local;
   }
   work.tokens += micro_batch.tokens();
-  work.computed_tokens +=
-      std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
+  work.computed_tokens += sum_of(cost.sharding.rank_tokens);
   work.causal_pairs += pairs_of(micro_batch, {});
   if (const Reach reach = costs_.model().reach(); reach.window > 0)
     work.window_pairs += pairs_of(micro_batch, reach);

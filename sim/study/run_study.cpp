@@ -25,8 +25,8 @@ void check_file_names(const Study& study) {
     const auto [other, is_new] = labels.emplace(file_name(row.label), row.label);
     if (!is_new)
       throw UserError(
-          study.file + ": policies: expected labels that differ in more than spaces, slashes and _ " +
-          "where files are written for each, found \"" + other->second + "\" and \"" + row.label + "\"");
+          study.file, ": policies: expected labels that differ in more than spaces, slashes and _ ",
+          "where files are written for each, found \"", other->second, "\" and \"", row.label, "\"");
   }
 }
 
@@ -136,10 +136,9 @@ std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
     double speed = 0;
     if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 ||
         in.peek() != EOF)
-      throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found " + item);
+      throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found ", item);
     for (const auto& [known, its_speed] : list)
-      if (known == gpu)
-        throw UserError("--stragglers: expected each GPU once, found GPU " + std::to_string(gpu) + " twice");
+      if (known == gpu) throw UserError("--stragglers: expected each GPU once, found GPU ", gpu, " twice");
     list.emplace_back(gpu, speed);
   }
   return list;
@@ -148,8 +147,7 @@ std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
 void check_stragglers(const StepSettings& settings, std::int64_t gpus) {
   for (const auto& [gpu, speed] : settings.op.stragglers)
     if (gpu < 0 || gpu >= gpus)
-      throw UserError("--stragglers: expected GPUs 0 to " + std::to_string(gpus - 1) + ", found " +
-                      std::to_string(gpu));
+      throw UserError("--stragglers: expected GPUs 0 to ", gpus - 1, ", found ", gpu);
 }
 
 RunStudyOptions trial_options(const RunStudyOptions& options) {

@@ -9,18 +9,17 @@
 #include "policies/base/error.h"
 
 namespace equipoise {
-namespace {
 
 constexpr int kMostShares = 1 << 20;
 
-std::optional<int> number_of(std::string_view text) {
+static std::optional<int> number_of(std::string_view text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return number;
 }
 
-std::optional<int> variable(const char* name) {
+static std::optional<int> variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? std::nullopt : number_of(text);
 }
@@ -33,7 +32,7 @@ constexpr const char* kRanks[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_S
 
 // The process's rank and the number of ranks, as mpirun (Open MPI, MPICH and its kin) and srun tell it in the
 // environment; nothing for a process on its own.
-std::optional<Share> share_of_ranks() {
+static std::optional<Share> share_of_ranks() {
   for (const auto& [rank, size] : kRanks) {
     const auto index = variable(rank), count = variable(size);
     if (index && count && *count > 1 && *index >= 0 && *index < *count) return Share{*index, *count};
@@ -41,10 +40,8 @@ std::optional<Share> share_of_ranks() {
   return std::nullopt;
 }
 
-}  // namespace
-
 std::string Share::folder() const {
-  return "shard-" + std::to_string(index) + "-of-" + std::to_string(count);
+  return concatenated("shard-", index, "-of-", count);
 }
 
 Share parse_share(const std::string& text, const std::string& where) {
@@ -55,7 +52,7 @@ Share parse_share(const std::string& text, const std::string& where) {
     if (index && count && *count >= 1 && *count <= kMostShares && *index >= 0 && *index < *count)
       return {*index, *count};
   }
-  throw UserError(where + ": expected i/n with i from 0 to n - 1, as 0/4, found " + text);
+  throw UserError(where, ": expected i/n with i from 0 to n - 1, as 0/4, found ", text);
 }
 
 Share chosen_share(const std::string& text) {

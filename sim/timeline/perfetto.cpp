@@ -43,7 +43,7 @@ constexpr std::uint64_t kUnitCount = 2, kUnitBytes = 3;
 
 PerfettoWriter::PerfettoWriter(const std::string& path) : path_(path), temporary_(path + ".partial") {
   file_ = gzopen(temporary_.c_str(), path.ends_with(".gz") ? "wb" : "wbT");
-  if (file_ == nullptr) throw UserError(path + ": cannot be written: " + std::strerror(errno));
+  if (file_ == nullptr) throw UserError(path, ": cannot be written: ", std::strerror(errno));
   buffer_.reserve(kBufferBytes + 4096);
   put_integer(packet_, field::kSequenceId, kSequence);
   put_integer(packet_, field::kSequenceFlags, kSequenceCleared);
@@ -56,12 +56,14 @@ PerfettoWriter::~PerfettoWriter() {
   std::remove(temporary_.c_str());
 }
 
-void PerfettoWriter::begin_packet(std::int64_t picoseconds) {
+void PerfettoWriter::finish_event(std::int64_t picoseconds) {
   packet_.clear();
   put_integer(packet_, field::kTimestamp,
               static_cast<std::uint64_t>(picoseconds / kPicosecondsPerNanosecond));
   put_integer(packet_, field::kSequenceId, kSequence);
   put_integer(packet_, field::kSequenceFlags, kNeedsState);
+  put_message(packet_, field::kTrackEvent, event_);
+  finish_packet();
 }
 
 void PerfettoWriter::finish_packet() {
@@ -72,40 +74,41 @@ void PerfettoWriter::finish_packet() {
 
 void PerfettoWriter::flush() {
   if (!buffer_.empty() && gzwrite(file_, buffer_.data(), static_cast<unsigned>(buffer_.size())) <= 0)
-    throw UserError(path_ + ": cannot be written: " + std::strerror(errno));
+    throw UserError(path_, ": cannot be written: ", std::strerror(errno));
   bytes_ += static_cast<std::int64_t>(buffer_.size());
   buffer_.clear();
 }
 
-TrackId PerfettoWriter::add_track(std::string_view name, TrackId parent, int rank) {
-  const TrackId id = next_track_++;
+TrackId PerfettoWriter::begin_track(std::string_view name, TrackId parent) {
   event_.clear();
-  put_integer(event_, field::kTrackUuid, id);
+  put_integer(event_, field::kTrackUuid, next_track_);
   put_text(event_, field::kTrackName, name);
   if (parent != 0) put_integer(event_, field::kParentUuid, parent);
-  put_integer(event_, field::kChildOrdering, kExplicitOrder);
-  put_integer(event_, field::kSiblingRank, static_cast<std::uint64_t>(static_cast<std::int64_t>(rank)));
+  return next_track_++;
+}
+
+void PerfettoWriter::finish_track() {
   packet_.clear();
   put_integer(packet_, field::kSequenceId, kSequence);
   put_message(packet_, field::kTrackDescriptor, event_);
   finish_packet();
+}
+
+TrackId PerfettoWriter::add_track(std::string_view name, TrackId parent, int rank) {
+  const TrackId id = begin_track(name, parent);
+  put_integer(event_, field::kChildOrdering, kExplicitOrder);
+  put_integer(event_, field::kSiblingRank, static_cast<std::uint64_t>(static_cast<std::int64_t>(rank)));
+  finish_track();
   return id;
 }
 
 TrackId PerfettoWriter::add_counter(std::string_view name, std::string_view unit, TrackId parent) {
-  const TrackId id = next_track_++;
   nested_.clear();
   put_integer(nested_, field::kCounterUnit, unit == "bytes" ? kUnitBytes : kUnitCount);
   if (unit != "bytes") put_text(nested_, field::kCounterUnitName, unit);
-  event_.clear();
-  put_integer(event_, field::kTrackUuid, id);
-  put_text(event_, field::kTrackName, name);
-  if (parent != 0) put_integer(event_, field::kParentUuid, parent);
+  const TrackId id = begin_track(name, parent);
   put_message(event_, field::kCounter, nested_);
-  packet_.clear();
-  put_integer(packet_, field::kSequenceId, kSequence);
-  put_message(packet_, field::kTrackDescriptor, event_);
-  finish_packet();
+  finish_track();
   return id;
 }
 
@@ -154,18 +157,14 @@ void PerfettoWriter::begin(TrackId track, std::int64_t picoseconds, NameId name,
   put_integer(event_, field::kEventTrack, track);
   for (const std::uint64_t flow : flows) put_fixed64(event_, field::kFlowIds, flow);
   for (const std::uint64_t flow : arriving) put_fixed64(event_, field::kTerminatingFlowIds, flow);
-  begin_packet(picoseconds);
-  put_message(packet_, field::kTrackEvent, event_);
-  finish_packet();
+  finish_event(picoseconds);
 }
 
 void PerfettoWriter::end(TrackId track, std::int64_t picoseconds) {
   event_.clear();
   put_integer(event_, field::kEventType, static_cast<std::uint64_t>(EventType::slice_end));
   put_integer(event_, field::kEventTrack, track);
-  begin_packet(picoseconds);
-  put_message(packet_, field::kTrackEvent, event_);
-  finish_packet();
+  finish_event(picoseconds);
 }
 
 void PerfettoWriter::count(TrackId counter, std::int64_t picoseconds, std::int64_t value) {
@@ -173,9 +172,7 @@ void PerfettoWriter::count(TrackId counter, std::int64_t picoseconds, std::int64
   put_integer(event_, field::kEventType, static_cast<std::uint64_t>(EventType::counter));
   put_integer(event_, field::kEventTrack, counter);
   put_integer(event_, field::kCounterValue, static_cast<std::uint64_t>(value));
-  begin_packet(picoseconds);
-  put_message(packet_, field::kTrackEvent, event_);
-  finish_packet();
+  finish_event(picoseconds);
 }
 
 void PerfettoWriter::close() {
@@ -186,7 +183,7 @@ void PerfettoWriter::close() {
   if (complete) return;
   const std::string why = std::strerror(errno);
   std::remove(temporary_.c_str());
-  throw UserError(path_ + ": cannot be written: " + why);
+  throw UserError(path_, ": cannot be written: ", why);
 }
 
 }  // namespace equipoise

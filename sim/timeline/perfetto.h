@@ -59,9 +59,7 @@ inline void put_text(Bytes& out, std::uint32_t number, std::string_view text) {
 }
 
 inline void put_message(Bytes& out, std::uint32_t number, const Bytes& message) {
-  put_tag(out, number, 2);
-  put_varint(out, message.size());
-  out.insert(out.end(), message.begin(), message.end());
+  put_text(out, number, {reinterpret_cast<const char*>(message.data()), message.size()});
 }
 
 }  // namespace protobuf
@@ -110,7 +108,9 @@ class PerfettoWriter {
 
  private:
   NameId intern(std::unordered_map<std::string, NameId>& table, std::string_view text, std::uint32_t field);
-  void begin_packet(std::int64_t picoseconds);
+  TrackId begin_track(std::string_view name, TrackId parent);
+  void finish_track();
+  void finish_event(std::int64_t picoseconds);
   void finish_packet();
   void flush();
 

@@ -6,24 +6,23 @@
 #include "policies/base/index.h"
 
 namespace equipoise {
-namespace {
 
 constexpr std::size_t kDocumentsNamed = 8;
 
-std::string op_text(const ScheduleOp& op) {
+static std::string op_text(const ScheduleOp& op) {
   const std::string text = std::string(letter_of(op.kind)) + std::to_string(op.micro_batch);
   return op.virtual_stage > 0 ? text + "." + std::to_string(op.virtual_stage) : text;
 }
 
 // Ops beyond the plan's micro-batches hold no documents: they keep a lane in step with others.
-const MicroBatch& micro_batch_of(const Step& step, int lane, int number) {
+static const MicroBatch& micro_batch_of(const Step& step, int lane, int number) {
   static const MicroBatch kEmpty;
   const auto& micro_batches = step.lanes[at(lane)].micro_batches;
   return at(number) < micro_batches.size() ? micro_batches[at(number)] : kEmpty;
 }
 
 // While layer `i` of an op is at work: equal steps from its first to its last.
-MemoryParts during(const OpMemory& op, int i) {
+static MemoryParts during(const OpMemory& op, int i) {
   if (op.layers < 2) return op.first;
   const double share = static_cast<double>(i) / (op.layers - 1);
   MemoryParts parts;
@@ -31,8 +30,6 @@ MemoryParts during(const OpMemory& op, int i) {
     parts.*part.bytes = op.first.*part.bytes + share * (op.last.*part.bytes - op.first.*part.bytes);
   return parts;
 }
-
-}  // namespace
 
 std::string documents_text(const MicroBatch& micro_batch) {
   std::string text;
@@ -366,9 +363,8 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
     for (int stage = 0; stage < program.stages; ++stage) {
       if (!selects(selection_.stages, stage)) continue;
       const auto& scheduled_ops = program.lanes[at(lane)].stages[at(stage)];
-      const bool splits =
-          std::any_of(scheduled_ops.begin(), scheduled_ops.end(),
-                      [](const ScheduledOp& scheduled) { return scheduled.op.kind == OpKind::W; });
+      const bool splits = std::ranges::any_of(
+          scheduled_ops, [](const ScheduledOp& scheduled) { return scheduled.op.kind == OpKind::W; });
       std::vector<RankCounters*> counters;  // by CP rank
       for (int c = 0; c < program.lanes[at(lane)].context; ++c)
         counters.push_back(selects(selection_.ranks, c) ? begin_counters(step, loads, lane, stage, c, splits)
@@ -438,11 +434,10 @@ void RankCounters::op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
   }
   if (!memory_) return;
   const OpMemory& held = memory_->next(op);
-  if (layer_starts.size() == static_cast<std::size_t>(held.layers)) {
+  if (layer_starts.size() == static_cast<std::size_t>(held.layers))
     for (int i = 0; i < held.layers; ++i) show(during(held, i), i == 0 ? start : layer_starts[at(i)]);
-  } else {
+  else
     show(held.last.total() > held.first.total() ? held.last : held.first, start);
-  }
   show(held.after, end);
 }
 

@@ -17,7 +17,7 @@ constexpr double kBytesPerGB = 1e9;
 
 void require(bool holds, const std::string& key, const std::string& expected, double found) {
   if (!holds)
-    throw UserError("cluster.network." + key + ": expected " + expected + ", found " + std::to_string(found));
+    throw UserError("cluster.network.", key, ": expected ", expected, ", found ", std::to_string(found));
 }
 
 using RatedGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, double,
@@ -67,20 +67,6 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
   graph_ = std::make_shared<const Graph>(
       Graph{RatedGraph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
                        spine(options.spines))});
-}
-
-// Vertices: GPUs, NICs, NVSwitches, leaves, spines.
-Fabric::Vertex Fabric::nic(int gpu) const {
-  return static_cast<Vertex>(options_.gpus + gpu);
-}
-Fabric::Vertex Fabric::nvswitch(int gpu) const {
-  return static_cast<Vertex>(2 * options_.gpus + gpu / options_.gpus_per_node);
-}
-Fabric::Vertex Fabric::leaf(int number) const {
-  return static_cast<Vertex>(2 * options_.gpus + nodes_ + number);
-}
-Fabric::Vertex Fabric::spine(int number) const {
-  return static_cast<Vertex>(2 * options_.gpus + nodes_ + leaves_ + number);
 }
 
 int Fabric::leaf_number(int gpu) const {
@@ -189,8 +175,7 @@ void FairShare::share(std::span<Flow* const> flows) {
     // Flows stop at the level; what they use together is taken from each link at once.
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const auto is_tight = [&](const LinkUse& use) { return tight_[use.link] != 0; };
-      if (stopped_[f] != 0 ||
-          (flows[f]->cap > level && std::none_of(flows[f]->links.begin(), flows[f]->links.end(), is_tight)))
+      if (stopped_[f] != 0 || (flows[f]->cap > level && std::ranges::none_of(flows[f]->links, is_tight)))
         continue;
       flows[f]->rate = level;
       stopped_[f] = 1;

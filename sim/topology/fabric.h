@@ -72,11 +72,14 @@ class Fabric {
   [[nodiscard]] double alone(const std::vector<LinkUse>& uses) const;
 
  private:
-  [[nodiscard]] Vertex nvswitch(int gpu) const;
-  [[nodiscard]] Vertex nic(int gpu) const;
+  // Vertices: GPUs, NICs, NVSwitches, leaves, spines.
+  [[nodiscard]] Vertex nic(int of_gpu) const { return gpu(options_.gpus + of_gpu); }
+  [[nodiscard]] Vertex nvswitch(int of_gpu) const {
+    return nic(options_.gpus + of_gpu / options_.gpus_per_node);
+  }
+  [[nodiscard]] Vertex leaf(int number) const { return nic(options_.gpus + nodes_ + number); }
+  [[nodiscard]] Vertex spine(int number) const { return leaf(leaves_ + number); }
   [[nodiscard]] int leaf_number(int gpu) const;
-  [[nodiscard]] Vertex leaf(int number) const;
-  [[nodiscard]] Vertex spine(int number) const;
   [[nodiscard]] LinkId link_between(Vertex from, Vertex to) const;
 
   FabricOptions options_;

@@ -7,19 +7,17 @@
 #include "policies/base/error.h"
 
 namespace equipoise {
-namespace {
 
 constexpr std::array<std::string_view, kAxes> kAxisNames = {"tp", "cp", "ep", "dp", "pp"};
 constexpr std::string_view kDefaultOrder = "tp-cp-ep-dp-pp";
 
-[[noreturn]] void bad_order(std::string_view order, const std::string& why) {
-  throw UserError("parallel.order: " + why + " in \"" + std::string(order) +
-                  "\"; expected each of tp, cp, ep, dp, pp once, e.g. \"" + std::string(kDefaultOrder) +
-                  "\"");
+[[noreturn]] static void bad_order(std::string_view order, const std::string& why) {
+  throw UserError("parallel.order: ", why, " in \"", order,
+                  "\"; expected each of tp, cp, ep, dp, pp once, e.g. \"", kDefaultOrder, "\"");
 }
 
 // The axes from the innermost out. "ep" may be missing where it has no say.
-std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
+static std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
   std::vector<Axis> axes;
   std::size_t begin = 0;
   while (begin <= order.size()) {
@@ -28,8 +26,7 @@ std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
     const auto it = std::find(kAxisNames.begin(), kAxisNames.end(), name);
     if (it == kAxisNames.end()) bad_order(order, "unknown axis \"" + std::string(name) + "\"");
     const auto axis = static_cast<Axis>(it - kAxisNames.begin());
-    if (std::find(axes.begin(), axes.end(), axis) != axes.end())
-      bad_order(order, "axis " + std::string(name) + " twice");
+    if (std::ranges::find(axes, axis) != axes.end()) bad_order(order, "axis " + std::string(name) + " twice");
     axes.push_back(axis);
     begin = end + 1;
   }
@@ -42,12 +39,9 @@ std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
   return axes;
 }
 
-void require_positive(int size, const char* key) {
-  if (size < 1)
-    throw UserError(std::string(key) + ": expected an integer >= 1, found " + std::to_string(size));
+static void require_positive(int size, const char* key) {
+  if (size < 1) throw UserError(key, ": expected an integer >= 1, found ", size);
 }
-
-}  // namespace
 
 RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
     : sizes_(sizes), gpus_per_node_(gpus_per_node) {
@@ -69,12 +63,12 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   const int expert_tensor = sizes_.expert_tensor;
   require_positive(expert_tensor, "parallel.expert_tensor");
   if (sizes.tensor % expert_tensor != 0)
-    throw UserError("parallel.expert_tensor: expected a divisor of tensor = " + std::to_string(sizes.tensor) +
-                    ", found " + std::to_string(expert_tensor));
+    throw UserError("parallel.expert_tensor: expected a divisor of tensor = ", sizes.tensor, ", found ",
+                    expert_tensor);
   const int expert_ranks = sizes.tensor / expert_tensor * merged;
   if (expert_ranks % sizes.expert != 0)
-    throw UserError("parallel.expert: expected a divisor of tensor * context * data / expert_tensor = " +
-                    std::to_string(expert_ranks) + ", found " + std::to_string(sizes.expert));
+    throw UserError("parallel.expert: expected a divisor of tensor * context * data / expert_tensor = ",
+                    expert_ranks, ", found ", sizes.expert);
   // Without experts the merged grid is plain CP x DP, whatever the order.
   own_expert_grid_ = sizes.expert > 1 || expert_tensor < sizes.tensor;
 
@@ -222,8 +216,8 @@ GroupShape RankGrid::merged_shape(int degree, int stride) const {
 GroupShape RankGrid::context_shape(int degree) const {
   const auto found = context_shapes_.find(degree);
   if (found != context_shapes_.end()) return found->second;
-  throw UserError("context degree: expected a divisor of context * data = " +
-                  std::to_string(sizes_.context * sizes_.data) + ", found " + std::to_string(degree));
+  throw UserError("context degree: expected a divisor of context * data = ", sizes_.context * sizes_.data,
+                  ", found ", degree);
 }
 
 GroupShape RankGrid::outer_shape(int degree) const {

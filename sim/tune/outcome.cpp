@@ -21,16 +21,13 @@
 #include "sim/study/run_study.h"
 
 namespace equipoise {
-namespace {
 
-RunStudyOptions of_one_row(const RunStudyOptions& options) {
+static RunStudyOptions of_one_row(const RunStudyOptions& options) {
   RunStudyOptions run = trial_options(options);
   run.find_fits = false;
   run.progress = nullptr;
   return run;
 }
-
-}  // namespace
 
 Baseline baseline_to_run(const nlohmann::json& file) {
   Baseline baseline;

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -16,7 +15,6 @@
 #include "policies/base/text.h"
 #include "policies/steps.h"
 #include "sim/study/row/bound.h"
-#include "sim/tune/trial.h"
 
 namespace equipoise {
 namespace {
@@ -204,10 +202,9 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
     const RunModels models(study, study.layout, inputs_.profile);
     for (int stage = 0; stage < study.layout.pipeline; ++stage)
       if (const double held = models.memory.fixed(stage).total(); held > models.memory.capacity_bytes()) {
-        facts.too_large = "stage " + std::to_string(stage) + " holds " +
-                          std::to_string(static_cast<int>(held / kGiB)) +
-                          " GiB before any micro-batch, a GPU has " +
-                          std::to_string(static_cast<int>(models.memory.capacity_bytes() / kGiB)) + " GiB";
+        facts.too_large = concatenated("stage ", stage, " holds ", static_cast<int>(held / kGiB),
+                                       " GiB before any micro-batch, a GPU has ",
+                                       static_cast<int>(models.memory.capacity_bytes() / kGiB), " GiB");
         return facts;
       }
     // Bounds of a row without Skrull's placements hold for those with them: exchanges are left out.
@@ -275,8 +272,7 @@ void Search::look_at_layouts() {
     result_.too_large_layouts[i] = facts_[i].too_large;
     result_.too_large += static_cast<std::int64_t>(candidates_.rows.size());
   }
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return facts_[a].estimate < facts_[b].estimate; });
+  std::ranges::stable_sort(order_, {}, [&](std::uint32_t i) { return facts_[i].estimate; });
 }
 
 double Search::bound_of(Point point) const {
@@ -300,14 +296,10 @@ void Search::try_batch(const std::vector<Point>& batch) {
   std::vector<char> done(batch.size(), 0);
   std::atomic<std::int64_t> ran = 0;
   // Those that may share a plan behind each other, while it is kept.
-  std::vector<std::size_t> turns(batch.size());
-  std::iota(turns.begin(), turns.end(), std::size_t{0});
-  const auto plan_of = [&](std::size_t i) {
+  const auto turns = positions_by(batch.size(), [&](std::size_t i) {
     return std::tuple(batch[i].row, std::string_view(alike_[batch[i].layout]),
                       candidates_.layouts[batch[i].layout].layout.data);
-  };
-  std::stable_sort(turns.begin(), turns.end(),
-                   [&](std::size_t a, std::size_t b) { return plan_of(a) < plan_of(b); });
+  });
   RunStudyOptions run = options_.run;
   run.jobs = 1;
   const auto try_one = [&](int, std::size_t turn) {
@@ -478,8 +470,7 @@ std::vector<std::uint32_t> Search::layouts_foretold_best() const {
   for (const std::uint32_t layout : order_)
     seconds[layout] = no_room_[layout] != 0 ? kInfinity : layout_foretold(layout);
   std::vector<std::uint32_t> layouts = order_;
-  std::stable_sort(layouts.begin(), layouts.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return seconds[a] < seconds[b]; });
+  std::ranges::stable_sort(layouts, {}, [&](std::uint32_t i) { return seconds[i]; });
   return layouts;
 }
 
@@ -536,8 +527,7 @@ void Search::rank() {
   const auto key = [&](std::size_t i) {
     return std::tuple(result_.tried[i].trial.seconds_per_token, index_of(result_.tried[i].point));
   };
-  std::sort(result_.ranking.begin(), result_.ranking.end(),
-            [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+  std::ranges::sort(result_.ranking, {}, key);
 }
 
 }  // namespace

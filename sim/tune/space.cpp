@@ -36,10 +36,10 @@ TriedKey axis_of(const std::string& key, const json& values, const std::string& 
   }
   for (const json& value : values) {
     if (std::find(axis.values.begin(), axis.values.end(), value) != axis.values.end())
-      throw UserError(where + ": expected each value once, found " + shown_json(value) + " twice");
+      throw UserError(where, ": expected each value once, found ", shown_json(value), " twice");
     axis.values.push_back(value);
   }
-  if (axis.values.empty()) throw UserError(where + ": expected at least one value, found []");
+  if (axis.values.empty()) throw UserError(where, ": expected at least one value, found []");
   return axis;
 }
 
@@ -52,15 +52,14 @@ void read_shared(const json& node, const std::string& prefix, const std::string&
       read_shared(values, name + ".", path, space);
       continue;
     }
-    if (!may_differ(key)) throw UserError(path + ": " + key + ": expected " + std::string(kAllowed));
+    if (!may_differ(key)) throw UserError(path, ": ", key, ": expected ", kAllowed);
     space.shared.push_back(axis_of(key, values, path + ": " + key));
   }
 }
 
 std::vector<TriedKey> read_entry(const json& entry, const std::string& where) {
   if (entry.is_string()) return {{"name", {entry}}};
-  if (!entry.is_object())
-    throw UserError(where + ": expected a name or an object, found " + shown_json(entry));
+  if (!entry.is_object()) throw UserError(where, ": expected a name or an object, found ", shown_json(entry));
   std::vector<TriedKey> keys;
   for (const auto& [key, values] : entry.items()) keys.push_back(axis_of(key, values, where + "." + key));
   return keys;
@@ -120,14 +119,14 @@ std::vector<std::vector<TriedKey>> rows_of_study(const json& study) {
 
 Space parse_space(const json& file, const std::string& path, const json& study) {
   if (!file.is_object())
-    throw UserError(path + ": expected an object of a study's keys with the values to try, found " +
+    throw UserError(path, ": expected an object of a study's keys with the values to try, found ",
                     shown_json(file));
   Space space;
   read_shared(file, "", path, space);
   if (file.contains("policies")) {
     const json& policies = file["policies"];
     if (!policies.is_array() || policies.empty())
-      throw UserError(path + ": policies: expected a list of at least one policy, found " +
+      throw UserError(path, ": policies: expected a list of at least one policy, found ",
                       shown_json(policies));
     for (std::size_t i = 0; i < policies.size(); ++i)
       space.policies.push_back(read_entry(policies[i], path + ": policies[" + std::to_string(i) + "]"));
@@ -135,9 +134,9 @@ Space parse_space(const json& file, const std::string& path, const json& study) 
     space.policies = rows_of_study(study);
   }
   if (space.shared.empty() && !file.contains("policies"))
-    throw UserError(path + ": expected at least one key with the values to try, found none");
+    throw UserError(path, ": expected at least one key with the values to try, found none");
   if (space.policies.empty())
-    throw UserError(path +
+    throw UserError(path,
                     ": policies: expected at least one policy, since the study's only have plans from "
                     "files, which fit no other layout; found none");
   check_values(space, study, path);
@@ -248,29 +247,25 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
   return space;
 }
 
-namespace {
-
-bool is_path(const std::string& name) {
+static bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
-void resolve(json& node, const char* key, const std::filesystem::path& directory) {
+static void resolve(json& node, const char* key, const std::filesystem::path& directory) {
   if (!node.is_object() || !node.contains(key) || !node[key].is_string()) return;
   const std::string path =
       std::filesystem::absolute(directory / node[key].get<std::string>()).lexically_normal().string();
   if (!is_utf8(path))
-    throw UserError(path + ": expected a path in UTF-8, which best.json can hold, found other bytes");
+    throw UserError(path, ": expected a path in UTF-8, which best.json can hold, found other bytes");
   node[key] = path;
 }
 
 // Names of what is shipped stay names.
-void resolve_path(json& node, const char* key, const std::filesystem::path& directory) {
+static void resolve_path(json& node, const char* key, const std::filesystem::path& directory) {
   if (node.is_object() && node.contains(key) && node[key].is_string() &&
       is_path(node[key].get<std::string>()))
     resolve(node, key, directory);
 }
-
-}  // namespace
 
 void make_absolute(json& file, const Study& study) {
   const std::filesystem::path directory = study.directory;
@@ -318,7 +313,7 @@ std::int64_t combinations(const std::vector<TriedKey>& axes, std::int64_t most, 
   for (const TriedKey& axis : axes) {
     count *= static_cast<std::int64_t>(axis.values.size());
     if (count > most)
-      throw UserError(where + ": expected at most " + std::to_string(most) +
+      throw UserError(where, ": expected at most ", most,
                       " combinations of values, found more; fewer values");
   }
   return count;
@@ -421,7 +416,7 @@ std::vector<RowChoice> rows_of(const Space& space, const std::string& space_name
       rows.push_back(std::move(row));
     }
     if (static_cast<std::int64_t>(rows.size()) > kMostRows)
-      throw UserError(space_name + ": policies: expected at most " + std::to_string(kMostRows) +
+      throw UserError(space_name, ": policies: expected at most ", kMostRows,
                       " combinations of values, found more; fewer values");
   }
   return rows;
@@ -472,8 +467,8 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
       keys.push_back(std::move(chosen));
   }
   if (keys.empty())
-    throw UserError(space_name + ": expected a layout of " + std::to_string(gpus) +
-                    " GPUs (tensor x context x pipeline x data), found none among " + std::to_string(all) +
+    throw UserError(space_name, ": expected a layout of ", gpus,
+                    " GPUs (tensor x context x pipeline x data), found none among ", all,
                     " combinations; other degrees, or --gpus");
   std::vector<LayoutChoice> layouts(keys.size());
   std::vector<std::pair<std::string, std::string>> none(keys.size());  // the key, if it is one, and why
@@ -495,8 +490,8 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
   }
   if (made.layouts.empty()) throw UserError(made.none.example);
   if (made.count() > kMostCandidates)
-    throw UserError(space_name + ": expected at most " + std::to_string(kMostCandidates) +
-                    " candidates, found " + std::to_string(made.count()) + "; fewer values");
+    throw UserError(space_name, ": expected at most ", kMostCandidates, " candidates, found ", made.count(),
+                    "; fewer values");
   return made;
 }
 
@@ -511,17 +506,13 @@ Study candidate_study(const Candidates& candidates, Point point, const std::stri
   return parse_case(candidate_json(candidates, point), name);
 }
 
-namespace {
-
 // What an entry of `policies` asks for, however it is written and called.
-json bare_entry(json entry) {
+static json bare_entry(json entry) {
   if (entry.is_string()) entry = {{"name", entry}};
   entry.erase("label");
   entry.erase("published");
   return entry;
 }
-
-}  // namespace
 
 json best_json(const Candidates& candidates, Point point, const std::vector<std::string>& alike) {
   json file = candidate_json(candidates, point);

@@ -1,10 +1,7 @@
 #include "sim/tune/trial.h"
 
 #include <algorithm>
-#include <memory>
 #include <sstream>
-#include <utility>
-#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
@@ -14,7 +11,6 @@
 #include "policies/policy.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/bound.h"
-#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 
@@ -227,7 +223,7 @@ Trial trial_of(const json& line, const std::string& where) {
 JournalEntry into(std::vector<Tried>& tried) {
   return [&tried](const json& node, const std::string& where) {
     if (node.at("n").get<std::size_t>() != tried.size())
-      throw UserError(where + ": n: expected " + std::to_string(tried.size()));
+      throw UserError(where, ": n: expected ", tried.size());
     tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
                      trial_of(node, where)});
   };
@@ -273,8 +269,7 @@ std::optional<Trial> under_limit(const Trial& known, double limit) {
     return same;
   }
   if (limit > known.limit || known.least.empty()) return std::nullopt;
-  const auto above =
-      std::find_if(known.least.begin(), known.least.end(), [&](double least) { return least > limit; });
+  const auto above = std::ranges::find_if(known.least, [&](double least) { return least > limit; });
   Trial trial = known;
   trial.limit = limit;
   if (above == known.least.end()) return trial;
@@ -385,7 +380,7 @@ void Journal::close() const {
 std::optional<Trial> Journal::find(std::size_t n, Point point, double limit) const {
   if (n >= tried_.size()) return earlier_.find(point, limit);
   if (!(tried_[n].point == point))
-    throw UserError("--resume: " + lines_.path() + ": candidate " + std::to_string(n) +
+    throw UserError("--resume: ", lines_.path(), ": candidate ", n,
                     " is another than this search tries (another version of the program?); expected the "
                     "same, or no --resume");
   return tried_[n].trial;

@@ -61,8 +61,7 @@ class Comparison {
 
   // Every entry has to belong to one policy.
   void check_policies() const {
-    std::vector<std::string> labels;
-    for (const SimulatedPolicy& policy : policies_) labels.push_back(policy.label);
+    const std::vector<std::string> labels = each_of(policies_, &SimulatedPolicy::label);
     const auto check = [&](const std::string& logged) {
       if (logged.empty() && labels.size() > 1)
         throw UserError(log_.name + ": expected a column policy, since the study has " + joined(labels) +

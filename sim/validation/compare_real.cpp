@@ -11,7 +11,6 @@
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise {
-
 namespace {
 
 using execution::ExecutableStep;
@@ -80,12 +79,11 @@ void compare_row(const RealRow& row, const RealResult& result, const InStepTimes
 
 void compare_real(const std::vector<RealRow>& rows, const std::vector<RealResult>& results,
                   const InStepTimes* times, Validation& validation) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i)
     if (rows[i].runs())
       compare_row(rows[i], results[i], times, validation);
     else
       validation.notes.push_back(rows[i].label + " was not run: " + rows[i].reason);
-  }
 }
 
 void keep_kernels(Validation& validation) {
@@ -165,20 +163,18 @@ void compose_steps(const RealRow& row, RealResult& result) {
         run(with_measured(row.steps[at(timed.step)], row.ready.models->grid, timed.ranks)).makespan);
 }
 
-namespace {
-
 // Of the study's window: below and above, so that what is validated lies between.
 constexpr double kWindows[] = {0.875, 1.125};
 constexpr std::int64_t kWindowMultiple = 64;
 
-std::int64_t window_of_share(std::int64_t window, double by) {
+static std::int64_t window_of_share(std::int64_t window, double by) {
   const auto least = static_cast<std::int64_t>(by * static_cast<double>(window));
   return std::max<std::int64_t>(1,
                                 least >= kWindowMultiple ? least / kWindowMultiple * kWindowMultiple : least);
 }
 
 // Documents from the end of the trace, drawn by another seed; rows with a plan of their own have none here.
-StudyInputs other_documents(Study& study, const Trace& trace) {
+static StudyInputs other_documents(Study& study, const Trace& trace) {
   std::erase_if(study.policies, [](const PolicyRun& row) { return row.has_plan_file(); });
   study.batch.seed += 1;
   for (PolicyRun& row : study.policies) row.pack.seed += 1;
@@ -187,8 +183,6 @@ StudyInputs other_documents(Study& study, const Trace& trace) {
   DocumentSet documents = documents_of(study, reversed);
   return {Profile::load(study.cluster.profile), std::move(reversed), std::move(documents), {}};
 }
-
-}  // namespace
 
 Calibration::Calibration(const StudyOfWindow& study_of, std::int64_t context_window, const Trace& trace,
                          const RealRank& rank, CalibrationOptions options)

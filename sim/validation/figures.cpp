@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <tuple>
 
 #include "policies/base/text.h"
@@ -101,9 +100,7 @@ bool knows_tokens(const PolicyPairs& pairs) {
 
 std::vector<std::string> labels_by(std::vector<PolicyFigures> policies, double PolicyFigures::*rate) {
   std::ranges::stable_sort(policies, {}, [&](const PolicyFigures& p) { return p.*rate; });
-  std::vector<std::string> labels;
-  for (const PolicyFigures& p : policies) labels.push_back(p.label);
-  return labels;
+  return each_of(policies, &PolicyFigures::label);
 }
 
 // A pair counts as swapped only where the measurement tells its order: farther apart than both noises.

@@ -37,8 +37,8 @@ class CsvReader {
  private:
   [[noreturn]] void refuse(std::size_t row, std::string_view column, const std::string& expected) const {
     const std::string found = printable(table_.text(row, column));
-    throw UserError(table_.path() + ":" + std::to_string(table_.line(row)) + ": " + std::string(column) +
-                    ": expected " + expected + ", found " + (found.empty() ? "nothing" : found));
+    throw UserError(table_.path(), ":", table_.line(row), ": ", column, ": expected ", expected, ", found ",
+                    found.empty() ? "nothing" : found);
   }
   [[nodiscard]] double time(std::size_t row, std::string_view column) const {
     const double value = table_.number(row, column).value_or(0);
@@ -60,19 +60,18 @@ MeasuredLog read_csv(std::string_view text, const std::string& name) {
   const CsvTable table = CsvTable::parse(text, name);
   for (const std::string_view column : {"step", "step_seconds"})
     if (!table.has(column))
-      throw UserError(name + ":1: expected columns step and step_seconds, found " +
+      throw UserError(name, ":1: expected columns step and step_seconds, found ",
                       printable(joined(table.header())));
   if (table.has("op") != table.has("seconds"))
-    throw UserError(name + ":1: expected columns op and seconds together, found one of them");
+    throw UserError(name, ":1: expected columns op and seconds together, found one of them");
   MeasuredLog log;
   log.form = "CSV";
   const CsvReader reader(table);
   for (std::size_t row = 0; row < table.rows(); ++row) reader.read_row(row, log);
-  if (log.steps.empty()) throw UserError(name + ": expected a line with step_seconds, found none");
+  if (log.steps.empty()) throw UserError(name, ": expected a line with step_seconds, found none");
   std::vector<std::string> unused;
   for (const std::string& column : table.header())
-    if (std::find(kColumns.begin(), kColumns.end(), column) == kColumns.end())
-      unused.push_back(printable(column));
+    if (std::ranges::find(kColumns, column) == kColumns.end()) unused.push_back(printable(column));
   if (!unused.empty())
     log.notes.push_back(name + ": columns that are not used: " + joined(unused) +
                         "; those that are: " + joined(kColumns));
@@ -108,8 +107,8 @@ Entry read_line(std::string_view line, const std::string& where) {
   const auto iteration = number_after<std::int64_t>(line, " iteration ");
   const auto milliseconds = number_after<double>(line, kMegatronTime);
   const auto refuse = [&](const char* expected) {
-    throw UserError(where + ": expected " + expected + ", found \"" +
-                    printable(line.substr(0, utf8_prefix(line.substr(0, 100)))) + "\"");
+    throw UserError(where, ": expected ", expected, ", found \"",
+                    printable(line.substr(0, utf8_prefix(line.substr(0, 100)))), "\"");
   };
   if (!iteration || *iteration < 1 || *iteration > kMostIterations) refuse("\" iteration N/\" with N >= 1");
   if (!milliseconds || !is_step_time(*milliseconds / 1e3)) refuse("a time > 0 after \"(ms):\"");
@@ -201,9 +200,9 @@ MeasuredLog parse_measured_log(std::string_view bytes, const std::string& name) 
   else if (looks_like_csv(text))
     log = read_csv(bytes, name);
   else
-    throw UserError(
-        name + ": expected a CSV with columns step and step_seconds, a Megatron-LM log (lines with \"" +
-        std::string(kMegatronTime) + "\") or a torch.profiler trace (JSON), found " + first_line(text));
+    throw UserError(name,
+                    ": expected a CSV with columns step and step_seconds, a Megatron-LM log (lines with \"",
+                    kMegatronTime, "\") or a torch.profiler trace (JSON), found ", first_line(text));
   log.name = name;
   return log;
 }

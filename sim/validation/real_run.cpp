@@ -396,7 +396,7 @@ std::unique_ptr<kernels::Backend> make_backend(const std::string& device) {
     if (kind.name != device) continue;
     std::string reason;
     auto backend = kind.make(reason);
-    if (!backend) throw UserError("--device " + device + ": " + reason);
+    if (!backend) throw UserError("--device ", device, ": ", reason);
     return backend;
   }
   refuse_name("--device", device, names);
@@ -419,9 +419,8 @@ void as_threads(int ranks, const std::string& device, bool turns,
 void as_process(int ranks, const std::string& device, kernels::Communicator& world,
                 execution::Watchdog& watchdog, const std::function<void(const RealRank&)>& body) {
   if (world.size() != ranks)
-    throw UserError("the study has " + std::to_string(ranks) +
-                    " ranks (tensor x context x pipeline x data), but " + std::to_string(world.size()) +
-                    " processes were started");
+    throw UserError("the study has ", ranks, " ranks (tensor x context x pipeline x data), but ",
+                    world.size(), " processes were started");
   const auto backend = make_backend(device);
   const auto floats = execution::watched(world, watchdog.progress());
   RealRank rank{*backend, *floats, *floats, &watchdog};
@@ -429,7 +428,7 @@ void as_process(int ranks, const std::string& device, kernels::Communicator& wor
   std::string reason;
   const auto nccl =
       kernels::make_nccl_world(world, backend->element_type() == kernels::ElementType::bf16, reason);
-  if (!nccl) throw UserError("--device " + device + ": " + reason);
+  if (!nccl) throw UserError("--device ", device, ": ", reason);
   const auto elements = execution::watched(*nccl, watchdog.progress());
   body({*backend, *elements, *floats, &watchdog});
 }
@@ -452,7 +451,7 @@ void on_ranks(int ranks, const std::string& device, bool turns, const execution:
   if (turns || !execution::under_launcher()) return as_threads(ranks, device, turns, body);
   std::string reason;
   const auto world = kernels::make_mpi_world(reason);
-  if (!world) throw UserError("ranks as processes: " + reason);
+  if (!world) throw UserError("ranks as processes: ", reason);
   execution::Watchdog watchdog(*world, limits);
   try {
     as_process(ranks, device, *world, watchdog, body);

@@ -42,8 +42,8 @@ class TraceReader {
       const std::optional<TorchEvent> found = torch_event(events[i]);
       if (!found) continue;
       if (!found->begin || !found->length || !(*found->length >= 0))
-        throw UserError(name + ": traceEvents[" + std::to_string(i) +
-                        "]: expected ts and dur as numbers, dur >= 0, found " + shown_json(events[i]));
+        throw UserError(name, ": traceEvents[", i, "]: expected ts and dur as numbers, dur >= 0, found ",
+                        shown_json(events[i]));
       const Event event{found->name, found->category, *found->begin, *found->length};
       if (event.name.starts_with(kStep))
         add_step(event);
@@ -55,14 +55,13 @@ class TraceReader {
   MeasuredLog log() const {
     if (steps_.empty())
       throw UserError(
-          name_ + ": expected ProfilerStep#N events (torch.profiler with a schedule and step()), found none");
+          name_, ": expected ProfilerStep#N events (torch.profiler with a schedule and step()), found none");
     MeasuredLog log;
     log.form = "torch.profiler trace";
     for (const auto& [number, span] : steps_) {
       const double seconds = span.time().length * kMicroseconds;
       if (!is_step_time(seconds))
-        throw UserError(name_ + ": " + std::string(kStep) + std::to_string(number) +
-                        ": expected dur > 0, found " + std::to_string(span.time().length));
+        throw UserError(name_, ": ", kStep, number, ": expected dur > 0, found ", std::to_string(span.time().length));
       log.steps.push_back({"", number, 1, seconds, 0});
     }
     add_kernels(log);
@@ -78,8 +77,7 @@ class TraceReader {
     StepSpan& span = steps_[number];
     std::optional<Event>& side = event.category == "gpu_user_annotation" ? span.gpu : span.host;
     if (side && event.category != "gpu_user_annotation")
-      throw UserError(name_ + ": expected the trace of one rank, found " + std::string(kStep) +
-                      std::to_string(number) + " twice");
+      throw UserError(name_, ": expected the trace of one rank, found ", kStep, number, " twice");
     // On the GPU each stream has its own: from the first to the last.
     if (side) {
       const double end = std::max(side->end(), event.end());
@@ -100,12 +98,11 @@ class TraceReader {
   void add_kernels(MeasuredLog& log) const {
     std::map<std::pair<std::int64_t, std::string_view>, double> sums;
     std::size_t outside = 0;
-    for (const Event& kernel : kernels_) {
+    for (const Event& kernel : kernels_)
       if (const std::optional<std::int64_t> step = step_at(kernel.begin))
         sums[{*step, kind_of_kernel(kernel.name)}] += kernel.length * kMicroseconds;
       else
         ++outside;
-    }
     for (const auto& [key, seconds] : sums)
       if (seconds > 0) log.ops.push_back({"", key.first, std::string(key.second), seconds});
     if (outside > 0)

@@ -13,7 +13,6 @@
 #include "sim/validation/step_ops.h"
 
 namespace equipoise {
-
 namespace {
 
 // A slice in whole picoseconds since the first of its list.
@@ -165,8 +164,7 @@ class SliceSink final : public OpSink {
 };
 
 std::string track_of(int stage, int replica, int tensor) {
-  return "stage " + std::to_string(stage) + ", replica " + std::to_string(replica) + ", TP " +
-         std::to_string(tensor);
+  return concatenated("stage ", stage, ", replica ", replica, ", TP ", tensor);
 }
 
 std::vector<TimelineSlice> simulated_slices(const OpProgram& program) {

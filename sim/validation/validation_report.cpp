@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -284,22 +283,8 @@ std::string validation_html(const Validation& validation, const ValidationFigure
 
 namespace {
 
-std::string scientific(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1e", value);
-  return text;
-}
-
-std::string bias_text(double share) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%+.2f %%", 100 * share);
-  return text;
-}
-
 std::vector<double> seconds_of(const RealResult& result) {
-  std::vector<double> seconds;
-  for (const TimedStep& timed : result.timed) seconds.push_back(timed.seconds);
-  return seconds;
+  return each_of(result.timed, &TimedStep::seconds);
 }
 
 ordered_json row_json(const ExecutionRow& row) {
@@ -361,7 +346,7 @@ std::string execution_text(const ExecutionReport& report) {
       const execution::Equivalence& e = *result.equivalence;
       for (std::string cell :
            {std::string(e.holds() ? "yes" : "NO"), fixed(e.loss, 6), fixed(e.reference_loss, 6),
-            scientific(e.worst_error), e.worst_tensor, scientific(e.limit), grouped(e.tokens)})
+            formatted("%.1e", e.worst_error), e.worst_tensor, formatted("%.1e", e.limit), grouped(e.tokens)})
         cells.push_back(std::move(cell));
     } else {
       cells.insert(cells.end(), 7, "-");
@@ -372,7 +357,8 @@ std::string execution_text(const ExecutionReport& report) {
     table.add(cells);
     if (row.biases.empty()) continue;
     cells = {result.label, fixed(row.biases.front().loss, 6)};
-    for (std::size_t i = 1; i < row.biases.size(); ++i) cells.push_back(bias_text(row.biases[i].bias));
+    for (std::size_t i = 1; i < row.biases.size(); ++i)
+      cells.push_back(formatted("%+.2f %%", 100 * row.biases[i].bias));
     biases.add(cells);
   }
   text += table.text();

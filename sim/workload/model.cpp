@@ -282,9 +282,9 @@ void check_model_size(const ModelShape& model, const std::string& where) {
   if (parameters <= kMostParameters && width <= kMostWidth && experts <= kMostWidth) return;
   std::ostringstream found;
   found << parameters << " parameters, heads of " << width << " in all, " << experts << " experts";
-  throw UserError(where +
+  throw UserError(where,
                   ": expected a model of at most 1e15 parameters, heads of at most 2^30 in all and 2^30 "
-                  "experts, found " +
+                  "experts, found ",
                   found.str());
 }
 

@@ -144,8 +144,8 @@ class Config {
   }
   [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
     const auto it = file_.find(key);
-    throw UserError(path_ + ": " + key + ": expected " + expected + ", found " +
-                    (it == file_.end() ? "nothing" : shown_json(*it)));
+    throw UserError(path_, ": ", key, ": expected ", expected, ", found ",
+                    it == file_.end() ? "nothing" : shown_json(*it));
   }
 
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) {
@@ -194,7 +194,7 @@ class Config {
 
 json parse(const std::string& path) {
   json config = read_json_file(path);
-  if (!config.is_object()) throw UserError(path + ": expected a JSON object (a Hugging Face config.json)");
+  if (!config.is_object()) throw UserError(path, ": expected a JSON object (a Hugging Face config.json)");
   return config;
 }
 
@@ -249,9 +249,9 @@ bool read_gated(Config& config, const std::string& type, const HfOptions& option
   if (defaults != nullptr || silu) {
     const bool gated = defaults == nullptr || defaults->gated;
     if (options.gated_ffn && *options.gated_ffn != gated)
-      throw UserError(config.path() +
-                      ": gated_ffn beside hf_config: expected none, since the file says that its FFN is " +
-                      (gated ? "gated" : "not gated") + ", found " + (gated ? "false" : "true"));
+      throw UserError(config.path(),
+                      ": gated_ffn beside hf_config: expected none, since the file says that its FFN is ",
+                      gated ? "gated" : "not gated", ", found ", gated ? "false" : "true");
     return gated;
   }
   if (options.gated_ffn) return *options.gated_ffn;
@@ -270,8 +270,8 @@ std::vector<bool> sliding_by_type_list(Config& config, const json& list, int lay
   for (int i = 0; i < layers; ++i) {
     const json& type = list[at(i)];
     if (type != local && type != "full_attention")
-      throw UserError(config.path() + ": layer_types[" + std::to_string(i) + "]: expected full_attention or " +
-                      local + ", found " + shown_json(type));
+      throw UserError(config.path(), ": layer_types[", i, "]: expected full_attention or ", local, ", found ",
+                      shown_json(type));
     sliding.push_back(type == local);
   }
   return sliding;
@@ -361,10 +361,8 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama
     sparse = std::move(listed);
   const auto first = std::find(sparse.begin(), sparse.end(), true);
   if (first == sparse.end())
-    throw UserError(config.path() + ": " +
-                    (dense_first >= m.layers ? "first_k_dense_replace" : step_key) +
-                    ": expected a rule that leaves some of " + std::to_string(m.layers) +
-                    " layers with experts, found none");
+    throw UserError(config.path(), ": ", dense_first >= m.layers ? "first_k_dense_replace" : step_key,
+                    ": expected a rule that leaves some of ", m.layers, " layers with experts, found none");
   moe.dense_layers = static_cast<int>(first - sparse.begin());
   if (std::find(first, sparse.end(), false) != sparse.end()) moe.sparse = std::move(sparse);
 }
@@ -412,8 +410,8 @@ void read_moe(Config& config, bool llama4, ModelShape& m, std::vector<std::strin
   if (llama4) moe.shared = 1;
   read_sparse_layers(config, m, moe, llama4);
   if (moe.active > moe.experts)
-    throw UserError(config.path() + ": " + active + ": expected at most " + std::to_string(moe.experts) +
-                    " (" + key + "), found " + std::to_string(moe.active));
+    throw UserError(config.path(), ": ", active, ": expected at most ", moe.experts, " (", key, "), found ",
+                    moe.active);
   read_limited_routing(config, moe, notes);
   m.moe = moe;
 }
@@ -440,11 +438,10 @@ void read_heads(Config& config, bool one_kv_head, ModelShape& m) {
   m.kv_heads = static_cast<int>(config.positive_or("num_key_value_heads", alone));
   m.head_dim = static_cast<int>(config.positive_or("head_dim", m.hidden / m.heads));
   if (m.head_dim < 1)
-    throw UserError(config.path() + ": " + key + ": expected at most hidden_size heads, found " +
-                    std::to_string(m.heads));
+    throw UserError(config.path(), ": ", key, ": expected at most hidden_size heads, found ", m.heads);
   if (m.heads % m.kv_heads != 0)
-    throw UserError(config.path() + ": num_key_value_heads: expected a divisor of " +
-                    std::to_string(m.heads) + ", found " + std::to_string(m.kv_heads));
+    throw UserError(config.path(), ": num_key_value_heads: expected a divisor of ", m.heads, ", found ",
+                    m.kv_heads);
 }
 
 // Every key that nobody has asked for: it shapes nothing, is off, or is refused.
@@ -454,9 +451,9 @@ void refuse_other_keys(const Config& config) {
                      ((value.is_array() || value.is_object() || value.is_string()) && value.empty());
     if (config.asked(key) || off || shapes_nothing(key)) continue;
     const std::string_view why = why_key_is_refused(key);
-    throw UserError(config.path() + ": " + key + ": expected none, since " +
-                    (why.empty() ? "it is not known and may change the model's shape" : std::string(why)) +
-                    " (\"ignore\": [\"" + key + "\"] beside hf_config passes it over), found " +
+    throw UserError(config.path(), ": ", key, ": expected none, since ",
+                    why.empty() ? "it is not known and may change the model's shape" : std::string(why),
+                    " (\"ignore\": [\"", key, "\"] beside hf_config passes it over), found ",
                     shown_json(value));
   }
 }
@@ -467,8 +464,7 @@ Config text_part(const std::string& path, std::vector<std::string>& notes) {
   for (const char* key : {"text_config", "llm_config", "language_config"}) {
     const auto it = file.find(key);
     if (it == file.end() || it->is_null()) continue;
-    if (!it->is_object())
-      throw UserError(path + ": " + key + ": expected an object, found " + shown_json(*it));
+    if (!it->is_object()) throw UserError(path, ": ", key, ": expected an object, found ", shown_json(*it));
     json text = *it;
     // What older files say once for all parts.
     for (const char* shared : {"tie_word_embeddings", "vocab_size"})

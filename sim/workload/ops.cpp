@@ -1,9 +1,6 @@
 #include "sim/workload/ops.h"
 
-
-
 namespace equipoise {
-
 namespace {
 
 // In the order of the enums.

@@ -57,10 +57,7 @@ std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& lay
 }
 
 std::vector<int> backward_layers(const ModelShape& model, const Layout& layout) {
-  std::vector<int> layers;
-  for (const StageLayers& stage : stage_layers(model, layout, model.training.frozen_layers))
-    layers.push_back(stage.total());
-  return layers;
+  return each_of(stage_layers(model, layout, model.training.frozen_layers), &StageLayers::total);
 }
 
 std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout, int from) {
@@ -76,18 +73,14 @@ std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, cons
   return parts;
 }
 
-namespace {
-
-bool has_both_ends(const Layout& layout) {
+static bool has_both_ends(const Layout& layout) {
   return layout.pipeline == 1 || layout.bidirectional;
 }
 
 // Beside the logits' own: what tells tokens of multi-token prediction apart on ranks without the first stage.
-bool copies_embedding(const ModelShape& model, const Layout& layout) {
+static bool copies_embedding(const ModelShape& model, const Layout& layout) {
   return model.mtp_layers > 0 && !model.tied_embeddings && !has_both_ends(layout);
 }
-
-}  // namespace
 
 PartSizes part_sizes(const ModelShape& model, const Layout& layout) {
   PartSizes sizes{};

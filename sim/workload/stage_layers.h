@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -47,7 +46,7 @@ constexpr ModelPart part_of(LayerKind kind) {
 // as if the model had them so.
 struct StageLayers {
   LayerCounts count{};
-  [[nodiscard]] int total() const { return std::accumulate(count.begin(), count.end(), 0); }
+  [[nodiscard]] int total() const { return sum_of(count); }
 };
 
 // The number of the first layer of each virtual stage.

@@ -19,8 +19,7 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 std::string_view value_of(std::string_view dict, std::string_view key, const std::string& name) {
   const std::size_t at = dict.find(key);
   const std::size_t colon = at == std::string_view::npos ? at : dict.find(':', at);
-  if (colon == std::string_view::npos)
-    throw UserError(name + ": .npy header has no " + std::string(key) + ": " + shown(dict));
+  if (colon == std::string_view::npos) throw UserError(name, ": .npy header has no ", key, ": ", shown(dict));
   std::string_view value = trimmed(dict.substr(colon + 1));
   const std::size_t end = value.substr(0, 1) == "(" ? value.find(')') : value.find_first_of(",}");
   return value.substr(0, end);
@@ -40,7 +39,7 @@ ElementType element_type(std::string_view descr, const std::string& name) {
   const char size = quoted ? descr[3] : ' ';
   if ((order != '<' && order != '>' && order != '|') || (kind != 'i' && kind != 'u') ||
       (size != '1' && size != '2' && size != '4' && size != '8'))
-    throw UserError(name + ": .npy array of type " + shown(descr) +
+    throw UserError(name, ": .npy array of type ", shown(descr),
                     "; expected integers (i1, i2, i4, i8, u1, u2, u4 or u8)");
   type.size = static_cast<std::size_t>(size - '0');
   type.is_signed = kind == 'i';
@@ -65,11 +64,9 @@ std::int64_t element(std::string_view bytes, std::size_t offset, ElementType typ
 
 Lengths read_npy(std::string_view bytes, const std::string& name) {
   if (bytes.substr(0, kMagic.size()) != kMagic)
-    throw UserError(name + ": byte 0: expected the .npy magic \\x93NUMPY, found " +
-                    shown(bytes.substr(0, 6)));
+    throw UserError(name, ": byte 0: expected the .npy magic \\x93NUMPY, found ", shown(bytes.substr(0, 6)));
   const auto truncated = [&](std::size_t needed) {
-    return UserError(name + ": byte " + std::to_string(bytes.size()) +
-                     ": the .npy file ends here; expected " + std::to_string(needed) + " bytes");
+    return UserError(name, ": byte ", bytes.size(), ": the .npy file ends here; expected ", needed, " bytes");
   };
   if (bytes.size() < 12) throw truncated(12);
   const bool version_1 = bytes[6] == 1;
@@ -89,13 +86,12 @@ Lengths read_npy(std::string_view bytes, const std::string& name) {
       !shape.empty() && shape.find_first_not_of("0123456789") == std::string_view::npos;
   for (const char c : one_dimension ? shape : std::string_view())
     count = std::min<std::uint64_t>(count * 10 + static_cast<std::uint64_t>(c - '0'), std::uint64_t{1} << 56);
-  if (!one_dimension)
-    throw UserError(name + ": .npy shape " + shown(whole_shape) + "); expected one dimension");
+  if (!one_dimension) throw UserError(name, ": .npy shape ", shown(whole_shape), "); expected one dimension");
   const std::size_t data = start + header;
   if ((bytes.size() - data) / type.size < count) throw truncated(data + count * type.size);
   if (bytes.size() - data != count * type.size)
-    throw UserError(name + ": byte " + std::to_string(data + count * type.size) + ": " +
-                    std::to_string(bytes.size() - data - count * type.size) + " bytes after the array");
+    throw UserError(name, ": byte ", data + count * type.size, ": ", bytes.size() - data - count * type.size,
+                    " bytes after the array");
 
   Lengths lengths(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -133,27 +129,25 @@ struct IdxLayout {
 
 IdxLayout idx_layout(std::string_view bytes, const std::string& name) {
   if (bytes.substr(0, kMegatronMagic.size()) != kMegatronMagic)
-    throw UserError(name + ": byte 0: expected the Megatron-LM index magic MMIDIDX, found " +
+    throw UserError(name, ": byte 0: expected the Megatron-LM index magic MMIDIDX, found ",
                     shown(bytes.substr(0, 9)));
   if (bytes.size() < kMegatronHeader)
-    throw UserError(name + ": byte " + std::to_string(bytes.size()) +
-                    ": the index ends inside its header of " + std::to_string(kMegatronHeader) + " bytes");
+    throw UserError(name, ": byte ", bytes.size(), ": the index ends inside its header of ", kMegatronHeader,
+                    " bytes");
   if (const auto version = load<std::uint64_t>(bytes, 9); version != 1)
-    throw UserError(name + ": byte 9: index version " + std::to_string(version) + "; expected 1");
+    throw UserError(name, ": byte 9: index version ", version, "; expected 1");
   const auto sequences = load<std::uint64_t>(bytes, 18);
   const auto entries = load<std::uint64_t>(bytes, 26);
   // Each sequence takes 12 bytes and each entry 8; compared by division so that a damaged count cannot
   // overflow.
   const std::size_t body = bytes.size() - kMegatronHeader;
   if (sequences > body / 12 || entries > (body - sequences * 12) / 8)
-    throw UserError(name + ": byte " + std::to_string(bytes.size()) +
-                    ": the index ends here; its header promises " + std::to_string(sequences) +
-                    " sequences and " + std::to_string(entries) + " document entries");
+    throw UserError(name, ": byte ", bytes.size(), ": the index ends here; its header promises ", sequences,
+                    " sequences and ", entries, " document entries");
   const std::size_t extra = body - sequences * 12 - entries * 8;
   if (extra != 0 && extra != sequences)
-    throw UserError(name + ": byte " + std::to_string(bytes.size() - extra) + ": " + std::to_string(extra) +
-                    " bytes after the index; expected none, or one mode byte a sequence (" +
-                    std::to_string(sequences) + ")");
+    throw UserError(name, ": byte ", bytes.size() - extra, ": ", extra,
+                    " bytes after the index; expected none, or one mode byte a sequence (", sequences, ")");
   IdxLayout layout;
   layout.sequences = sequences;
   layout.entries = entries;
@@ -174,8 +168,7 @@ Lengths read_megatron_idx(std::string_view bytes, const std::string& name) {
     if (end < static_cast<std::int64_t>(sequence) || end > static_cast<std::int64_t>(layout.sequences) ||
         (entry == 0 && end != 0))
       throw UserError(
-          name + ": byte " + std::to_string(at) + ": document entry " + std::to_string(entry) + " is " +
-          std::to_string(end) + "; expected " +
+          name, ": byte ", at, ": document entry ", entry, " is ", end, "; expected ",
           (entry == 0 ? "0" : std::to_string(sequence) + " to " + std::to_string(layout.sequences)));
     std::int64_t tokens = 0;
     for (; sequence < static_cast<std::uint64_t>(end); ++sequence) {
@@ -193,25 +186,23 @@ Lengths read_megatron_idx(std::string_view bytes, const std::string& name) {
     lengths.push_back(tokens);
   }
   if (sequence != layout.sequences)
-    throw UserError(name + ": byte " + std::to_string(layout.doc_index + layout.entries * 8) +
-                    ": the last document ends at sequence " + std::to_string(sequence) + "; expected " +
-                    std::to_string(layout.sequences));
+    throw UserError(name, ": byte ", layout.doc_index + layout.entries * 8,
+                    ": the last document ends at sequence ", sequence, "; expected ", layout.sequences);
   return lengths;
 }
 
 // datatrove / nanotron: no header, u64 ends of the documents in tokens, rising.
 Lengths read_datatrove_index(std::string_view bytes, const std::string& name) {
   if (bytes.size() % 8 != 0)
-    throw UserError(name + ": byte " + std::to_string(bytes.size()) +
+    throw UserError(name, ": byte ", bytes.size(),
                     ": the index ends inside an entry; expected a multiple of 8 bytes");
   Lengths lengths(bytes.size() / 8);
   std::uint64_t begin = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const auto end = load<std::uint64_t>(bytes, i * 8);
     if (end <= begin || end - begin > static_cast<std::uint64_t>(kLongestDocument))
-      throw UserError(name + ": byte " + std::to_string(i * 8) + ": document " + std::to_string(i) +
-                      " ends at token " + std::to_string(end) + " after one that ends at " +
-                      std::to_string(begin) + "; expected 1 to " + std::to_string(kLongestDocument) +
+      throw UserError(name, ": byte ", i * 8, ": document ", i, " ends at token ", end,
+                      " after one that ends at ", begin, "; expected 1 to ", kLongestDocument,
                       " tokens more");
     lengths[i] = static_cast<std::int64_t>(end - begin);
     begin = end;

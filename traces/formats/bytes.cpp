@@ -117,7 +117,7 @@ class Unpacker {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw UserError(name_ + ": byte " + std::to_string(read_ + taken_) + ": " + what);
+    throw UserError(name_, ": byte ", read_ + taken_, ": ", what);
   }
 
   std::string name_, head_, out_, block_;
@@ -181,7 +181,7 @@ std::string_view without_compression_suffix(std::string_view path) {
 Unpacked read_file(const std::string& path, std::string_view holds) {
   std::error_code ignored;
   if (holds == kDocumentLengths && std::filesystem::is_directory(path, ignored))
-    throw UserError(path +
+    throw UserError(path,
                     ": found a folder; expected a file of document lengths (`trace record` reads folders)");
   Unpacker unpacker(path);
   read_blocks(path, holds, [&](std::string_view block) { unpacker.add(block); });

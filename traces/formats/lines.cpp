@@ -19,8 +19,8 @@ namespace equipoise::formats {
 
 // One integer a line. A byte order mark, blank lines and lines that start with # are skipped.
 void refuse_length(const std::string& where, std::string_view found) {
-  throw UserError(where + ": found " + shown(found) + "; expected a document length, an integer from 1 to " +
-                  std::to_string(kLongestDocument) + " (tokens)");
+  throw UserError(where, ": found ", shown(found), "; expected a document length, an integer from 1 to ",
+                  kLongestDocument, " (tokens)");
 }
 
 std::int64_t parse_length(std::string_view text) {
@@ -91,35 +91,33 @@ std::string text_bytes(const Lengths& lengths) {
 
 // One column of a CSV or TSV file; the first row is a header unless every field of it is a number.
 
-namespace {
-
 // Names of a column that holds lengths, most telling first; compared without case.
 constexpr std::array<std::string_view, 16> kLengthNames = {
     "length",       "lengths", "num_tokens", "n_tokens", "tokens",          "token_count",
     "token_length", "seq_len", "seq_lens",   "seqlen",   "sequence_length", "input_ids",
     "doc_length",   "doc_len", "len",        "token_ids"};
 
-std::string lower(std::string_view text) {
+static std::string lower(std::string_view text) {
   std::string out(trimmed(text));
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
-std::string listed(const std::vector<std::string>& names) {
+static std::string listed(const std::vector<std::string>& names) {
   const std::string out = all_joined(names, ", ", trimmed);
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 
 // Which column holds the lengths. `header` is the first row; it may be numbers if the file has no header.
-std::size_t choose_column(const std::vector<std::string>& header, bool has_names, const std::string& column,
-                          const std::string& name) {
+static std::size_t choose_column(const std::vector<std::string>& header, bool has_names,
+                                 const std::string& column, const std::string& name) {
   if (!column.empty()) {
     for (std::size_t i = 0; i < header.size(); ++i)
       if (has_names && trimmed(header[i]) == column) return i;
     const std::int64_t index = parse_length(column);
     if (index >= 0 && index < static_cast<std::int64_t>(header.size()))
       return static_cast<std::size_t>(index);
-    throw UserError(name + ": no column '" + column + "'; the file has " +
+    throw UserError(name, ": no column '", column, "'; the file has ",
                     (has_names ? "columns " + listed(header)
                                : std::to_string(header.size()) + " columns without names, counted from 0"));
   }
@@ -128,11 +126,9 @@ std::size_t choose_column(const std::vector<std::string>& header, bool has_names
       for (std::size_t i = 0; i < header.size(); ++i)
         if (lower(header[i]) == wanted) return i;
   if (header.size() == 1) return 0;
-  throw UserError(name + ": cannot tell which of " + std::to_string(header.size()) +
-                  " columns holds the lengths; name it (--column): " + listed(header));
+  throw UserError(name, ": cannot tell which of ", header.size(),
+                  " columns holds the lengths; name it (--column): ", listed(header));
 }
-
-}  // namespace
 
 Lengths read_csv(std::string_view bytes, const std::string& name, const std::string& column, char separator) {
   CsvRecords reader(bytes, name, separator);
@@ -150,11 +146,9 @@ Lengths read_csv(std::string_view bytes, const std::string& name, const std::str
   do {
     const std::string where = name + ":" + std::to_string(reader.line());
     if (index >= row.size())
-      throw UserError(where + ": found " + std::to_string(row.size()) + " columns; expected at least " +
-                      std::to_string(index + 1));
+      throw UserError(where, ": found ", row.size(), " columns; expected at least ", index + 1);
     if (row.size() > columns)
-      throw UserError(where + ": found " + std::to_string(row.size()) + " fields; expected at most " +
-                      std::to_string(columns) +
+      throw UserError(where, ": found ", row.size(), " fields; expected at most ", columns,
                       " as in the first row (a field that holds the separator is quoted)");
     const std::string_view text = trimmed(row[index]);
     const std::int64_t value = parse_length(text);
@@ -201,22 +195,21 @@ constexpr std::string_view kRecord = "; of text without lengths `equipoise trace
 std::string choose_field(const json& first, const std::string& where) {
   for (const std::string_view name : kLengthFields)
     if (first.contains(name)) return std::string(name);
-  throw UserError(where +
-                  ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
-                  "token_count or input_ids, or its name by --column (trace.column of a study); found " +
-                  keys_of(first) +
-                  (std::ranges::any_of(first, [](const json& value) { return value.is_string(); })
-                       ? std::string(kRecord)
-                       : ""));
+  throw UserError(
+      where,
+      ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
+      "token_count or input_ids, or its name by --column (trace.column of a study); found ",
+      keys_of(first),
+      (std::ranges::any_of(first, [](const json& value) { return value.is_string(); }) ? std::string(kRecord)
+                                                                                       : ""));
 }
 
 std::int64_t length_of(const json& value, const std::string& where) {
   std::int64_t length = -1;
   if (value.is_string())
-    throw UserError(where + ": found " + shown_json(value) + "; expected a length" + std::string(kRecord));
-  if (value.is_array() &&
-      !std::all_of(value.begin(), value.end(), [](const json& id) { return id.is_number_integer(); }))
-    throw UserError(where + ": found " + shown_json(value) +
+    throw UserError(where, ": found ", shown_json(value), "; expected a length", kRecord);
+  if (value.is_array() && !std::ranges::all_of(value, [](const json& id) { return id.is_number_integer(); }))
+    throw UserError(where, ": found ", shown_json(value),
                     "; expected a length, or one flat array of token ids");
   if (value.is_array())
     length = static_cast<std::int64_t>(value.size());
@@ -245,8 +238,7 @@ Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::s
     }
     if (key.empty()) key = choose_field(value, where);
     const json* found = descend(value, key);
-    if (found == nullptr)
-      throw UserError(where + ": no field '" + key + "'; the object has " + keys_of(value));
+    if (found == nullptr) throw UserError(where, ": no field '", key, "'; the object has ", keys_of(value));
     lengths.push_back(length_of(*found, where));
   }
   return lengths;
@@ -266,7 +258,7 @@ constexpr double kUnit = 0x1p-53;
 
 const json& member(const json& object, const char* key, const std::string& name) {
   const auto it = object.find(key);
-  if (it == object.end()) throw UserError(name + ": " + key + ": expected a value, found nothing");
+  if (it == object.end()) throw UserError(name, ": ", key, ": expected a value, found nothing");
   return *it;
 }
 
@@ -276,14 +268,14 @@ double number(const json& object, const char* key, double least, double most, co
     return value.get<double>();
   const std::string found = value.is_structured() ? "an object or array"
                                                   : value.dump(-1, ' ', true, json::error_handler_t::replace);
-  throw UserError(name + ": " + key + ": found " + found + "; expected a number from " + json(least).dump() +
-                  " to " + json(most).dump());
+  throw UserError(name, ": ", key, ": found ", found, "; expected a number from ", json(least).dump(), " to ",
+                  json(most).dump());
 }
 
 std::string text(const json& object, const char* key, const std::string& allowed, const std::string& name) {
   const json& value = member(object, key, name);
   if (value.is_string()) return value.get<std::string>();
-  throw UserError(name + ": " + key + ": expected " + allowed);
+  throw UserError(name, ": ", key, ": expected ", allowed);
 }
 
 Lengths lognormal(const json& config, const std::string& name, const TraceReadOptions& options) {
@@ -308,17 +300,16 @@ Lengths lognormal(const json& config, const std::string& name, const TraceReadOp
 Lengths read_megatron_mock(std::string_view bytes, const std::string& name, const TraceReadOptions& options) {
   const json config = parse_json(bytes, name);
   if (!config.is_object())
-    throw UserError(name +
+    throw UserError(name,
                     ": expected Megatron-LM's mock lengths, an object with \"mode\"; found no JSON object");
   const std::string mode = text(config, "mode", "\"distribution\" or \"file\"", name);
   if (mode == "distribution") {
     const std::string type = text(config, "type", "\"lognormal\"", name);
-    if (type != "lognormal")
-      throw UserError(name + ": type: found " + shown(type) + "; expected \"lognormal\"");
+    if (type != "lognormal") throw UserError(name, ": type: found ", shown(type), "; expected \"lognormal\"");
     return lognormal(config, name, options);
   }
   if (mode != "file")
-    throw UserError(name + ": mode: found " + shown(mode) + "; expected \"distribution\" or \"file\"");
+    throw UserError(name, ": mode: found ", shown(mode), "; expected \"distribution\" or \"file\"");
   const std::string path = text(config, "path", "a file name", name);
   const std::size_t slash = name.rfind('/');
   const bool relative = path.substr(0, 1) != "/" && slash != std::string::npos;
@@ -326,7 +317,7 @@ Lengths read_megatron_mock(std::string_view bytes, const std::string& name, cons
   inner.format = TraceFormat::automatic;
   const std::string target = relative ? name.substr(0, slash + 1) + path : path;
   if (path.size() >= 5 && path.substr(path.size() - 5) == ".json")
-    throw UserError(name + ": path: found " + shown(path) +
+    throw UserError(name, ": path: found ", shown(path),
                     "; expected a file of lengths, not another description");
   return read_trace(target, inner).lengths;
 }

@@ -1,16 +1,12 @@
 #include "sim/cost/context_exchange/context_form.h"
 
 #include <cassert>
-#include <tuple>
 
 namespace equipoise {
-namespace {
 
-const std::vector<int>& placement_of(const ContextCase& of) {
+static const std::vector<int>& placement_of(const ContextCase& of) {
   return placement_of(of.micro_batch, of.sharding);
 }
-
-}  // namespace
 
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const Layout& layout) {
@@ -97,11 +93,9 @@ void attend_alone(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   }
 }
 
-namespace {
-
 // A dependent chunk's group also exchanges the K and V of the chunks before it, of which every rank holds its
 // share.
-ReceivedTokens received_by_ranks(const ContextCase& of) {
+static ReceivedTokens received_by_ranks(const ContextCase& of) {
   struct SeenKeys {  // up to where, by the last rank that holds a piece of a slice
     int rank = -1;
     std::int64_t end = 0;
@@ -139,8 +133,6 @@ ReceivedTokens received_by_ranks(const ContextCase& of) {
   if (casts) tokens.sent += as_double(of.tokens.cast.received);
   return tokens;
 }
-
-}  // namespace
 
 void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
   out.rank_begin.assign(1, 0);

@@ -107,10 +107,10 @@ void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool h
                  const LayerCosts& costs) {
   const std::string form = "parallel.context_comm: disaggregated with ";
   if (halves && costs.model().moe)
-    throw UserError(form + "two nano-batches of a model with experts; allowed: nano_batches 1");
+    throw UserError(form, "two nano-batches of a model with experts; allowed: nano_batches 1");
   if (micro_batch.chunk.count > 1)
-    throw UserError(form + "dependent chunks; allowed: micro-batches of whole slices");
-  if (sharding.strided) throw UserError(form + "striped sharding; allowed: rules that leave runs of tokens");
+    throw UserError(form, "dependent chunks; allowed: micro-batches of whole slices");
+  if (sharding.strided) throw UserError(form, "striped sharding; allowed: rules that leave runs of tokens");
 }
 
 const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,

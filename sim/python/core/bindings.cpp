@@ -6,18 +6,15 @@
 #include <cctype>
 #include <exception>
 #include <filesystem>
-#include <string>
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
 
-namespace {
-
 // "--bucket-size" is an argument here, bucket_size, and "--no-rollback" rollback=False; a command in `backquotes`
 // stays one.
-std::string as_arguments(const std::string& message) {
+static std::string as_arguments(const std::string& message) {
   const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
   std::string text;
   bool command = false;
@@ -42,11 +39,11 @@ std::string as_arguments(const std::string& message) {
 }
 
 // What the program prints after "error: ", one line, in Python's words.
-void raise_value_error(const std::string& message) {
+static void raise_value_error(const std::string& message) {
   PyErr_SetString(PyExc_ValueError, as_arguments(equipoise::printable(message)).c_str());
 }
 
-void translate(const std::exception_ptr& error, void*) {
+static void translate(const std::exception_ptr& error, void*) {
   try {
     std::rethrow_exception(error);
   } catch (const equipoise::UserError& e) {
@@ -56,14 +53,11 @@ void translate(const std::exception_ptr& error, void*) {
   }
 }
 
-}  // namespace
-
 // --- Document lengths in and out.
 
 namespace equipoise::python {
-namespace {
 
-nb::object read_lengths(const std::string& path, const std::string& column) {
+static nb::object read_lengths(const std::string& path, const std::string& column) {
   Trace trace;
   {
     const nb::gil_scoped_release released;
@@ -74,7 +68,7 @@ nb::object read_lengths(const std::string& path, const std::string& column) {
   return array_of(std::move(trace.lengths));
 }
 
-nb::object draw_lengths(const std::string& distribution, std::int64_t documents, std::uint64_t seed) {
+static nb::object draw_lengths(const std::string& distribution, std::int64_t documents, std::uint64_t seed) {
   Trace trace;
   {
     const nb::gil_scoped_release released;
@@ -83,13 +77,11 @@ nb::object draw_lengths(const std::string& distribution, std::int64_t documents,
   return array_of(std::move(trace.lengths));
 }
 
-void write_lengths(const Lengths& lengths, const std::string& path) {
+static void write_lengths(const Lengths& lengths, const std::string& path) {
   const std::span<const std::int64_t> values = span_of(lengths);
   const nb::gil_scoped_release released;
   write_trace({{values.begin(), values.end()}, path}, path);
 }
-
-}  // namespace
 
 void bind_traces(nb::module_& m) {
   m.def("read_lengths", read_lengths, nb::arg("path"), nb::arg("column") = "",

@@ -58,9 +58,7 @@ class OpenStudy {
   }
 
   [[nodiscard]] std::vector<std::string> labels() const {
-    std::vector<std::string> labels;
-    for (const PolicyRun& row : study_.policies) labels.push_back(row.label);
-    return labels;
+    return each_of(study_.policies, &PolicyRun::label);
   }
 
   // Its file's values, with what was set.
@@ -117,7 +115,7 @@ class OpenStudy {
   [[nodiscard]] std::vector<PolicyRun>::const_iterator row_of(const std::string& label) const {
     const auto row = std::ranges::find(study_.policies, label, &PolicyRun::label);
     if (row == study_.policies.end() || row->plan == nullptr)
-      throw UserError("no row \"" + label + "\" that waits for a plan");
+      throw UserError("no row \"", label, "\" that waits for a plan");
     return row;
   }
 

@@ -40,8 +40,8 @@ bool is_own(std::string_view name) {
 [[noreturn]] void refuse_name(const std::string& name) {
   std::vector<std::string> known(std::begin(kOwnNames), std::end(kOwnNames));
   for (const PackKey& key : pack_keys()) known.push_back(key.key);
-  throw UserError("pack: unknown option \"" + name + "\"" + did_you_mean(name, known) +
-                  " (known: " + joined(known) + ")");
+  throw UserError("pack: unknown option \"", name, "\"", did_you_mean(name, known),
+                  " (known: ", joined(known), ")");
 }
 
 struct Options {
@@ -106,9 +106,7 @@ class PackedPlan {
   }
   // CP degrees of a step's lanes.
   [[nodiscard]] std::vector<int> degrees(std::size_t step) const {
-    std::vector<int> of_lanes;
-    for (const Lane& lane : step_at(step).lanes) of_lanes.push_back(lane.context);
-    return of_lanes;
+    return each_of(step_at(step).lanes, &Lane::context);
   }
 
   [[nodiscard]] std::vector<std::vector<SliceTuple>> micro_batches(std::size_t step, std::size_t lane) const {
@@ -221,9 +219,7 @@ PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const
 }
 
 std::vector<std::string> policy_names() {
-  std::vector<std::string> names;
-  for (const Policy& policy : packing_policies()) names.emplace_back(policy.name);
-  return names;
+  return each_of(packing_policies(), [](const Policy& policy) { return std::string(policy.name); });
 }
 
 // Options of `pack`: name as Python spells it, and what it is.

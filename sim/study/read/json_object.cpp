@@ -8,14 +8,10 @@ namespace equipoise {
 
 using nlohmann::json;
 
-namespace {
-
-std::string shown(double value) {
+static std::string shown(double value) {
   const json node = value;
   return node.dump();
 }
-
-}  // namespace
 
 bool parse_size(const json& node, std::int64_t& value) {
   if (node.is_string()) return parse_size(std::string_view(node.get_ref<const std::string&>()), value);
@@ -27,7 +23,7 @@ bool parse_size(const json& node, std::int64_t& value) {
 }
 
 JsonObject::JsonObject(const json& node, std::string where) : node_(node), where_(std::move(where)) {
-  if (!node.is_object()) throw UserError(where_ + ": expected an object, found " + shown_json(node));
+  if (!node.is_object()) throw UserError(where_, ": expected an object, found ", shown_json(node));
 }
 
 const json* JsonObject::find(std::string_view key) {
@@ -39,7 +35,7 @@ const json* JsonObject::find(std::string_view key) {
 void JsonObject::fail(std::string_view key, const std::string& expected) const {
   const auto it = node_.find(std::string(key));
   const std::string found = it == node_.end() ? "nothing" : shown_json(*it);
-  throw UserError(where_ + "." + std::string(key) + ": expected " + expected + ", found " + found);
+  throw UserError(where_, ".", key, ": expected ", expected, ", found ", found);
 }
 
 std::string JsonObject::text(std::string_view key, std::string_view fallback) {
@@ -95,7 +91,7 @@ std::vector<std::int64_t> JsonObject::integers(std::string_view key, std::int64_
   const json* node = find(key);
   std::vector<std::int64_t> values;
   if (node == nullptr) return values;
-  const std::string expected = "a list of integers in " + std::to_string(least) + ".." + std::to_string(most);
+  const std::string expected = concatenated("a list of integers in ", least, "..", most);
   if (!node->is_array()) fail(key, expected);
   for (const json& item : *node) {
     std::int64_t value = 0;
@@ -112,9 +108,9 @@ void JsonObject::finish(std::string (*place_of)(std::string_view key)) const {
   for (const auto& [key, value] : node_.items()) {
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
     if (const std::string place = place_of != nullptr ? place_of(key) : ""; !place.empty())
-      throw UserError(where_ + ": unknown key \"" + key + "\" here, expected in " + place);
+      throw UserError(where_, ": unknown key \"", key, "\" here, expected in ", place);
     const std::string near = did_you_mean(key, names);
-    throw UserError(where_ + ": unknown key \"" + key + "\"" +
+    throw UserError(where_, ": unknown key \"", key, "\"",
                     (near.empty() ? ", allowed: " + joined(names) : near));
   }
 }

@@ -56,7 +56,7 @@ auto naming(const std::string& where, const LookUp& look_up) {
   } catch (const UnplaceableDocument& e) {
     throw e.in(where);
   } catch (const UserError& e) {
-    throw UserError(where + ": " + e.what());
+    throw UserError(where, ": ", e.what());
   }
 }
 

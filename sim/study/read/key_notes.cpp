@@ -113,9 +113,8 @@ bool draws_experts(const Study& s) {
 }
 // Of the layout or a row, on more than one rank: of one lane's, or of all, which some policies group anew.
 bool has_form(const Study& s, bool (*is)(ContextComm)) {
-  const bool of_row = std::any_of(s.policies.begin(), s.policies.end(), [&](const PolicyRun& run) {
-    return run.context_comm && is(*run.context_comm);
-  });
+  const bool of_row = std::ranges::any_of(
+      s.policies, [&](const PolicyRun& run) { return run.context_comm && is(*run.context_comm); });
   return has_replicas(s) && (of_row || is(s.layout.context_comm));
 }
 bool gathers_keys(const Study& s) {
@@ -210,10 +209,9 @@ void note_count_embedding(std::string_view, bool, const Study& study, std::vecto
   const std::vector<int> counted = layers_of_stages(study.model, layout);
   layout.count_embedding_and_head = false;
   if (counted == layers_of_stages(study.model, layout))
-    notes.push_back(key + ": " + std::to_string(study.model.layers) + " layers on " +
-                    std::to_string(counted.size()) + " stages leave the first and the last " +
-                    std::to_string(counted.front()) + " and " + std::to_string(counted.back()) +
-                    " without it, too; leave it out");
+    notes.push_back(concatenated(key, ": ", study.model.layers, " layers on ", counted.size(),
+                                 " stages leave the first and the last ", counted.front(), " and ",
+                                 counted.back(), " without it, too; leave it out"));
 }
 
 void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {

@@ -5,9 +5,8 @@
 
 namespace equipoise {
 namespace keys {
-namespace {
 
-ordered_json modules_schema() {
+static ordered_json modules_schema() {
   return {{"type", "array"}, {"minItems", 1}, {"items", {{"enum", kRecomputeModuleNames}}}};
 }
 
@@ -24,7 +23,7 @@ constexpr Key<RecomputeKeys> kRecomputeKeys[] = {
         "(torchtitan's selective op), beside no other part"),
 };
 
-ordered_json stage_layers_schema() {
+static ordered_json stage_layers_schema() {
   return {{"type", "array"},
           {"minItems", 1},
           {"items", {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostLayers}}}};
@@ -104,8 +103,6 @@ constexpr Key<Layout> kParallelKeys[] = {
     text<&Layout::order>("order", "Rank order from the innermost axis; tp-cp-ep-dp-pp by default"),
 };
 
-}  // namespace
-
 // Layers or modules: an object with one of them.
 ordered_json recompute_definition() {
   const auto object_of = [](const Key<RecomputeKeys>& row) {
@@ -122,10 +119,6 @@ ordered_json recompute_definition() {
 
 ordered_json recompute_schema() {
   return {{"$ref", "#/definitions/recompute"}};
-}
-
-ordered_json parallel_schema() {
-  return object_schema(parallel_keys());
 }
 
 }  // namespace keys

@@ -261,7 +261,7 @@ std::size_t place_of(const json& plans, const std::string& where, const std::str
     names.push_back(own.empty() ? text_at(plan, "policy") : own);
   }
   const auto refuse = [&](const std::string& found) {
-    throw UserError(where + ": policy: expected one of " + joined(names) + ", found " + found);
+    throw UserError(where, ": policy: expected one of ", joined(names), ", found ", found);
   };
   if (name.empty()) {
     if (names.size() != 1) refuse("nothing to choose by");
@@ -288,7 +288,7 @@ Plan read_plan(const json& file, const std::string& where, const std::string& na
   if (schema_of(file, where) == kOne) {
     const std::string own = text_at(file, "policy");
     if (!name.empty() && name != own)
-      throw UserError(where + ": policy: expected " + (own.empty() ? "none" : own) + ", found " + name);
+      throw UserError(where, ": policy: expected ", own.empty() ? "none" : own, ", found ", name);
     return reader.read(file, where);
   }
   JsonObject object(file, where);
@@ -354,7 +354,7 @@ PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::st
 namespace {
 
 std::string lane_text(std::size_t step, std::size_t lane) {
-  return "steps[" + std::to_string(step) + "].lanes[" + std::to_string(lane) + "]";
+  return concatenated("steps[", step, "].lanes[", lane, "]");
 }
 
 // Whether the layout has CP groups of so many ranks.
@@ -366,16 +366,16 @@ std::string allowed_degrees(const Layout& layout, int heads, int degree) {
   const int of_rank = heads / layout.tensor;
   const bool power = std::has_single_bit(static_cast<unsigned>(degree));
   if ((power || degree == layout.context) && heads_suit(layout, of_rank, degree)) return "";
-  return "a power of two that divides the " + std::to_string(of_rank) +
-         " query heads of a TP rank (context_comm " + std::string(name_of(layout.acting_form())) + ")";
+  return concatenated("a power of two that divides the ", of_rank, " query heads of a TP rank (context_comm ",
+                      name_of(layout.acting_form()), ")");
 }
 
 // Barrier groups count up from 0 in the order of the lanes: that is what engines and traces run.
 void check_lanes(const Layout& layout, int heads, const PolicyRun& run) {
   const auto refuse = [&](std::size_t s, std::size_t l, const std::string& key, const std::string& allowed,
                           int found) {
-    throw UserError(run.plan_file + ": " + lane_text(s, l) + "." + key + ": expected " + allowed +
-                    ", found " + std::to_string(found));
+    throw UserError(run.plan_file, ": ", lane_text(s, l), ".", key, ": expected ", allowed, ", found ",
+                    found);
   };
   for (std::size_t s = 0; s < run.plan->steps.size(); ++s) {
     int group = 0;
@@ -438,10 +438,9 @@ void note_idle_ranks(std::int64_t ranks, const Plan& plan, std::vector<std::stri
     steps += used < ranks ? 1 : 0;
   }
   if (steps > 0)
-    notes.push_back("lanes use " + std::to_string(least) + " of the " + std::to_string(ranks) +
-                    " ranks of data x context in " + std::to_string(steps) + " of " +
-                    std::to_string(plan.steps.size()) +
-                    " steps; the others idle: plan as many lanes as data x context has ranks");
+    notes.push_back(concatenated("lanes use ", least, " of the ", ranks, " ranks of data x context in ",
+                                 steps, " of ", plan.steps.size(),
+                                 " steps; the others idle: plan as many lanes as data x context has ranks"));
 }
 
 }  // namespace
@@ -449,14 +448,14 @@ void note_idle_ranks(std::int64_t ranks, const Plan& plan, std::vector<std::stri
 void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
                 std::vector<std::string>& notes) {
   const Plan& plan = *run.plan;
-  if (plan.steps.empty()) throw UserError(run.plan_file + ": steps: expected at least one step, found none");
+  if (plan.steps.empty()) throw UserError(run.plan_file, ": steps: expected at least one step, found none");
   check_lanes(layout, heads, run);
   PlanLimits limits;
   limits.gpus = std::int64_t{layout.data} * layout.context;
   limits.rank_tokens = run.says("bucket_size") ? run.pack.bucket_size : 0;
   const std::optional<std::string> wrong = plan_violation(documents.batches, plan, limits);
   if (wrong && plan_violation(cut_batches(documents.batches, plan), plan, limits))
-    throw UserError(run.plan_file + ": does not fit the study: " + *wrong);
+    throw UserError(run.plan_file, ": does not fit the study: ", *wrong);
   if (wrong) notes.push_back("the plan's pieces of documents run as documents of their own, in any order");
   note_idle_ranks(limits.gpus, plan, notes);
 }

@@ -74,7 +74,7 @@ Published read_published_source(const json& node, const std::string& where) {
   }
   object.finish();
   if (published.figures.empty() && !published.out_of_memory)
-    throw UserError(where + ": expected metrics or status, found neither");
+    throw UserError(where, ": expected metrics or status, found neither");
   return published;
 }
 

@@ -59,7 +59,7 @@ Framework read_framework(const json* node, const std::string& where, const std::
     return framework_with(load_preset(name, where, directory));
   }
   if (!node->is_object())
-    throw UserError(where + ": expected a preset's name, a file or an object, found " + shown_json(*node));
+    throw UserError(where, ": expected a preset's name, a file or an object, found ", shown_json(*node));
   JsonObject object(*node, where);
   Framework framework =
       framework_with(load_preset(object.text("preset", kDefaultFramework), where, directory));
@@ -152,15 +152,14 @@ TraceSource read_trace_source(const json& node, const std::string& where) {
       const std::string place = where + ".mixture[" + std::to_string(i) + "]";
       source.mixture.push_back(read_plain((*parts)[i], place, mixture_keys()));
       if (source.mixture.back().file.empty() == source.mixture.back().distribution.empty())
-        throw UserError(place + ": expected file or distribution");
+        throw UserError(place, ": expected file or distribution");
     }
   }
   object.finish();
   const int kinds =
       !source.file.empty() + (source.uniform > 0) + !source.distribution.empty() + !source.mixture.empty();
   if (kinds != 1)
-    throw UserError(where + ": expected one of file, uniform, distribution and mixture, found " +
-                    std::to_string(kinds));
+    throw UserError(where, ": expected one of file, uniform, distribution and mixture, found ", kinds);
   return source;
 }
 
@@ -245,8 +244,8 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
   for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
     gpus *= axis;  // both at most 2^22
     if (gpus > kMostGpus)
-      throw UserError(where + ": expected tensor x context x pipeline x data of at most " +
-                      std::to_string(kMostGpus) + " GPUs, found more");
+      throw UserError(where, ": expected tensor x context x pipeline x data of at most ", kMostGpus,
+                      " GPUs, found more");
   }
 }
 
@@ -257,12 +256,12 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   read_keys(object, batch_keys(), study);
   object.finish(place_of_key);
   if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
-    throw UserError(where + ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
+    throw UserError(where, ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
   const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
   if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
-    study.impossible = where +
-                       ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = " +
-                       std::to_string(per_lane) + ", found " + std::to_string(batch.sequences_per_step);
+    study.impossible = concatenated(
+        where, ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = ", per_lane,
+        ", found ", batch.sequences_per_step);
   batch.lanes = study.layout.data;
   batch.context = study.layout.context;
   batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
@@ -282,7 +281,7 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
   if (std::find(labels.begin(), labels.end(), name) != labels.end()) return name;
   for (const PolicyRun& run : runs)
     if (run.name == name) return run.label;
-  throw UserError(where + ": expected the name of one of the policies, found \"" + name + "\"" +
+  throw UserError(where, ": expected the name of one of the policies, found \"", name, "\"",
                   did_you_mean(name, labels));
 }
 
@@ -331,8 +330,8 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
         read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
   for (std::size_t i = 0; i < study.policies.size(); ++i)
     if (const int layers = study.policies[i].recompute_layers; layers > study.model.all_layers())
-      study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
-                         std::to_string(study.model.all_layers()) + ", found " + std::to_string(layers);
+      study.impossible = concatenated(path, ": policies[", i, "].recompute.layers: expected 0..",
+                                      study.model.all_layers(), ", found ", layers);
   for (std::size_t i = 0; i < study.policies.size(); ++i) {
     const PolicyRun& run = study.policies[i];
     check_modules(run, path, study);
@@ -374,7 +373,7 @@ void read_policy_recompute(const json& node, const std::string& where, PolicyRun
 
 Study parse_case(const json& file, const std::string& path) {
   if (file.is_object() && file.contains("schema"))
-    throw UserError(path + ": schema: expected a study, found " + printable(file["schema"].dump()) +
+    throw UserError(path, ": schema: expected a study, found ", printable(file["schema"].dump()),
                     "; a search leaves one as best.json, a saved result has its own in receipt.study");
   Study study;
   study.file = path;
@@ -423,15 +422,11 @@ Study parse_case(const json& file, const std::string& path) {
   return study;
 }
 
-namespace {
-
-json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
+static json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
   json file = read_json_file(path);
   for (const std::string& assignment : overrides) set_study_key(file, assignment);
   return file;
 }
-
-}  // namespace
 
 Study parse_study(const json& file, const std::string& path) {
   Study study = parse_case(file, path);
@@ -442,7 +437,7 @@ Study parse_study(const json& file, const std::string& path) {
 void set_study_key(json& file, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
-    throw UserError("--set " + assignment + ": expected key=value, e.g. parallel.context=4");
+    throw UserError("--set ", assignment, ": expected key=value, e.g. parallel.context=4");
   json value = json_or_word(assignment.substr(equals + 1), "--set " + assignment.substr(0, equals));
   // "framework": "fsdp" with --set framework.KEY=...: that preset, and what differs from it.
   if (assignment.starts_with("framework.") && file.contains("framework") && file["framework"].is_string())
@@ -450,20 +445,19 @@ void set_study_key(json& file, const std::string& assignment) {
   json* node = &file;
   if (std::count(assignment.begin(), assignment.begin() + static_cast<std::ptrdiff_t>(equals), '.') >=
       kMostJsonDepth)
-    throw UserError("--set: expected a key of at most " + std::to_string(kMostJsonDepth) +
-                    " parts, found more: " + assignment.substr(0, 60) + "...");
+    throw UserError("--set: expected a key of at most ", kMostJsonDepth,
+                    " parts, found more: ", assignment.substr(0, 60), "...");
   std::istringstream path(assignment.substr(0, equals));
   for (std::string key; std::getline(path, key, '.');) {
     if (node->is_array()) {
       std::int64_t index = 0;
       if (!parse_size(std::string_view(key), index) || index < 0 ||
           static_cast<std::size_t>(index) >= node->size())
-        throw UserError("--set " + assignment + ": expected an index below " + std::to_string(node->size()) +
-                        ", found " + key);
+        throw UserError("--set ", assignment, ": expected an index below ", node->size(), ", found ", key);
       node = &(*node)[at(index)];
     } else {
       if (!node->is_object() && !node->is_null())
-        throw UserError("--set " + assignment + ": " + key + " is not inside an object");
+        throw UserError("--set ", assignment, ": ", key, " is not inside an object");
       node = &(*node)[key];
     }
   }

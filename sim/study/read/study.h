@@ -85,9 +85,7 @@ struct PolicyRun {
   // Whether its policy is to choose its groups, and with them what each recomputes (hbp's Algorithm 1).
   [[nodiscard]] bool chooses_groups() const;
   [[nodiscard]] const ShardPolicy& rule() const { return sharding_policy(shard); }
-  [[nodiscard]] bool says(std::string_view key) const {
-    return std::find(typed.begin(), typed.end(), key) != typed.end();
-  }
+  [[nodiscard]] bool says(std::string_view key) const { return std::ranges::find(typed, key) != typed.end(); }
 };
 
 struct Cluster {

@@ -102,12 +102,6 @@ constexpr Key<MlaShape> kMlaKeys[] = {
 ordered_json pattern_schema() {
   return size_schema(2, kMostLayers);
 }
-ordered_json experts_schema() {
-  return object_schema(expert_keys());
-}
-ordered_json mla_schema() {
-  return object_schema(mla_keys());
-}
 
 constexpr Key<ModelShape> kShapeKeys[] = {
     text<&ModelShape::name>("name", "For the table"),
@@ -128,9 +122,9 @@ constexpr Key<ModelShape> kShapeKeys[] = {
     flag<&ModelShape::chunked>("chunked_attention",
                                "The window is a chunk: documents are cut every so many tokens, and a query sees "
                                "its own chunk (Llama 4); false by default"),
-    other<ModelShape>("experts", experts_schema,
+    other<ModelShape>("experts", schema_of<expert_keys>,
                       "Layers with a mixture of experts; ffn beside it is the width of those without"),
-    other<ModelShape>("mla", mla_schema,
+    other<ModelShape>("mla", schema_of<mla_keys>,
                       "Multi-head latent attention (DeepSeek-V2); head_dim is nope_dim + rope_dim"),
 };
 
@@ -157,10 +151,6 @@ constexpr Key<Training> kLoraKeys[] = {
                     "experts too, each of which has its own adapter; linear_fc2: down"),
 };
 
-ordered_json lora_schema() {
-  return object_schema(lora_keys());
-}
-
 constexpr Key<Training> kFrozenKeys[] = {
     integer<&Training::frozen_layers>("layers", 0, kMostLayers,
                                       "The first so many layers whole, beside embedding: nothing of them is "
@@ -185,10 +175,6 @@ constexpr Key<Cluster> kNetworkKeys[] = {
         .noting(note_oversubscription),
 };
 
-ordered_json network_schema() {
-  return object_schema(network_keys());
-}
-
 // Of a GPU's board. The same keys as a profile's `power`.
 constexpr Key<Cluster> kWattsKeys[] = {
     number<&Cluster::watts, &PowerDraw::attention>("attention_W", 0.001, 1e5, "In attention kernels")
@@ -205,25 +191,17 @@ constexpr Key<Cluster> kWattsKeys[] = {
         .must_be("watts of a GPU"),
 };
 
-ordered_json watts_schema() {
-  return object_schema(watts_keys());
-}
-
 constexpr Key<Cluster> kClusterKeys[] = {
     text<&Cluster::profile>("profile", "`equipoise list profiles`, or the path of a profile"),
     integer<&Cluster::gpus_per_node>("gpus_per_node", 1, 1024, "The profile's by default"),
-    other<Cluster>("network", network_schema, "Between nodes"),
+    other<Cluster>("network", schema_of<network_keys>, "Between nodes"),
     number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
     number<&Cluster::dollars_per_gpu_hour>("dollars_per_gpu_hour", 0, 1e6,
                                            "What a GPU costs an hour: a column shows what 10^9 tokens cost"),
-    other<Cluster>("watts", watts_schema,
+    other<Cluster>("watts", schema_of<watts_keys>,
                    "What a GPU's board draws by what it does, instead of the profile's power: columns show joules a "
                    "token, kWh a step and mean watts a GPU"),
 };
-
-ordered_json cluster_schema() {
-  return object_schema(cluster_keys());
-}
 
 constexpr Key<Study> kBatchKeys[] = {
     integer<&Study::batch, &PackOptions::context_window>("context_window", 1, kLongestSize,
@@ -255,10 +233,6 @@ constexpr Key<Study> kBatchKeys[] = {
                            "the next window; drop: it is thrown away, as WLB-LLM's loader does")
         .noting(note_windows),
 };
-
-ordered_json batch_schema() {
-  return object_schema(batch_keys());
-}
 
 ordered_json published_status_schema() {
   return {{"enum", kPublishedStatus}};
@@ -338,7 +312,7 @@ constexpr Key<Study> kStudyKeys[] = {
                  "Modules of multi-token prediction behind the last layer, on the last stage (DeepSeek-V3's "
                  "num_nextn_predict_layers): each has a projection, a layer like the last one and a pass of its own "
                  "through the head; the config.json's number by default, 0 for other models"),
-    other<Study>("lora", lora_schema,
+    other<Study>("lora", schema_of<lora_keys>,
                  "Adapters of low rank beside frozen linear layers; all else of the model is frozen, too, unless "
                  "`frozen` says otherwise"),
     other<Study>("frozen", frozen_schema,
@@ -346,9 +320,9 @@ constexpr Key<Study> kStudyKeys[] = {
                  "for them; none by default, all with lora; embedding: the tokens' vectors; linear_qkv: the projections "
                  "before attention; linear_proj: the one behind it; linear_fc1: gate and up, of experts too; linear_fc2: "
                  "down; router: what chooses experts; norms: the weights of all norms; head: the logits' matrix"),
-    other<Study>("cluster", cluster_schema, "GPUs and network"),
-    other<Study>("parallel", parallel_schema, "The layout: GPUs = tensor x context x pipeline x data"),
-    other<Study>("batch", batch_schema, "The shape of a step"),
+    other<Study>("cluster", schema_of<cluster_keys>, "GPUs and network"),
+    other<Study>("parallel", schema_of<parallel_keys>, "The layout: GPUs = tensor x context x pipeline x data"),
+    other<Study>("batch", schema_of<batch_keys>, "The shape of a step"),
     choice<&Study::layout, &Layout::precision>("precision", kPrecisionNames,
                                                "Of GEMMs; bf16: all; fp8: those of layers, the head in bf16"),
     other<Study>("framework", framework_schema,

@@ -244,7 +244,6 @@ inline ordered_json described_text(const char* description) {
   return {{"description", description}, {"type", "string"}};
 }
 ordered_json framework_schema();
-ordered_json parallel_schema();
 ordered_json recompute_definition();  // what recompute_schema() refers to
 ordered_json recompute_schema();
 
@@ -337,6 +336,11 @@ ordered_json object_schema(std::span<const Key<Target>> rows) {
   for (const Key<Target>& row : rows)
     if (!row.required.empty()) schema["required"].push_back(row.key);
   return schema;
+}
+// The schema of a key that is an object: schema_of<cluster_keys>.
+template <auto keys>
+ordered_json schema_of() {
+  return object_schema(keys());
 }
 
 }  // namespace keys

@@ -79,8 +79,8 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
   if (!model.moe && training.frozen != kAllWeights && !training.trains(WeightKind::router))
     return path + ".frozen: expected no router for a model without experts";
   if (layers > model.layers)
-    return path + ".frozen: expected layers in 0.." + std::to_string(model.layers) + ", those of " +
-           model.name + ", found " + std::to_string(layers);
+    return concatenated(path, ".frozen: expected layers in 0..", model.layers, ", those of ", model.name,
+                        ", found ", layers);
   if (layers > 0 && training.trains(WeightKind::embedding))
     return path + ".frozen: expected embedding beside layers " + std::to_string(layers) +
            ": to train it a backward goes through them";

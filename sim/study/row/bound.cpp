@@ -9,20 +9,17 @@
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
-namespace {
 
 // Sums here and in the simulator are rounded differently; no bound is so tight that this matters.
 constexpr double kRoundedDown = 1 - 1e-9;
 
-void add(const LeastCosts::Layer& layer, double times, LeastCosts::Layer& sum) {
+static void add(const LeastCosts::Layer& layer, double times, LeastCosts::Layer& sum) {
   sum.forward_token += times * layer.forward_token;
   sum.backward_token += times * layer.backward_token;
   sum.again_token += times * layer.again_token;
   sum.forward_arrived += times * layer.forward_arrived;
   sum.backward_arrived += times * layer.backward_arrived;
 }
-
-}  // namespace
 
 StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near)
     : least_(models.costs.least(near)),
@@ -179,8 +176,7 @@ double StepBound::seconds(const Step& step) const {
       double& slowest = of_group[at(group)];
       slowest = std::max(slowest, mean_seconds(step, group));
     }
-  double sum = 0;
-  for (const double group : of_group) sum += group;
+  const double sum = sum_of(of_group);
   return sum * kRoundedDown;
 }
 

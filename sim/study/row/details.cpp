@@ -199,11 +199,10 @@ void look_closer(const StudyRow& row, const PolicyResult& result, const RunStudy
   const std::vector<int> by_time = steps_by_time(result);
   details.typical_step = by_time[(by_time.size() - 1) / 2];
   std::vector<Choice> choices;
-  if (options.steps.op.contention) {
+  if (options.steps.op.contention)
     for (int i = 0; i < static_cast<int>(recorded.size()); ++i) choices.push_back({i, "step recorded"});
-  } else {
+  else
     choices = choose(result, by_time);
-  }
   std::size_t room = options.details.most_ops;
   for (const Choice& choice : choices) {
     const bool is_here = at(choice.step) < recorded.size();
@@ -221,7 +220,7 @@ void look_closer(const StudyRow& row, const PolicyResult& result, const RunStudy
 void make_folder(const std::filesystem::path& folder, const std::filesystem::path& out) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw UserError("--out " + out.string() + ": cannot be created: " + error.message());
+  if (error) throw UserError("--out ", out.string(), ": cannot be created: ", error.message());
 }
 
 // The files of the first steps. Returns the first step, with its ops.

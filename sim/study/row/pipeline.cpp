@@ -83,7 +83,6 @@ std::string what_would_run(const Study& study, const StudyInputs& inputs, const 
                          ends);
 }
 
-// From the prepared row to its result.
 PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
   SimulatedRow simulated;
   try {

@@ -13,7 +13,6 @@
 namespace equipoise {
 namespace {
 
-// The schedule of a lane of `micro_batches` micro-batches.
 Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
   return lane_schedule(row.schedule, row.models->layout, micro_batches,
                        row.models->costs.pairs_micro_batches());
@@ -131,8 +130,7 @@ Plan plan_of(const StudyRow& row, const PackingProblem& problem, std::vector<std
 void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& plan,
                std::vector<std::string>& notes) {
   const auto note = [&](const std::string& text) { notes.push_back(run.label + ": " + text); };
-  std::int64_t dropped = 0;
-  for (const Slice& s : plan.dropped) dropped += s.tokens();
+  const std::int64_t dropped = sum_of(plan.dropped, &Slice::tokens);
   if (!plan.dropped.empty())
     note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
          " tokens dropped (--oversize)");

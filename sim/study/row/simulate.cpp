@@ -10,9 +10,8 @@
 #include "policies/base/parallel.h"
 
 namespace equipoise {
-namespace {
 
-std::unique_ptr<Fabric> fabric_of(const RunModels& models) {
+static std::unique_ptr<Fabric> fabric_of(const RunModels& models) {
   FabricOptions options;
   options.gpus = models.grid.gpus();
   options.gpus_per_node = models.grid.gpus_per_node();
@@ -25,7 +24,7 @@ std::unique_ptr<Fabric> fabric_of(const RunModels& models) {
 
 // Speed by slot of the op program: stage, replica, TP coordinate (one for all of a folded TP group, its
 // slowest).
-std::vector<double> speeds_of(const OpFidelity& op, const RankGrid& grid) {
+static std::vector<double> speeds_of(const OpFidelity& op, const RankGrid& grid) {
   if (op.stragglers.empty()) return {};
   const ParallelSizes& sizes = grid.sizes();
   const int tensor = op.fold_tp && !op.contention ? 1 : sizes.tensor;
@@ -41,8 +40,6 @@ std::vector<double> speeds_of(const OpFidelity& op, const RankGrid& grid) {
   }
   return speed;
 }
-
-}  // namespace
 
 StepRunner::StepRunner(const StudyRow& row, const ShardRule& rule, const StepOptions& options,
                        const StepSettings& settings, int threads, std::function<void(double)> progress) {
@@ -78,17 +75,15 @@ int threads_of_step(int jobs, std::size_t steps) {
   return std::max(1, jobs / static_cast<int>(std::max<std::size_t>(1, steps)));
 }
 
-namespace {
-
-double total_seconds(const std::vector<StepResult>& steps) {
+static double total_seconds(const std::vector<StepResult>& steps) {
   double sum = 0;
   for (const StepResult& s : steps) sum += to_seconds(s.times.makespan);
   return sum;
 }
 
 // Steps are independent: each worker has its own simulator.
-std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& plan, const ShardRule& rule,
-                                       const RunStudyOptions& options, Until until) {
+static std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& plan, const ShardRule& rule,
+                                              const RunStudyOptions& options, Until until) {
   const int jobs = options.row != nullptr ? options.row->count() : std::max(1, options.jobs);
   StepOptions of_step = row.step_options();
   of_step.record_gpus = options.record_gpus;
@@ -121,8 +116,6 @@ std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& plan, co
     parallel_for(jobs, steps, simulate);
   return results;
 }
-
-}  // namespace
 
 SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
                             Until until) {
