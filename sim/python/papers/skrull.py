@@ -253,7 +253,7 @@ def from_optimum(summary):
     notes = " ".join(row(summary, "skrull-solver")["notes"])
     longer, proven, gap = (
         re.search(pattern, notes).group(1)
-        for pattern in (r"takes (-?[\d.]+)% longer", r"proven optimal: (\d+) of", r"largest gap ([\d.]+)%")
+        for pattern in (r"takes (-?[\d.]+) % longer", r"proven optimal: (\d+) of", r"largest gap ([\d.]+) %")
     )
     return float(longer), int(proven), float(gap)
 
