@@ -9,14 +9,20 @@ stand: what runs together, in which order, on which lanes and ranks was chosen f
 over the first, a token, with the lengths as told and over the seeds. Attention is quadratic, so a length that is 5 % off is a cost
 that is 5 to 10 % off.
 
-A slice runs as a document of its own (it attends to itself only); plans of dependent chunks are refused."""
+A slice runs as a document of its own (it attends to itself only); plans of dependent chunks are refused. Models, profiles
+and frameworks of the study are named, not files beside it."""
 import argparse
+import csv
+import io
 import json
 import pathlib
 import random
 import subprocess
 import sys
 import tempfile
+
+
+ROW_KEYS = ("shard", "schedule", "block", "top_p", "tolerance", "remainder", "pad", "tile", "recompute", "context_comm")
 
 
 def simulated(program, study, out, options=()):
@@ -67,24 +73,32 @@ def with_lengths(plan, factor_of):
     return {"schema": "equipoise.plan/1", "policy": plan["policy"], "steps": steps}, lengths, a_step
 
 
-def as_it_turns_out(program, study, row, plan, factor_of, folder):
-    """Seconds a token of the plan's full steps on other lengths."""
+def seconds_a_token(steps_csv, label, steps):
+    """Of the row's first steps."""
+    lines = csv.DictReader(io.StringIO(steps_csv.read_text()))
+    rows = [line for line in lines if line["policy"] == label and line["tail"] == "0"][:steps]
+    return sum(float(row["step_seconds"]) for row in rows) / sum(float(row["tokens"]) for row in rows)
+
+
+def as_it_turns_out(program, study, keys, plan, factor_of, folder):
+    """Seconds a token of the plan's full steps on other lengths. `keys`: of the row, beside its policy's own."""
     made, lengths, a_step = with_lengths(plan, factor_of)
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(made))
     (folder / "lengths.txt").write_text("".join(f"{n}\n" for n in lengths))
-    keys = {key: row[key] for key in ("shard", "schedule") if key in row}
     own = dict(study, trace={"file": "lengths.txt"}, batch={"documents_per_step": a_step, "steps": len(made["steps"])},
-               policies=[{"name": "plan", "file": "plan.json", **keys}])
+               policies=[{"name": "plan", "file": "plan.json", "label": "plan", **keys}])
     own.pop("baseline", None)
     (folder / "study.json").write_text(json.dumps(own))
     result = simulated(program, folder / "study.json", folder / "out")["policies"][0]
     if result["status"] not in ("ok", "oom"):  # times count where a longer document does not fit, too
-        sys.exit(f"{row}: {result['status']}: {result['reason']}")
-    lines = (folder / "out" / "steps.csv").read_text().splitlines()
-    head = lines[0].split(",")
-    steps = [dict(zip(head, line.split(","))) for line in lines[1:]][: len(made["steps"]) - 1]
-    return sum(float(s["step_seconds"]) for s in steps) / sum(float(s["tokens"]) for s in steps)
+        sys.exit(f"{plan['name']}: {result['status']}: {result['reason']}")
+    return seconds_a_token(folder / "out" / "steps.csv", "plan", len(made["steps"]) - 1)
+
+
+def factors_of(seed, spread):
+    """What a document's length is multiplied by; seed -1: one."""
+    return lambda document: 1 if seed < 0 else max(0.1, 1 + random.Random(f"{seed} {document}").gauss(0, spread))
 
 
 def main():
@@ -92,7 +106,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("study", type=pathlib.Path)
     parser.add_argument("--spread", type=float, default=0.05, help="standard deviation of a length, as a share of it")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, choices=range(1, 1000), metavar="N")
     given = parser.parse_args()
     study = json.loads(given.study.read_text())
     with tempfile.TemporaryDirectory() as name:
@@ -100,21 +114,16 @@ def main():
         rows = simulated(given.program, given.study, folder / "planned")["policies"]
         plans = json.loads((folder / "planned" / "plan.json").read_text())["plans"]
         print(f"{'row':<32} {'as told':>8}   with lengths {given.spread:.0%} off, {given.seeds} seeds")
-        base = {}
-        for row, plan in zip(rows, plans):
+        base = []
+        for number, (row, plan, entry) in enumerate(zip(rows, plans, study["policies"])):
             keys = {key: row[key] for key in ("shard", "schedule") if key in row}
-            found = []
-            for seed in range(-1, given.seeds):  # -1: as told
-                factors = {}
-
-                def factor_of(document, seed=seed, factors=factors):
-                    if document not in factors:
-                        draw = random.Random(f"{seed} {document}").gauss(0, given.spread)
-                        factors[document] = 1 if seed < 0 else max(0.1, 1 + draw)
-                    return factors[document]
-
-                found.append(as_it_turns_out(given.program, study, keys, plan, factor_of,
-                                             folder / f"{row['label']} {seed}".replace("/", "-")))
+            keys.update((key, entry[key]) for key in ROW_KEYS if isinstance(entry, dict) and key in entry)
+            found = [as_it_turns_out(given.program, study, keys, plan, factors_of(seed, given.spread), folder / f"{number} {seed}")
+                     for seed in range(-1, given.seeds)]
+            planned = seconds_a_token(folder / "planned" / "steps.csv", row["label"], None)
+            if abs(found[0] / planned - 1) > 1e-3:
+                sys.exit(f"{row['label']}: {found[0]:.6g} s a token with the lengths as told, {planned:.6g} in the study itself: a key of "
+                         "the row is not carried over")
             base = base or found
             gains = [b / f for b, f in zip(base, found)]
             drawn = gains[1:]

@@ -201,8 +201,9 @@ std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPr
   if (tried == 0) return {};  // the policy says which document needs more
   const std::string size = "BucketSize is " + std::to_string(best) + " tokens a CP rank, ";
   if (tried == 1)
-    return {size + (best >= most ? "which holds a whole batch"
-                                 : "the only size that holds the longest document and fits")};
+    return {size + (best >= most
+                        ? "which holds a whole batch"
+                        : "the only size tried up to " + std::to_string(bound) + ", what memory allows")};
   return {size + "the fastest of " + std::to_string(tried) + " sizes up to " + std::to_string(bound) +
           ", what memory allows"};
 }

@@ -51,9 +51,10 @@ struct QueryBlocks {
 };
 
 // Cuts the distributed tokens into blocks and sorts them. O(documents + blocks log blocks).
-QueryBlocks cut_query_blocks(const View& view, std::int64_t tokens, Sharding& out) {
+// `by_keys`: for a rule that asks KeysSeen.
+QueryBlocks cut_query_blocks(const View& view, std::int64_t tokens, bool by_keys, Sharding& out) {
   const auto count = static_cast<std::size_t>((view.distributed_tokens() + tokens - 1) / tokens);
-  const std::size_t keys_end = at(view.ranks()) * view.size();
+  const std::size_t keys_end = by_keys ? at(view.ranks()) * view.size() : 0;
   out.work.assign(5 * count + keys_end, 0);
   const auto array = [&](std::size_t k) { return std::span(out.work).subspan(k * count, count); };
   const QueryBlocks blocks{view,     tokens,   array(0), array(1),
@@ -84,7 +85,8 @@ void lay_out_blocks(const QueryBlocks& blocks, Sharding& out) {
   });
 }
 
-// The keys that each rank's queries see: of each slice a run from its first key to the one of their last.
+// The keys that each rank's queries see, without sliding windows: of each slice a run from its first key to
+// the one of their last.
 class KeysSeen {
  public:
   explicit KeysSeen(const QueryBlocks& blocks) : blocks_(blocks) { std::ranges::fill(blocks.keys_end, 0); }
@@ -168,17 +170,18 @@ class Placement {
 
   // For each block that adds to what its rank sees: the change that spares most keys, to a free slot or in
   // exchange with a block of another rank, where any does; ties go to the slot, then to the lower rank and
-  // block. Over all blocks again and again, until none is better off or so many changes were looked at.
-  void improve(std::int64_t most_looks) {
-    std::int64_t looks = 0;
-    for (bool better = true; better && looks < most_looks;) {
+  // block. Over all blocks again and again, until none is better off or so many steps were taken: a change
+  // considered, or a block passed on the way to a rank's last one.
+  void improve(std::int64_t most_steps) {
+    steps_ = 0;
+    for (bool better = true; better && steps_ < most_steps;) {
       better = false;
-      for (std::size_t b = 0; b < blocks_.size() && looks < most_looks; ++b) {
+      for (std::size_t b = 0; b < blocks_.size() && steps_ < most_steps; ++b) {
         if (spared(b, blocks_.rank[b], kNone) == 0) continue;
         Change best;
         const auto look = [&](std::int64_t rank, std::size_t back) {
+          ++steps_;
           if (!allowed(b, rank, back)) return;
-          ++looks;
           const std::int64_t less = spared(b, rank, back);
           if (less > best.spared) best = {rank, back, less};
         };
@@ -210,6 +213,7 @@ class Placement {
     const Run& run = runs_[slice];
     for (std::size_t k = run.keys.size(); k-- > 0;) {
       const std::size_t b = run.first + k;
+      ++steps_;
       if (b == more || (b != less && at(blocks_.rank[b]) == rank)) return run.keys[k];
     }
     return 0;
@@ -259,6 +263,7 @@ class Placement {
   std::int64_t most_pairs_;
   std::vector<std::int64_t> load_, used_;
   std::vector<Run> runs_;
+  mutable std::int64_t steps_ = 0;
 };
 
 }  // namespace
@@ -271,8 +276,9 @@ class Placement {
 void shard_heap_dispatch(const MicroBatch& micro_batch, int ranks, const ShardOptions& options,
                          const AttentionCost&, Sharding& out) {
   const View view(micro_batch, ranks);
-  const QueryBlocks blocks = cut_query_blocks(view, options.block, out);
-  deal_by_heap(blocks, ranks_asked(ranks, options.top_p), out);
+  const std::size_t width = ranks_asked(ranks, options.top_p);
+  const QueryBlocks blocks = cut_query_blocks(view, options.block, width > 1, out);
+  deal_by_heap(blocks, width, out);
   lay_out_blocks(blocks, out);
   out.chosen = "heap-dispatch";
 }
@@ -283,7 +289,7 @@ void shard_heap_dispatch(const MicroBatch& micro_batch, int ranks, const ShardOp
 void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& options, const AttentionCost&,
                  Sharding& out) {
   const View view(micro_batch, ranks);
-  const QueryBlocks blocks = cut_query_blocks(view, options.block, out);
+  const QueryBlocks blocks = cut_query_blocks(view, options.block, false, out);
   const auto c = static_cast<std::size_t>(ranks);
   for (std::size_t k = 0; k < blocks.size(); ++k) {
     const std::size_t in_round = k % c;
@@ -296,18 +302,18 @@ void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& o
 
 // Block placement: what DCP (arXiv 2510.10620) asks of its hypergraph partitioner, by local search. Least K
 // and V travel, where each rank has ceil(blocks / c) slots and no rank has more causal pairs than `tolerance`
-// above the mean, or than heap-dispatch gives it if that is more. It starts from the best of four heap
+// above the mean, or than heap-dispatch gives any if that is more. It starts from the best of four heap
 // dispatches; then blocks move and change places while that spares keys.
 //
 // Departure: attention to a query is computed where the query lies. DCP places blocks of pairs on their own,
-// so that keys may be cut, too, and queries may travel instead.
+// so that keys may be cut, too, and queries may travel instead. Keys beyond a sliding window count as seen.
 //
-// Cost: at most kMostLooks changes looked at, each O(pieces of two blocks x blocks between a rank's own).
+// Cost: O(ranks x blocks) and kMostSteps, some 20 ms.
 void shard_block_placement(const MicroBatch& micro_batch, int ranks, const ShardOptions& options,
                            const AttentionCost&, Sharding& out) {
-  constexpr std::int64_t kMostLooks = 50'000;
+  constexpr std::int64_t kMostSteps = 10'000'000;
   const View view(micro_batch, ranks);
-  const QueryBlocks blocks = cut_query_blocks(view, options.block, out);
+  const QueryBlocks blocks = cut_query_blocks(view, options.block, true, out);
   const auto mean = static_cast<double>(std::reduce(blocks.pairs.begin(), blocks.pairs.end())) / ranks;
   const std::int64_t most_pairs =
       std::max(static_cast<std::int64_t>((1 + options.tolerance) * mean), deal_by_heap(blocks, 1, out));
@@ -320,7 +326,7 @@ void shard_block_placement(const MicroBatch& micro_batch, int ranks, const Shard
     least = std::min(least, keys);
   }
   std::ranges::copy(best, blocks.rank.begin());
-  Placement(blocks, most_pairs).improve(kMostLooks);
+  Placement(blocks, most_pairs).improve(kMostSteps);
   lay_out_blocks(blocks, out);
   out.chosen = "block-placement";
 }

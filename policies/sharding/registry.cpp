@@ -44,8 +44,11 @@ constexpr ShardParameter kHeap[] = {
                                  "first; the one that sees most of its keys already takes it; 0: one")};
 constexpr ShardParameter kBlocks[] = {kBlock};
 constexpr ShardParameter kPlacement[] = {
-    kBlock, number<&ShardOptions::tolerance>(
-                "tolerance", 0, 1, "how far above the mean a rank's causal pairs may be, as a share of it")};
+    kBlock,
+    number<&ShardOptions::tolerance>(
+        "tolerance", 0, 1,
+        "how far above the mean a rank's causal pairs may be, as a share of it; as far as heap-dispatch's if "
+        "that is more")};
 
 constexpr ShardPolicy kRules[] = {
     {"per-sequence", "Megatron-LM, Llama 3", "2c equal chunks of the packed sequence, paired zig-zag",

@@ -280,7 +280,14 @@ std::vector<Entry> entries() {
     all.push_back(std::move(entry));
   }
   for (const SummaryKey& key : summary_keys())
-    all.push_back({key.kind, key.key, key.what, "", "", key.unit, "", {key.word}});
+    all.push_back({key.kind,
+                   key.key,
+                   key.what,
+                   "",
+                   "",
+                   key.unit,
+                   "",
+                   {key.word, "policies[]." + std::string(key.key)}});
   for (std::size_t i = 0; i < std::size(kStatuses); ++i)
     all.push_back({"status of a row", name_of(static_cast<RowStatus>(i)), std::string(kStatuses[i])});
   for (const char* what : {"policies", "schedules", "models", "profiles", "frameworks", "traces"})

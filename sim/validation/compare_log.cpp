@@ -32,6 +32,19 @@ double op_seconds(const SimulatedStep& step, const std::string& kind, bool all_r
   return sum;
 }
 
+// Every entry of the log has to belong to one row of these.
+void check_policies(const MeasuredLog& log, const std::vector<std::string>& labels) {
+  const auto check = [&](const std::string& logged) {
+    if (logged.empty() && labels.size() > 1)
+      throw UserError(log.name + ": expected a column policy, since the study has " + joined(labels) +
+                      ", or one policy of them, found a log of one run");
+    if (!logged.empty() && std::find(labels.begin(), labels.end(), logged) == labels.end())
+      throw UserError(log.name + ": policy: expected one of " + joined(labels) + ", found " + logged);
+  };
+  for (const LoggedSteps& entry : log.steps) check(entry.policy);
+  for (const LoggedOp& op : log.ops) check(op.policy);
+}
+
 class Comparison {
  public:
   Comparison(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies)
@@ -47,7 +60,7 @@ class Comparison {
       out.policies.push_back(pair_steps(policy, out.notes));
       pair_ops(policy, out);
     }
-    check_policies();
+    check_policies(log_, each_of(policies_, &SimulatedPolicy::label));
     return out;
   }
 
@@ -57,20 +70,6 @@ class Comparison {
   }
   [[nodiscard]] bool in_log(const SimulatedPolicy& policy) const {
     return std::ranges::any_of(log_.steps, [&](const LoggedSteps& of) { return is_of(of.policy, policy); });
-  }
-
-  // Every entry has to belong to one policy.
-  void check_policies() const {
-    const std::vector<std::string> labels = each_of(policies_, &SimulatedPolicy::label);
-    const auto check = [&](const std::string& logged) {
-      if (logged.empty() && labels.size() > 1)
-        throw UserError(log_.name + ": expected a column policy, since the study has " + joined(labels) +
-                        ", or one policy of them, found a log of one run");
-      if (!logged.empty() && std::find(labels.begin(), labels.end(), logged) == labels.end())
-        throw UserError(log_.name + ": policy: expected one of " + joined(labels) + ", found " + logged);
-    };
-    for (const LoggedSteps& entry : log_.steps) check(entry.policy);
-    for (const LoggedOp& op : log_.ops) check(op.policy);
   }
 
   // By the median of the steps: a single one may have waited for anything.
@@ -184,6 +183,8 @@ void keep_rows(const std::string& label, Study& study, MeasuredLog& log) {
     std::erase_if(log.ops, of_another);
     if (log.steps.empty())
       throw UserError(log.name + ": policy: expected entries of " + label + ", found none");
+  } else {
+    check_policies(log, each_of(study.policies, &PolicyRun::label));
   }
   nlohmann::json file = nlohmann::json::parse(study.settings), kept = nlohmann::json::array();
   for (std::size_t i = 0; i < labels.size(); ++i) {

@@ -199,7 +199,7 @@ TEST_CASE("The best bucket is the fastest of sizes that do not depend on the bou
   CHECK(tried.size() == 7);
   CHECK(note == "BucketSize is 6 tokens a CP rank, the fastest of 7 sizes up to 1000, what memory allows");
   CHECK(found(4) == 4);
-  CHECK(note == "BucketSize is 4 tokens a CP rank, the only size that holds the longest document and fits");
+  CHECK(note == "BucketSize is 4 tokens a CP rank, the only size tried up to 4, what memory allows");
   CHECK(found(3) == 3);  // nothing that holds the longest document: the policy names it
   CHECK(tried.empty());
   PackOptions options;

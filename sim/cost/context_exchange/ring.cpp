@@ -55,15 +55,16 @@ struct Copies {
 constexpr Copies kMerges[] = {{4, 9.5, 0}, {14, 40.5, 6}};  // compiled, eager
 constexpr Copies kSums[] = {{26, 28.5, 10}, {66, 58.5, 18}};
 
-// What Transformer Engine's moves of an element of Q, and of one of K and V: with the first call, with each
-// further one. Forward: K and V side by side (4), the output zeroed (2) and corrected (6, of half the queries
-// 3); half of Q read and written in half of the steps (2), half of K and V in the others (2). Backward: K and
-// V to the buffer (4), Q's gradient copied (4 or 2); halves of Q, output and its gradient (6 in half of the
-// steps) and of K and V (2); gradients added (6 or 3 each).
+// Bytes that Transformer Engine's moves of an element of Q, of the output, of K and V, with the first call
+// and with each further one, mean over ranks: half of the further steps are of half the queries, half of half
+// the keys. Forward: K and V side by side (4), the output zeroed (2) and corrected (6, of half the queries
+// 3); half of Q, or of K and V, read and written (2). Backward: K and V to the buffer (4), the same halves,
+// those of the output and its gradient (2 each); gradients of Q, K and V copied once (4) and added up (6 or
+// 3).
 struct Merges {
-  double first_query, first_key, query, key;
+  double query, output, key;
 };
-constexpr Merges kEngineForward{8, 4, 5.5, 1}, kEngineBackward{3, 4, 7.5, 5.5};
+constexpr Merges kEngineForward[] = {{0, 8, 4}, {1, 4.5, 1}}, kEngineBackward[] = {{4, 0, 8}, {5.5, 2, 5.5}};
 
 struct PricedStep {
   Op op;
@@ -197,24 +198,21 @@ void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, Laye
 
 // What Transformer Engine's ring takes beside a rank's calls, in the first step and in each further one.
 std::array<LayerCosts::AttentionTimes, 2> engine_merges(const ContextCase& of, std::size_t r, RangeUse& use) {
-  if (!of.costs.framework().ring_merges || of.context == 1) return {};
+  if (!of.costs.framework().ring_merges || of.costs.torch_ring() || of.context == 1) return {};
   const ModelShape& model = of.costs.model();
   const int tensor = of.costs.layout().tensor;
   const double tokens = as_double(of.sharding.rank_tokens[r] - of.sharding.rank_local_tokens[r]);
   const double heads = tokens * (model.heads / tensor) / of.head_shares;
   const int kv_heads = model.mla ? model.heads / tensor : std::max(1, model.kv_heads / tensor);
-  const double keys = tokens * as_double(of.costs.kv_bytes_per_token()) / (kFp32Bytes / 2) /
+  const double keys = (tokens + as_double(of.tokens.earlier) / of.context) *
+                      as_double(of.costs.kv_bytes_per_token()) / (kFp32Bytes / 2) /
                       std::min(kv_heads, of.head_shares);
-  const auto moved = [&](double bytes) -> Picoseconds {
+  const auto moved = [&](const Merges& m) -> Picoseconds {
+    const double bytes = heads * (m.query * model.head_dim + m.output * model.value_dim()) + m.key * keys;
     return bytes == 0 ? 0 : of.costs.moves(OpName::attention, Elementwise::copy, bytes, use).duration;
   };
-  const auto times = [&](double out, double out_key, double back, double back_key) {
-    return LayerCosts::AttentionTimes{moved(out * heads * model.value_dim() + out_key * keys),
-                                      moved(back * heads * model.head_dim + back_key * keys)};
-  };
-  const Merges &f = kEngineForward, &b = kEngineBackward;
-  return {times(f.first_query, f.first_key, b.first_query, b.first_key),
-          times(f.query, f.key, b.query, b.key)};
+  return {{{moved(kEngineForward[0]), moved(kEngineBackward[0])},
+           {moved(kEngineForward[1]), moved(kEngineBackward[1])}}};
 }
 
 void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
@@ -249,7 +247,7 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
       }
       const LayerCosts::AttentionTimes& merge = merges[step == 0 ? 0 : 1];
       const Picoseconds forward = times.forward + merge.forward;
-      const Picoseconds backward = of.backward(times) + merge.backward;
+      const Picoseconds backward = of.backward({forward, times.backward + merge.backward});
       if (step + 1 < c)
         out.forward.add_under(step, r, forward);
       else

@@ -50,7 +50,7 @@ def attention_times(events):
     forward = [event for event in events if event[2] < turn - 1]
     backward = [event for event in events if event[2] >= turn - 1]
     begin = max(end for _, name, _, end in forward if name == "rope")
-    end = min(begin for _, name, begin, _ in forward if name == "out_gemm")
+    end = max(begin for _, name, begin, _ in forward if name == "out_gemm")  # of the slowest rank
     back_begin = min(begin for track, name, begin, _ in backward if name == "attention" or track == "cp")
     back_end = min(begin for _, name, begin, _ in backward if name == "rope")
     return (end - begin) / 1e9, (back_end - back_begin) / 1e9

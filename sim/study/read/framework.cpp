@@ -267,7 +267,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
                                          "gradients are read, put together and written by "
                                          "kernels of their own, as in Transformer Engine; PyTorch's ring "
                                          "always has its own; the preset's by default")
-        .acting("with ring context parallelism", acts::rings),
+        .acting("with ring context parallelism and linear_layers fused", acts::rings),
     choice<&FrameworkOptions::loss>(
         "loss", kLossNames,
         "What follows the logits, the preset's by default; fused: a cross-entropy of two reads and a write; "

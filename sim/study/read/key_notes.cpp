@@ -125,7 +125,8 @@ bool gathers_keys(const Study& s) {
                                   std::any_of(s.policies.begin(), s.policies.end(), row_gathers));
 }
 bool rings(const Study& s) {
-  return has_form(s, [](ContextComm f) { return f == ContextComm::ring || f == ContextComm::ulysses_ring; });
+  return s.framework.in_training.linear_layers == LinearLayers::fused &&
+         has_form(s, [](ContextComm f) { return f == ContextComm::ring || f == ContextComm::ulysses_ring; });
 }
 bool nests(const Study& s) {
   return has_form(s, is_nested);

@@ -150,7 +150,7 @@ TEST_CASE("Transformer Engine's ring copies halves, corrects outputs and adds gr
       CHECK(with.attention_forward[0][r] - without.attention_forward[0][r] ==
             moved(8, 4) + further * moved(5.5, 1));
       CHECK(with.attention_backward[0][r] - without.attention_backward[0][r] ==
-            moved(3, 4) + further * moved(7.5, 5.5));
+            moved(4, 8) + further * moved(7.5, 5.5));
     }
   }
 }
