@@ -279,15 +279,10 @@ std::vector<Entry> entries() {
     if (column.is_printed()) entry.words = {title, title.substr(0, title.find_first_of("(%") - 1)};
     all.push_back(std::move(entry));
   }
-  for (const SummaryKey& key : summary_keys())
-    all.push_back({key.kind,
-                   key.key,
-                   key.what,
-                   "",
-                   "",
-                   key.unit,
-                   "",
-                   {key.word, "policies[]." + std::string(key.key)}});
+  for (const SummaryKey& k : summary_keys()) {
+    const std::string path = "policies[]." + k.key;
+    all.push_back({k.kind, k.key, k.what, "", "", k.unit, "", {k.word, path}});
+  }
   for (std::size_t i = 0; i < std::size(kStatuses); ++i)
     all.push_back({"status of a row", name_of(static_cast<RowStatus>(i)), std::string(kStatuses[i])});
   for (const char* what : {"policies", "schedules", "models", "profiles", "frameworks", "traces"})
