@@ -106,9 +106,16 @@ def main():
     parser.add_argument("program")
     parser.add_argument("study", type=pathlib.Path)
     parser.add_argument("--spread", type=float, default=0.05, help="standard deviation of a length, as a share of it")
-    parser.add_argument("--seeds", type=int, default=5, choices=range(1, 1000), metavar="N")
+    parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
-    study = json.loads(given.study.read_text())
+    if given.seeds < 1 or given.spread < 0:
+        parser.error("expected --seeds from 1 and --spread from 0")
+    if not given.study.is_file():
+        parser.error(f"{given.study}: no such file")
+    try:
+        study = json.loads(given.study.read_text())
+    except ValueError as error:
+        parser.error(f"{given.study}: {error}")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         rows = simulated(given.program, given.study, folder / "planned")["policies"]

@@ -308,7 +308,7 @@ void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& o
 // Departure: attention to a query is computed where the query lies. DCP places blocks of pairs on their own,
 // so that keys may be cut, too, and queries may travel instead. Keys beyond a sliding window count as seen.
 //
-// Cost: O(ranks x blocks) and kMostSteps, some 20 ms.
+// Cost: O(blocks x (log blocks + ranks x pieces)) to start, and at most kMostSteps of the search.
 void shard_block_placement(const MicroBatch& micro_batch, int ranks, const ShardOptions& options,
                            const AttentionCost&, Sharding& out) {
   constexpr std::int64_t kMostSteps = 10'000'000;

@@ -48,7 +48,7 @@ class Forms(Case):
     def test_the_page_has_what_the_program_predicts_for_forms_of_context_parallelism(self):
         page = (ROOT / "sim/python/measured/README.md").read_text(encoding="utf-8")
         published = json.loads(FORMS.read_text(encoding="utf-8"))
-        self.assertIn(forms_table(predict_forms(PROGRAM, self.folder, published["gpus"]), published), page)
+        self.assertIn(forms_table(predict_forms(PROGRAM, self.folder), published), page)
 
     def test_the_attention_of_a_layer_is_between_the_rotary_embedding_and_the_projection(self):
         forward = [("compute", "rope", 0, 5), ("cp", "cp_all_gather", 5, 8), ("compute", "attention", 8, 20), ("compute", "out_gemm", 21, 25)]

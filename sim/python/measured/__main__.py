@@ -77,10 +77,10 @@ def report_layers(args, version):
 
 
 def report_forms(args, version):
-    published = json.loads(FORMS.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as scratch:
-        predicted = predict_forms(args.program, Path(scratch), published["gpus"])
+        predicted = predict_forms(args.program, Path(scratch))
     write_predictions(args, version, {"forms": predicted})
+    published = json.loads(FORMS.read_text(encoding="utf-8"))
     return f"Predicted by {version}.\n\n{forms_table(predicted, published)}\n"
 
 
