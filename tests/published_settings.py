@@ -6,6 +6,12 @@ simulator in the columns of a row that would state them. Each entry: groups that
 the row fills itself stays, but for `selective` where the recipe names the modules.
 """
 SETTINGS = (
+    ("dgxc_llama3.1-405b", {"tp_overlap_sms": "12", "context_comm": "ring"},
+     "dgxc-benchmarking at v24.11.1, llama3.1/llama3.1_405b.yaml, ub_tp_comm_overlap_cfg: num_sm 24 of proj_fprop and 8 of "
+     "fc2_fprop, here their mean by work; Megatron Core's cp_comm_type, which no recipe sets, is p2p"),
+    ("dgxc_llama3.1-8b", {"context_comm": "ring"}, "the same"),
+    ("dgxc_gpt3-175b", {"tp_overlap_sms": "21"},
+     "the same, nemo_megatron/gpt3_175b_hydra.yaml: 24 of proj_fprop and 20 of fc2_fprop"),
     ("modelzoo_qwen3-235b-a22b", {"tp_overlap": "0", "routing": "forced balance", "gradient_bytes": "4", "permute_fusion": "1",
       "expert_router": "auxiliary-loss"},
      "Megatron-MoE-ModelZoo, model_configs/benchmarking/Qwen3-235B-A22B.yaml: no --tp-comm-overlap, and --bf16, with which "
@@ -20,6 +26,10 @@ SETTINGS = (
     ("deepseek_report_v3", {"gradient_bytes": "4", "permute_fusion": "1", "expert_router": "loss-free"},
      "arXiv 2412.19437, section 3.3.3: gradients accumulate in fp32; 2.1.2: balanced by biases; kernels of their own, "
      "taken as fused"),
+    ("mbridge_llama3.1-8b_25.09", {"act_recompute": "none"},
+     "Megatron-Bridge at v0.1.0rc4, scripts/performance/configs/llama3/llama3_8b_llm_pretrain.yaml: none"),
+    ("mbridge_llama3.1-8b_25.11", {"act_recompute": "full", "recompute_layers": "5"},
+     "Megatron-Bridge at v0.2.0, scripts/performance/configs/llama3/workload_base_configs.py: recompute_num_layers"),
     ("mbridge", {"permute_fusion": "1"}, "Megatron-Bridge: moe_permute_fusion is on in its recipes"),
     ("dgxc_deepseek-v3", {"permute_fusion": "1"},
      "NeMo, collections/llm/gpt/model/deepseek.py: moe_permute_fusion from Transformer Engine 2.1 on"),

@@ -93,18 +93,23 @@ void LayerCosts::push_gradients(WeightKind weights, std::int64_t m, std::int64_t
                  gemm(OpName::weight_gradient, k, n, m, use), m, n, k, column, ops, use);
 }
 
-void LayerCosts::push_gradients(WeightKind weights, const Op& input, const Op& weight, std::int64_t m,
-                                std::int64_t n, std::int64_t k, bool column, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_gradients(WeightKind weights, Op input, Op weight, std::int64_t m, std::int64_t n,
+                                std::int64_t k, bool column, OpList& ops, RangeUse& use) const {
   const bool trains = model_.training.trains(weights), adapts = model_.training.adapts(weights);
   if (adapts) push_adapter_gradients(dense_adapter(m, n, k, column), ops, use);
   if (layout_.tensor > 1 && column) {
     // What was gathered for the forward, unless a norm that is run again brings back a rank's part of it.
     const bool kept = torch_layers() && !layout_.repeats(RecomputeModule::layernorm);
-    Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
+    Op gather = torch_layers() ? tp_collective(OpName::tp_all_gather, m, k, use)
+                               : gather_cast(m, k, weights != WeightKind::head, use);
     Op scatter = tp_collective(OpName::tp_reduce_scatter, m, k, use);
     gather.with_next = true;
     scatter.with_next = trains && !kept;  // under the weight's product, if there is one
-    if (trains && !kept) ops.push(gather);
+    if (trains && !kept) {
+      ops.push(gather);
+      input.duration += lost_under(gather.duration, framework_.tp_overlap_sms, false);
+      weight.duration += lost_under(scatter.duration, framework_.tp_overlap_sms, false);
+    }
     ops.push(input);
     ops.push(scatter);
   } else {

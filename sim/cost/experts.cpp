@@ -239,14 +239,17 @@ Op LayerCosts::routing() const {
 // max(D, U + q D), as if a kernel of q D ran there, too. With n of N SMs taken q is n / N where kernels are
 // launched for the others; kernels of one block for each SM that are not need ceil(N / (N - n)) waves instead
 // of one.
+Picoseconds LayerCosts::lost_under(Picoseconds exchange, int exchange_sms, bool told) const {
+  const int sms = profile_.device().sms;
+  const int taken = std::clamp(exchange_sms, 0, sms - 1);
+  const int waves = (sms + sms - taken - 1) / (sms - taken);
+  return told ? exchange * taken / sms : exchange * (waves - 1) / waves;
+}
+
 Op LayerCosts::taken_sms(Picoseconds exchange) const {
   Op op{OpName::taken_sms, Stream::ep};
   op.launches = 0;
-  const int sms = profile_.device().sms;
-  const int taken = std::min(framework_.exchange_sms, sms - 1);
-  if (taken <= 0) return op;
-  const int waves = (sms + sms - taken - 1) / (sms - taken);
-  op.duration = framework_.exchange_sm_margin ? exchange * taken / sms : exchange * (waves - 1) / waves;
+  op.duration = lost_under(exchange, framework_.exchange_sms, framework_.exchange_sm_margin);
   return op;
 }
 

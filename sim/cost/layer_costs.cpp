@@ -151,17 +151,34 @@ void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t n
   push_adapter_of(product, m, n, k, true, ops, use);
 }
 
-// A row-parallel GEMM ends in a reduce-scatter of its output.
+// A row-parallel GEMM ends in a reduce-scatter of its output. Userbuffers (Transformer Engine, split_overlap_rs
+// of comm_gemm_overlap.cpp) cut it in four: each is scattered under the next, which runs on the SMs that the
+// scatter leaves, and nothing hides the last.
 void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                           RangeUse& use) const {
-  const Op product = fused_products(name, m, {n}, k, use);
+  Op product = fused_products(name, m, {n}, k, use);
   if (layout_.tensor == 1) {
     ops.push(product);
   } else if (framework_.tp_overlap_forward) {
     Op scatter = tp_collective(OpName::tp_reduce_scatter, m, n, tp_group_, use);
     fuse(scatter, product, ops, use);
+    constexpr int kPieces = 4;  // num_splits
+    const bool in_pieces = !torch_layers() && framework_.tp_overlap_sms > 0;
+    Op last = scatter;
+    if (in_pieces) {
+      last.with_next = false;
+      last.launches = 0;  // counted with the first three
+      last.duration /= kPieces;
+      last.bytes /= kPieces;
+      scatter.duration -= last.duration;
+      scatter.bytes -= last.bytes;
+      const int sms = profile_.device().sms;
+      product.duration = product.duration * sms / std::max(1, sms - framework_.tp_overlap_sms);
+      product.launches *= kPieces;
+    }
     ops.push(scatter);
     ops.push(product);
+    if (in_pieces) ops.push(last);
   } else {
     ops.push(product);
     ops.push(tp_collective(OpName::tp_reduce_scatter, m, n, use));

@@ -95,8 +95,10 @@ class LayerCosts {
   [[nodiscard]] bool gathers_fp8_parameters() const {
     return framework_.fp8_param_gather && casts_by_torchao() && !model_.moe && !model_.mla;
   }
-  // The time that compute under an exchange of this length loses to the SMs that the exchange holds.
-  [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
+  // The time that compute under an exchange of this length loses to the SMs that the exchange holds. told: it
+  // is launched for the others.
+  [[nodiscard]] Picoseconds lost_under(Picoseconds exchange, int exchange_sms, bool told) const;
+  [[nodiscard]] Op taken_sms(Picoseconds exchange) const;  // of an exchange of experts
   // Whether a ring over CP is PyTorch's, which sends K and V of all query heads (ring.cpp).
   [[nodiscard]] bool torch_ring() const {
     return torch_layers() && layout_.acting_form() == ContextComm::ring && !model_.mla;
@@ -249,8 +251,8 @@ class LayerCosts {
   void push_adapter_gradients(const AdaptedLayer& layer, OpList& ops, RangeUse& use) const;
   void push_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                       RangeUse& use) const;
-  void push_gradients(WeightKind weights, const Op& input, const Op& weight, std::int64_t m, std::int64_t n,
-                      std::int64_t k, bool column, OpList& ops, RangeUse& use) const;
+  void push_gradients(WeightKind weights, Op input, Op weight, std::int64_t m, std::int64_t n, std::int64_t k,
+                      bool column, OpList& ops, RangeUse& use) const;
   void push_replicated_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                                  RangeUse& use) const;
   void push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,

@@ -133,7 +133,8 @@ Op LayerCosts::products(OpName name, std::int64_t m, std::initializer_list<std::
 
 Op LayerCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast, RangeUse& use) const {
   Op op{OpName::tp_all_gather, Stream::tp};
-  op.bytes = (is_cast && casts_by_torchao() ? 1 : element_bytes_) * as_double(tokens) * as_double(width);
+  op.bytes = (is_cast && layout_.precision == Precision::fp8 ? 1 : element_bytes_) * as_double(tokens) *
+             as_double(width);
   op.duration = to_picoseconds(collectives_.seconds(Collective::all_gather, op.bytes, tp_group_, use));
   return overlaps_tp(is_cast) ? op : in_order(op, use);
 }

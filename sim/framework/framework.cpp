@@ -28,7 +28,7 @@ constexpr std::string_view kDefaults[] = {
     "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients", "overlap_grad_reduce", "gradient_bucket_MB",
     "records_streams", "gradient_add_bytes", "step_end_bytes", "allocator_slack", "fused_activation",
     "early_stop", "ring_merges", "logit_bytes", "loss", "linear_layers", "attention_kernel", "own_kernels",
-    "exchange_sms", "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion", "exchange_sm_margin",
+    "tp_overlap_sms", "exchange_sms", "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion", "exchange_sm_margin",
     "fp8_input_bytes", "fp8_attention_bytes", "fp8_activation_bytes", "fp8_weight_bytes"};
 
 bool flag_field(const json& node, const char* key, const std::string& where) {
@@ -95,6 +95,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   number("fp8_activation_bytes", 4, o.fp8_activation_bytes);
   number("fp8_weight_bytes", 4, o.fp8_weight_bytes);
   number("expert_skew", 10, o.expert_skew);
+  count("tp_overlap_sms", 1024, o.tp_overlap_sms);
   count("exchange_sms", 1024, o.exchange_sms);
   count("expert_streams", kMostExpertStreams, o.expert_streams);
   count("routing_kernels", kMostRoutingKernels, o.routing_kernels);

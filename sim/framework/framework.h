@@ -131,6 +131,7 @@ inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;
 // no framework is meant: kernels run at their benchmark speed.
 struct FrameworkOptions {
   bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
+  int tp_overlap_sms = 0;             // SMs that a TP collective beside a product holds; 0: it costs nothing
   bool records_streams = false;       // buffers of TP collectives live until the GPU has passed them
   bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
   bool reduce_gradients = true;       // over DP x CP; false: a benchmark that leaves its gradients local

@@ -193,6 +193,12 @@ constexpr Key<Framework> kFrameworkKeys[] = {
                      "A preset's name, or a path that ends in .json; megatron by default"),
     flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM")
         .acting("with parallel.tensor above 1", acts::has_tensor),
+    integer<&FrameworkOptions::tp_overlap_sms>(
+        "tp_overlap_sms", 0, 1024,
+        "SMs that a TP collective holds beside a GEMM: a forward's scatter goes in four pieces, the last one bare, "
+        "under GEMMs on the other SMs; those of the backward are launched for all; the preset's by default")
+        .counted()
+        .acting("with parallel.tensor above 1", acts::has_tensor),
     flag<&FrameworkOptions::records_streams>(
         "records_streams",
         "Outputs that TP collectives reduce stay until the GPU has passed them (PyTorch's record_stream): an "

@@ -165,6 +165,47 @@ TEST_CASE("A sparse layer routes, exchanges twice, and runs its active and share
   CHECK(expert_flops == doctest::Approx(2.0 * 20 * 1229 * 3 * 5120 * 1536));
 }
 
+TEST_CASE("A TP collective beside a product takes SMs: pieces of a scatter forward, half its time backward") {
+  FrameworkOptions framework;
+  const Models free(builtin_model("llama2-7b"), tensor_parallel(4), framework);
+  framework.tp_overlap_sms = 16;  // of 132
+  const Models held(builtin_model("llama2-7b"), tensor_parallel(4), framework);
+  const Lists before = forward(free.costs, 4096), after = forward(held.costs, 4096);
+  int scatters = 0;
+  for (std::size_t i = 0, j = 0; i < before.after.size(); ++i, ++j) {
+    const Op& was = before.after.ops()[i];
+    if (was.name != OpName::tp_reduce_scatter) {
+      CHECK(after.after.ops()[j].duration == was.duration);  // gathers go by copy engines
+      continue;
+    }
+    // Three quarters under a product on 116 of 132 SMs, in four launches; the last quarter bare.
+    const Op &hidden = after.after.ops()[j], &product = after.after.ops()[j + 1],
+             &bare = after.after.ops()[j + 2];
+    CHECK(bare.name == OpName::tp_reduce_scatter);
+    CHECK(hidden.with_next);
+    CHECK_FALSE(bare.with_next);
+    CHECK(bare.duration == was.duration / 4);
+    CHECK(hidden.duration + bare.duration == was.duration);
+    CHECK(hidden.bytes + bare.bytes == was.bytes);
+    CHECK(product.duration == before.after.ops()[i + 1].duration * 132 / 116);
+    CHECK(product.launches == 4);
+    ++scatters, ++i, j += 2;
+  }
+  CHECK(scatters == 2);
+  // Backward: 132 blocks on 116 SMs are two waves, so half of the collective's time is lost.
+  const Lists freely = backward(free.costs, 4096), taken = backward(held.costs, 4096);
+  int beside = 0;
+  for (std::size_t i = 2; i < freely.before.size(); ++i) {  // gather and input's product, scatter and weight's
+    const Op* was = &freely.before.ops()[i - 2];
+    const Op* now = &taken.before.ops()[i - 2];
+    if (!was[2].with_next || was[2].name != OpName::tp_reduce_scatter) continue;
+    CHECK(now[1].duration == was[1].duration + was[0].duration / 2);
+    CHECK(now[3].duration == was[3].duration + was[2].duration / 2);
+    ++beside;
+  }
+  CHECK(beside == 1);
+}
+
 TEST_CASE("An exchange's SMs are taken from what may run under it: 33 of 132 a quarter of its time") {
   Layout layout = tensor_parallel(1);
   layout.data = layout.expert = 8;

@@ -101,7 +101,8 @@ TEST_CASE(
 TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
   json file = shipped("h100-sxm").json();
   file["device"]["seconds_per_launch"] = 1e-3;
-  const Framework megatron = framework_of("megatron");
+  Framework megatron = framework_of("megatron");
+  megatron.in_training.elementwise_slowdown = 1;  // as its attention's is; FSDP below has all three
   const Profile published(file, "published.json");
   CHECK(megatron.rule_on(published) == SlowdownRule::fitted);
   file["tables"]["gemm"]["bf16"]["provenance"] = {{"kind", "measured"}, {"source", "this machine"}};
