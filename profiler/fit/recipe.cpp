@@ -83,7 +83,7 @@ class Maker {
   json derived(const json& entry, const std::string& where) {
     const json& derive = object_field(entry, "derive", where);
     const std::string here = where + ".derive";
-    refuse_unknown_keys(derive, {"copy", "profile", "multiply", "set", "ranges", "rule"}, here);
+    refuse_unknown_keys(derive, {"copy", "profile", "multiply", "set", "ranges", "document_mask", "rule"}, here);
     json table = {{"parameters", json::object()}};
     if (derive.contains("copy")) {
       const std::string path = text_field(derive, "copy", here);
@@ -103,7 +103,8 @@ class Maker {
     }
     const json values = derive.value("set", json::object());
     for (const auto& item : values.items()) table["parameters"][item.key()] = item.value();
-    if (derive.contains("ranges")) table["ranges"] = derive["ranges"];
+    for (const char* key : {"ranges", "document_mask"})
+      if (derive.contains(key)) table[key] = derive[key];
     table["provenance"] = {{"kind", "derived"}, {"source", text_field(derive, "rule", here)}};
     return table;
   }

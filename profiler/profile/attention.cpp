@@ -217,7 +217,7 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
   for (const QueryKeys& document : documents) {
     const auto [queries, keys] = document;
     if (queries <= 0) continue;
-    if (!mask.causal || whole) {
+    if (!mask.causal || whole || (plain && apart == DocumentMask::rectangles)) {
       work.add_full(queries, keys, pass);
     } else if (!plain) {
       forward ? work.add_window(queries, keys, mask.window)

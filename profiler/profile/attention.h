@@ -9,6 +9,7 @@
 //               those that the causal line or a document's border cuts are masked element by element
 //               (FlexAttention)
 //   dense mask  one sequence under a mask tensor: the whole square is computed (PyTorch's SDPA given a mask)
+//   rectangles  each document's whole rectangle (batched products that write their scores)
 //   square causal  as varlen where each document has as many keys as queries; else every document's whole
 //               rectangle is computed (cuDNN 9.19 backward under a bottom-right mask, measured)
 // Backward turns it round: a tile is 128 keys, whose gradients it holds, and takes them over the queries that
@@ -100,9 +101,9 @@ struct AttentionMask {
   std::int64_t window = 0;
 };
 
-enum class DocumentMask { varlen, block_mask, dense_mask, square_causal };
-inline constexpr std::array<std::string_view, 4> kDocumentMaskNames{"varlen", "block-mask", "dense-mask",
-                                                                    "square-causal"};
+enum class DocumentMask { varlen, block_mask, dense_mask, square_causal, rectangles };
+inline constexpr std::array<std::string_view, 5> kDocumentMaskNames{"varlen", "block-mask", "dense-mask",
+                                                                    "square-causal", "rectangles"};
 
 // Work of a call over `documents`, which lie one behind the other in queries and in keys. Documents without
 // queries are left out. Under a window, or without the causal line, documents always count as varlen.

@@ -193,6 +193,16 @@ TEST_CASE("a dense mask computes the whole square of a packed call") {
   CHECK(work.key_tokens == 160);
 }
 
+TEST_CASE("a kernel of rectangles computes all of each document's, and nothing between documents") {
+  const std::vector<QueryKeys> documents{{256, 256}, {128, 384}};
+  for (const AttentionPass pass : {AttentionPass::forward, AttentionPass::backward}) {
+    const AttentionWork work = attention_work({}, DocumentMask::rectangles, documents, pass);
+    CHECK(work.blocks == 2 * 4 + (pass == AttentionPass::forward ? 6 : 3 * 2));  // of 64 keys, or queries
+    CHECK(work.masked_tiles == 0);
+    CHECK_FALSE(work.second_call);
+  }
+}
+
 TEST_CASE("a square-causal kernel computes whole rectangles where one document has fewer queries than keys") {
   const auto backward = [](DocumentMask apart, const std::vector<QueryKeys>& documents) {
     return attention_work({}, apart, documents, AttentionPass::backward);
