@@ -235,20 +235,12 @@ Command grammar_of_completion(const Command& program) {
       "completion", "Print a shell's script for the Tab key",
       "Example: equipoise completion bash > ~/.local/share/bash-completion/completions/equipoise"};
   command.add("shell", *shell, "bash, zsh or fish").required();
-  command.run = [shell, &program] {
-    std::cout << shell_completion(program, known_names(), *shell);
-    return 0;
-  };
-  return command;
+  return command.doing([shell, &program] { std::cout << shell_completion(program, known_names(), *shell); });
 }
 
 Command grammar_of_manual(const Command& program) {
   Command command{"manual", "Print the manual page, for man(1)", "Example: equipoise manual | man -l -"};
-  command.run = [&program] {
-    std::cout << manual_page(program, EQUIPOISE_VERSION);
-    return 0;
-  };
-  return command;
+  return command.doing([&program] { std::cout << manual_page(program, EQUIPOISE_VERSION); });
 }
 
 }  // namespace equipoise

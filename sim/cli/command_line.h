@@ -73,6 +73,12 @@ struct Command {
   Argument& add(std::string argument, Value& variable, std::string help) {
     return add(std::move(argument), Argument::Target(&variable), std::move(help));
   }
+  // The command with what it runs: its exit status is 0 unless that throws.
+  template <class Body>
+  Command doing(Body body) {
+    run = [body] { return body(), 0; };
+    return std::move(*this);
+  }
 };
 
 // --max-memory-GB, of every command in which a typed number decides an allocation.

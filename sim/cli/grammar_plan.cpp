@@ -46,7 +46,7 @@ Command grammar_of_pack() {
     else
       command.add(key.flag, a->values[i], key.help);
   }
-  command.run = [a] {
+  return command.doing([a] {
     PackCommandOptions run = a->options;
     if (a->policy.empty() == a->compare.empty())
       throw UserError("pack: expected --policy NAME or --compare A,B,C");
@@ -60,9 +60,7 @@ Command grammar_of_pack() {
     }
     bound_memory(memory_limit(run.max_memory_GB));
     run_pack_command(run, std::cout, std::cerr);
-    return 0;
-  };
-  return command;
+  });
 }
 
 Command grammar_of_shard() {
@@ -96,12 +94,10 @@ Command grammar_of_shard() {
   command.add("--profile", options->profile, "Predicts seconds; see `equipoise list profiles`");
   add_memory_option(command, options->max_memory_GB);
   add_format_option(command, options->format);
-  command.run = [options] {
+  return command.doing([options] {
     bound_memory(memory_limit(options->max_memory_GB));
     shard_command(*options, std::cout);
-    return 0;
-  };
-  return command;
+  });
 }
 
 Command grammar_of_schedule() {
@@ -131,14 +127,12 @@ Command grammar_of_schedule() {
       .acting("--profile");
   add_memory_option(command, options->max_memory_GB);
   add_format_option(command, options->format);
-  command.run = [options] {
+  return command.doing([options] {
     bound_memory(memory_limit(options->max_memory_GB));
     options->columns = terminal_columns();
     options->color = colors_wanted();
     schedule_command(*options, std::cout, std::cerr);
-    return 0;
-  };
-  return command;
+  });
 }
 
 namespace {
@@ -156,12 +150,10 @@ Command grammar_of_trace_info() {
       .shows_default("128K");
   command.add("--bins", options->bins, "Of the profile by position").shows_default();
   add_format_option(command, options->format);
-  command.run = [options] {
+  return command.doing([options] {
     bound_memory(default_memory_limit());
     trace_info_command(*options, std::cout);
-    return 0;
-  };
-  return command;
+  });
 }
 
 Command grammar_of_trace_convert() {
@@ -177,12 +169,10 @@ Command grammar_of_trace_convert() {
   command.add("--seed", options->seed, "Of the mixture").shows_default();
   command.add("--column", options->column, "CSV column (name or index) or JSONL field");
   command.add("--input-format", options->input_format, "Overrides what the files look like").shows_default();
-  command.run = [options] {
+  return command.doing([options] {
     bound_memory(default_memory_limit());
     trace_convert_command(*options, std::cerr);
-    return 0;
-  };
-  return command;
+  });
 }
 
 Command grammar_of_trace_synth() {
@@ -195,12 +185,10 @@ Command grammar_of_trace_synth() {
   command.add("--seed", options->seed, "Of the draws").shows_default();
   command.add("--out", options->out, "File to write; without it, one length a line");
   add_memory_option(command, options->max_memory_GB);
-  command.run = [options] {
+  return command.doing([options] {
     bound_memory(memory_limit(options->max_memory_GB));
     trace_synth_command(*options, std::cout, std::cerr);
-    return 0;
-  };
-  return command;
+  });
 }
 
 Command grammar_of_trace_record() {
@@ -233,11 +221,7 @@ Command grammar_of_list() {
   command.add("what", arguments->what, "policies, schedules, models, profiles, frameworks, traces or schema")
       .required();
   add_format_option(command, arguments->format);
-  command.run = [arguments] {
-    run_list_command(arguments->what, arguments->format, std::cout);
-    return 0;
-  };
-  return command;
+  return command.doing([arguments] { run_list_command(arguments->what, arguments->format, std::cout); });
 }
 
 Command grammar_of_explain() {
@@ -252,11 +236,7 @@ Command grammar_of_explain() {
   command.add("word", arguments->word,
               "Key of a study, column of a result, policy, its option, or another name of `equipoise list`");
   add_format_option(command, arguments->format, "table or json");
-  command.run = [arguments] {
-    run_explain_command(arguments->word, arguments->format, std::cout);
-    return 0;
-  };
-  return command;
+  return command.doing([arguments] { run_explain_command(arguments->word, arguments->format, std::cout); });
 }
 
 Command grammar_of_doctor(std::string_view version) {
@@ -351,20 +331,18 @@ Command grammar_of_fit() {
               "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");
   command.add("--out", arguments->out, "The file to write; profile.json, with --steps framework.json");
   add_fit_steps_options(command, arguments->steps);
-  command.run = [arguments] {
+  return command.doing([arguments] {
     auto& [samples, steps, out] = *arguments;
     if (!steps.tables.rows.empty()) {
       if (!samples.samples.empty()) throw UserError("--steps: expected without --samples, found both");
       if (!out.empty()) steps.out = out;
       fit_steps_command(steps, std::cout, std::cerr);
-      return 0;
+      return;
     }
     if (samples.samples.empty()) samples.samples = {"samples.json"};
     if (!out.empty()) samples.out = out;
     fit_command(samples, std::cout, std::cerr);
-    return 0;
-  };
-  return command;
+  });
 }
 
 Command grammar_of_profiles() {
@@ -382,14 +360,12 @@ Command grammar_of_profiles() {
   Command command{"profiles", "List and show the shipped profiles", example};
   add_format_option(command, arguments->format);
   command.commands = {list, show};
-  command.run = [arguments] {
+  return command.doing([arguments] {
     if (arguments->profile.empty())
       profiles_command(arguments->format, std::cout);
     else
       profiles_show_command(arguments->profile, arguments->format, std::cout);
-    return 0;
-  };
-  return command;
+  });
 }
 
 Command grammar_of_predict() {
@@ -415,11 +391,7 @@ Command grammar_of_predict() {
   command.add("--document-histogram", options->document_histogram,
               "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");
   add_format_option(command, options->format, "csv: the rows; table: the errors by group; json: both");
-  command.run = [options] {
-    predict_command(*options, std::cout, std::cerr);
-    return 0;
-  };
-  return command;
+  return command.doing([options] { predict_command(*options, std::cout, std::cerr); });
 }
 
 }  // namespace equipoise
