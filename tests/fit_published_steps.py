@@ -19,8 +19,7 @@ falls behind), which is little for a few large experts and much for many small o
 once, however many rows it has, and again each is predicted by the fit of the others. `--experts` fits only that.
 
 Rows of small models that wait for their host (`--host`: nanotron's sweep, vTrain's A100 tables) fit what a launch takes it
-beside one slowdown of all kernels. Attention that writes its scores to memory has a slowdown of its own over
-FlashAttention's. Each size of model counts once and is predicted by the fit of the others; the least and most that these
+beside one slowdown of all kernels. Attention that writes its scores to memory has a slowdown of its own. Each size of model counts once and is predicted by the fit of the others; the least and most that these
 fits give a launch are its band. Every other preset keeps the host that its file states.
 
 --write puts slowdowns, rows, date, sources and errors into sim/framework/presets/. `deepspeed` has no rows in these tables;

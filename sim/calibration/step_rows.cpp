@@ -183,7 +183,10 @@ void RowReader::check_gpus() const {
 std::vector<json> RowReader::recompute_modes() const {
   const std::string said = text("act_recompute");
   const std::string mode = said.substr(0, said.find(' '));
-  if (mode == "full" && !text("recompute_layers").empty()) return {{{"layers", size("recompute_layers")}}};
+  if (!text("recompute_layers").empty()) {
+    if (mode != "full") throw NotThisRow{"recompute_layers, expected with act_recompute full"};
+    return {{{"layers", size("recompute_layers")}}};
+  }
   if (mode.empty()) return {"none", "full"};
   const bool partly = said.find(" on ") != std::string::npos || said.ends_with("(per op)");
   if (!partly && (mode == "none" || mode == "selective" || mode == "full")) return {mode};
@@ -249,8 +252,7 @@ json RowReader::framework() const {
   if (notes.find(", eager") != std::string::npos || notes.find("; eager") != std::string::npos) node["linear_layers"] = "torch-eager";
   if (const std::string bytes = word("gradient_bytes", {"", "2", "4"}); !bytes.empty())
     node["gradient_bytes"] = bytes == "4" ? 4 : 2;
-  if (const std::optional<double> sms = rows_.number(row_, "tp_overlap_sms"))
-    node["tp_overlap_sms"] = static_cast<int>(*sms);
+  if (!text("tp_overlap_sms").empty()) node["tp_overlap_sms"] = size("tp_overlap_sms");
   if (const std::string graphs = word("graphs", {"", "none", "attention", "layer", "full"}); !graphs.empty())
     node["graphs"] = graphs;
   if (has_experts()) add_expert_framework(node);
@@ -264,7 +266,7 @@ json RowReader::parallel(const json& recompute) const {
   if (const std::string zero = word("zero", {"", "0", "1", "2", "3"}); !zero.empty())
     parallel["zero"] = zero[0] - '0';
   if (notes.find("SHARD_GRAD_OP") != std::string::npos) parallel["zero"] = 2;  // FSDP's name for it
-  if (notes.find("ring") != std::string::npos || word("context_comm", {"", "ring"}) == "ring" ||
+  if (word("context_comm", {"", "ring"}) == "ring" || notes.find("ring") != std::string::npos ||
       tables_.preset == "torchtitan")  // PyTorch has no other
     parallel["context_comm"] = "ring";
   if (!has_experts()) return parallel;

@@ -73,10 +73,13 @@ struct Command {
   Argument& add(std::string argument, Value& variable, std::string help) {
     return add(std::move(argument), Argument::Target(&variable), std::move(help));
   }
-  // The command with what it runs: its exit status is 0 unless that throws.
+  // The command with what it runs, which gives the exit status: 0 where it returns nothing.
   template <class Body>
   Command doing(Body body) {
-    run = [body] { return body(), 0; };
+    if constexpr (std::is_void_v<decltype(body())>)
+      run = [body] { return body(), 0; };
+    else
+      run = body;
     return std::move(*this);
   }
 };

@@ -197,8 +197,7 @@ Command grammar_of_trace_record() {
                   "Example: equipoise trace record ~/corpus --out corpus.txt.zst\n"
                   "All options go to traces/record.py; `equipoise trace record --help` prints them."};
   command.verbatim = arguments.get();
-  command.run = [arguments]() -> int { trace_record_command(*arguments); };
-  return command;
+  return command.doing([arguments]() -> int { trace_record_command(*arguments); });
 }
 
 }  // namespace
@@ -245,8 +244,7 @@ Command grammar_of_doctor(std::string_view version) {
                   "What this machine has, and whether the program works on it: exit 1 where something failed",
                   "Example: equipoise doctor --format json"};
   add_format_option(command, *format, "table or json");
-  command.run = [format, version] { return run_doctor_command(*format, version, std::cout); };
-  return command;
+  return command.doing([format, version] { return run_doctor_command(*format, version, std::cout); });
 }
 
 // --- Profiles
@@ -272,8 +270,8 @@ Command grammar_of_profile() {
       .shows_default();
   command.add("--seed", session.seed, "Of the shapes that are drawn at random").shows_default();
   command.add("--quiet", session.quiet, "No progress");
-  command.run = [options] { return run_profile(*options, std::cout, std::cerr, stop_on_interrupt()); };
-  return command;
+  return command.doing(
+      [options] { return run_profile(*options, std::cout, std::cerr, stop_on_interrupt()); });
 }
 
 namespace {

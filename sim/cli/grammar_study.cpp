@@ -122,8 +122,7 @@ Command grammar_of_study() {
       .acting("--out");
   add_format_option(command, options->format);
   command.add("--quiet", options->quiet, "No notes on stderr");
-  command.run = [options] { return run_bounded(run_study_command, *options); };
-  return command;
+  return command.doing([options] { return run_bounded(run_study_command, *options); });
 }
 
 Command grammar_of_verify() {
@@ -137,8 +136,7 @@ Command grammar_of_verify() {
   add_memory_option(command, options->max_memory_GB);
   add_format_option(command, options->format, "table or json");
   command.add("--quiet", options->quiet, "No notes on stderr");
-  command.run = [options] { return run_bounded(run_verify_command, *options); };
-  return command;
+  return command.doing([options] { return run_bounded(run_verify_command, *options); });
 }
 
 Command grammar_of_check() {
@@ -165,8 +163,7 @@ Command grammar_of_check() {
   command.add("--update", options->update, "Write what is found into the expectation file");
   command.add("--junit", options->junit, "JUnit XML file for CI systems");
   add_simulation_options(command, *options);
-  command.run = [options] { return run_bounded(run_check_command, *options); };
-  return command;
+  return command.doing([options] { return run_bounded(run_check_command, *options); });
 }
 
 Command grammar_of_tune() {
@@ -190,8 +187,7 @@ Command grammar_of_tune() {
   command.add("--resume", options->resume, "Go on with the search whose journal is in --out");
   command.add("--shard", options->shard, "i/n: only one of n shares of the search, i from 0; see merge");
   add_simulation_options(command, *options);
-  command.run = [options] { return run_bounded(run_tune_command, *options); };
-  return command;
+  return command.doing([options] { return run_bounded(run_tune_command, *options); });
 }
 
 Command grammar_of_merge() {
@@ -206,8 +202,7 @@ Command grammar_of_merge() {
   command.add("folders", options->folders, "Folders of shards: their --out, or one each").required();
   command.add("--minutes", options->minutes, "tune: ends trying the rest after so many minutes; 0: never");
   add_simulation_options(command, *options);
-  command.run = [options] { return run_bounded(run_merge_command, *options); };
-  return command;
+  return command.doing([options] { return run_bounded(run_merge_command, *options); });
 }
 
 Command grammar_of_export() {
@@ -224,8 +219,7 @@ Command grammar_of_export() {
   command.add("--jobs", options->jobs, "Threads; all cores by default").range(0, kMostThreads);
   add_memory_option(command, options->max_memory_GB);
   command.add("--quiet", options->quiet, "Nothing on stderr of what cannot be expressed");
-  command.run = [options] { return run_bounded(run_export_command, *options); };
-  return command;
+  return command.doing([options] { return run_bounded(run_export_command, *options); });
 }
 
 Command grammar_of_report() {
@@ -236,8 +230,7 @@ Command grammar_of_report() {
   command.add("second", options->second, "Another one: what changed from the first to it");
   command.add("--out", options->out, "Page to write (.html)");
   add_format_option(command, options->format);
-  command.run = [options] { return run_report_command(*options, std::cout, std::cerr); };
-  return command;
+  return command.doing([options] { return run_report_command(*options, std::cout, std::cerr); });
 }
 
 Command grammar_of_execute(const std::vector<std::string>& arguments) {
@@ -253,10 +246,8 @@ Command grammar_of_execute(const std::vector<std::string>& arguments) {
   command.add("--loss-normalizer", options->normalizer, "token, sample, sum or stable").shows_default();
   command.add("--dump", options->dump, "Folder for the first step's weights, gradients and tokens (NumPy)");
   command.add("--out", options->out, "Folder for execution.json");
-  command.run = [options, arguments] {
-    return run_execute_command(*options, arguments, std::cout, std::cerr);
-  };
-  return command;
+  return command.doing(
+      [options, arguments] { return run_execute_command(*options, arguments, std::cout, std::cerr); });
 }
 
 Command grammar_of_validate(const std::vector<std::string>& arguments) {
@@ -285,10 +276,8 @@ Command grammar_of_validate(const std::vector<std::string>& arguments) {
   command.add("--measured", options->measured,
               "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
   command.add("--out", options->out, "Folder: report.html, validation.json, .txt, .svg; ranks' timelines");
-  command.run = [options, arguments] {
-    return run_validate_command(*options, arguments, std::cout, std::cerr);
-  };
-  return command;
+  return command.doing(
+      [options, arguments] { return run_validate_command(*options, arguments, std::cout, std::cerr); });
 }
 
 }  // namespace equipoise

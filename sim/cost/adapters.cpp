@@ -71,9 +71,13 @@ void LayerCosts::push_adapter_gradients(const AdaptedLayer& layer, OpList& ops, 
   ops.push(thin_product(OpName::weight_gradient, layer, layer.in, own, layer.rows, use));
 }
 
+bool LayerCosts::adapts(OpName forward) const {
+  return model_.training.adapts(weights_of(forward));
+}
+
 void LayerCosts::push_adapter_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
                                  OpList& ops, RangeUse& use) const {
-  if (!model_.training.adapts(weights_of(product.name))) return;
+  if (!adapts(product.name)) return;
   push_adapter(dense_adapter(m, n, k, column), product.name, ops, use);
 }
 
@@ -101,14 +105,15 @@ void LayerCosts::push_gradients(WeightKind weights, Op input, Op weight, std::in
     // What was gathered for the forward, unless a norm that is run again brings back a rank's part of it.
     const bool kept = torch_layers() && !layout_.repeats(RecomputeModule::layernorm);
     Op gather = torch_layers() ? tp_collective(OpName::tp_all_gather, m, k, use)
-                               : gather_cast(m, k, weights != WeightKind::head, use);
+                               : gather_cast(m, k, weights != WeightKind::head && !adapts, use);
     Op scatter = tp_collective(OpName::tp_reduce_scatter, m, k, use);
     gather.with_next = true;
     scatter.with_next = trains && !kept;  // under the weight's product, if there is one
     if (trains && !kept) {
       ops.push(gather);
-      input.duration += lost_under(gather.duration, framework_.tp_overlap_sms, false);
-      weight.duration += lost_under(scatter.duration, framework_.tp_overlap_sms, false);
+      const int sms = torch_layers() ? 0 : framework_.tp_overlap_sms;
+      input.duration += lost_under(gather.duration, sms, false);
+      weight.duration += lost_under(scatter.duration, sms, false);
     }
     ops.push(input);
     ops.push(scatter);

@@ -241,7 +241,8 @@ Op LayerCosts::routing() const {
 // of one.
 Picoseconds LayerCosts::lost_under(Picoseconds exchange, int exchange_sms, bool told) const {
   const int sms = profile_.device().sms;
-  const int taken = std::clamp(exchange_sms, 0, sms - 1);
+  if (exchange_sms == 0 || sms <= 1) return 0;
+  const int taken = std::min(exchange_sms, sms - 1);
   const int waves = (sms + sms - taken - 1) / (sms - taken);
   return told ? exchange * taken / sms : exchange * (waves - 1) / waves;
 }

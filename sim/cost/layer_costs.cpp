@@ -142,8 +142,9 @@ void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::i
 void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                                RangeUse& use) const {
   if (layout_.tensor > 1) {
-    const bool of_layer = product.name != OpName::logits_gemm;
-    Op gather = gather_cast(m, k, of_layer, use);
+    const bool of_layer = product.name != OpName::logits_gemm && product.name != OpName::mtp_projection;
+    // An adapter reads what was gathered in bf16.
+    Op gather = gather_cast(m, k, of_layer && (torch_layers() || !adapts(product.name)), use);
     if (overlaps_tp(of_layer)) fuse(gather, product, ops, use);
     ops.push(gather);
   }

@@ -245,6 +245,7 @@ class LayerCosts {
   [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
                                  RangeUse& use) const;
   void push_adapter(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const;
+  [[nodiscard]] bool adapts(OpName forward) const;  // whether the layer of this product has one
   // Behind the layer's own product, where it has one.
   void push_adapter_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
                        OpList& ops, RangeUse& use) const;
@@ -314,7 +315,8 @@ class LayerCosts {
   // where a framework has them apart, one each, as one op.
   [[nodiscard]] Op products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
                             std::int64_t k, RangeUse& use) const;
-  // An all-gather over TP of what a linear layer reads: one byte of an element where torchao has cast it.
+  // An all-gather over TP of what a linear layer reads: one byte of an element where it was cast to FP8
+  // before.
   [[nodiscard]] Op gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast, RangeUse& use) const;
   // For products with these weights.
   void push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use,

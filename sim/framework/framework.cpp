@@ -95,7 +95,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   number("fp8_activation_bytes", 4, o.fp8_activation_bytes);
   number("fp8_weight_bytes", 4, o.fp8_weight_bytes);
   number("expert_skew", 10, o.expert_skew);
-  count("tp_overlap_sms", 1024, o.tp_overlap_sms);
+  count("tp_overlap_sms", kMostOverlapSms, o.tp_overlap_sms);
   count("exchange_sms", 1024, o.exchange_sms);
   count("expert_streams", kMostExpertStreams, o.expert_streams);
   count("routing_kernels", kMostRoutingKernels, o.routing_kernels);

@@ -125,7 +125,7 @@ constexpr std::string_view name_of(ExpertOverlap overlap) {
 enum class ExpertDispatcher : std::uint8_t { all_to_all, deepep };
 inline constexpr std::string_view kExpertDispatcherNames[] = {"alltoall", "deepep"};
 
-inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;
+inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255, kMostOverlapSms = 64;
 
 // Options of real frameworks that change what is exposed and held, not what is computed. As they stand here
 // no framework is meant: kernels run at their benchmark speed.

@@ -113,8 +113,10 @@ class Figures(unittest.TestCase):
             self.assertAlmostEqual(sum(path), row["critical_path"]["steps"][0]["step_seconds"], 6)
 
     def test_a_timeline_is_the_steps(self):
-        figure = drawn(plot.pipeline(self.result))
-        self.assertEqual([axes.get_title().split(",")[0] for axes in figure.axes], ["plain", self.page["winner"]])
+        names = lambda figure: [axes.get_title().split(",")[0] for axes in figure.axes]
+        self.assertEqual(names(drawn(plot.pipeline(self.result))), list(dict.fromkeys(["plain", self.page["winner"]])))
+        figure = drawn(plot.pipeline(self.result, ["plain", "wlb"]))
+        self.assertEqual(names(figure), ["plain", "wlb"])
         for axes in figure.axes:
             self.assertEqual(list(axes.get_yticks()), list(range(self.study["parallel"]["pipeline"])))
         step = self.page["rows"][2]["drawn"][-1]

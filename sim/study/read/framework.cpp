@@ -194,9 +194,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM")
         .acting("with parallel.tensor above 1", acts::has_tensor),
     integer<&FrameworkOptions::tp_overlap_sms>(
-        "tp_overlap_sms", 0, 1024,
-        "SMs that a TP collective holds beside a GEMM: a forward's scatter goes in four pieces, the last one bare, "
-        "under GEMMs on the other SMs; those of the backward are launched for all; the preset's by default")
+        "tp_overlap_sms", 0, kMostOverlapSms,
+        "SMs that a TP collective holds beside a GEMM. Under tp_overlap a forward's scatter goes in four "
+        "pieces, the last one bare, its GEMM on the other SMs. A backward's GEMMs are launched for all SMs "
+        "and lose half of a collective's time. The preset's by default")
         .counted()
         .acting("with parallel.tensor above 1", acts::has_tensor),
     flag<&FrameworkOptions::records_streams>(
