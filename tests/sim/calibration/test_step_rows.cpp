@@ -103,6 +103,12 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   CHECK(with("stage_layers", "4").study.layout.stage_layers == std::vector<int>{4});
   CHECK(with("nic_GBps", "28.4").study.cluster.network.nic_GBps == 28.4);
   CHECK(with("nic_GBps", "").study.cluster.network.nic_GBps == 0);  // the profile's
+  CHECK(with("tp_overlap_sms", "12").study.framework.in_training.tp_overlap_sms == 12);
+  CHECK(why("tp_overlap_sms", "1.7") == "tp_overlap_sms 1.7, expected an integer from 1");
+  CHECK(with("context_comm", "ring").study.layout.context_comm == ContextComm::ring);
+  CHECK(why("context_comm,notes", "torus,ring") == "context_comm \"torus\", expected ring");
+  CHECK(with("act_recompute,recompute_layers", "full,3").study.layout.recompute_layers == 3);
+  CHECK(why("act_recompute,recompute_layers", "none,3") == "recompute_layers, expected with act_recompute full");
   CHECK(with("act_recompute", "full").recompute == "full");
   CHECK(with("act_recompute", "selective").study.layout.recompute == Recompute::selective);
   CHECK(with("act_recompute", "selective (per op)").study.layout.repeats(RecomputeModule::per_op));

@@ -41,6 +41,10 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
   }
   CHECK(*FrameworkPreset::load("megatron").error <= 0.06);
   CHECK(framework_in(nullptr).preset.name == "megatron");
+  // Its attention's slowdown is over a kernel that passes scores through memory, not over FlashAttention.
+  const FrameworkOptions of_2022 = framework_of("megatron-2022").on(shipped("a100-sxm"));
+  CHECK(of_2022.attention_kernel == "scores-in-memory");
+  CHECK(of_2022.attention_slowdown < 2);
   // deepspeed is fitted to HBP's steps without packing; elementwise kernels, which these rows cannot tell
   // from GEMMs, are what FSDP's were fitted to that day.
   const FrameworkPreset deepspeed = FrameworkPreset::load("deepspeed");
