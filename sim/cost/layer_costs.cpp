@@ -168,7 +168,7 @@ void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int6
     Op last = scatter;
     if (in_pieces) {
       last.with_next = false;
-      last.launches = 0;  // counted with the first three
+      last.launches = 0;  // a framework states them for the whole scatter
       last.duration /= kPieces;
       last.bytes /= kPieces;
       scatter.duration -= last.duration;
