@@ -9,9 +9,9 @@
 // An "exchange" of the collectives is fitted to rows of a board whose "nvlink_GBps" and "nic_GBps" stand
 // beside "fit"; "all_to_all" at a network names the exchange that its all-to-alls are; "unseen_fabrics" says
 // how far such a fit was off on fabrics that it had not seen (tests/fit_fabrics.py). "document_mask" at a
-// fitted attention table, or inside its "derive": how its kernel keeps packed documents apart (profile/attention.h); "padded_grid":
-// true there: launched as FlashAttention 2 is (fit/table_fits.h). "measured":
-// true at a fitted table (or at the whole recipe) says that its samples are this program's own.
+// fitted attention table, or inside its "derive": how its kernel keeps packed documents apart
+// (profile/attention.h); "padded_grid": true there: launched as FlashAttention 2 is (fit/table_fits.h).
+// "measured": true at a fitted table (or at the whole recipe) says that its samples are this program's own.
 // "measured_facts": ["launch_seconds", …] takes facts of the device from the samples file instead of the
 // recipe. Samples that `profile` measured bring their own recipe: everything that is there is fitted.
 #pragma once
