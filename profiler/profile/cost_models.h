@@ -88,10 +88,16 @@ enum class GemmRole { forward, input_gradient, weight_gradient };
 inline constexpr std::array<std::string_view, 3> kGemmRoleNames{"forward", "input_gradient",
                                                                 "weight_gradient"};
 
+// What runs before a product: calls of its kind alone, as the profile was measured, or a training step, which
+// has the GPU at its power limit: there a small product finds the clock that only large ones bring about
+// themselves.
+enum class Load { as_measured, full };
+
 class GemmModel {
  public:
   // `kernel`: a grouped one of the profile's ("cutlass-grouped"); empty: the library's single GEMM.
-  GemmModel(const Profile& profile, Precision precision, std::string_view kernel = {});
+  GemmModel(const Profile& profile, Precision precision, std::string_view kernel = {},
+            Load load = Load::as_measured);
 
   // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0. `groups`: so many such
   // products in one launch, with matrices of their own. `output_bytes`: moved of an element of C, where that

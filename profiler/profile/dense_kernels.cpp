@@ -43,8 +43,8 @@ static std::string name_of(const GemmTile& tile) {
   return concatenated(tile.rows, "x", tile.columns);
 }
 
-GemmForm::GemmForm(const GemmParameters& fit, double sms)
-    : inverse_sms(1 / sms), us_per_byte(1e-3 / fit.memory_GBps), parameters(fit) {
+GemmForm::GemmForm(const GemmParameters& fit, double sms, double floor)
+    : inverse_sms(1 / sms), us_per_byte(1e-3 / fit.memory_GBps), power_floor(floor), parameters(fit) {
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t) {
     const double area = static_cast<double>(kGemmTiles[t].rows) * kGemmTiles[t].columns;
     us_per_k[t] = 2 * area * sms / (fit.tile_tflops[t] * 1e6);
@@ -60,7 +60,8 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
   const auto columns = static_cast<double>(n);
   const auto depth = static_cast<double>(k);
   const double gflop = 2e-9 * products * rows * columns * depth;
-  const double power = 1 + fit.power_loss * gflop / (gflop + fit.power_half_gflop);
+  const double power =
+      std::max(form.power_floor, 1 + fit.power_loss * gflop / (gflop + fit.power_half_gflop));
   const double powered_depth = depth * power;
   const double split_us_each = kPartialSumBytes * products * rows * columns * form.us_per_byte;
   double best = 1e300;
@@ -115,7 +116,14 @@ struct GemmModel::Fit {
   }
 };
 
-GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel)
+// The loss of clock under long full load: a table's own, at most that of bf16, which was measured up to
+// products of 200 TFLOP (other tables' is of calls that cast or sort, too, and beyond their samples).
+static double full_load_power(const Profile& profile, const GemmParameters& fit, const std::string& where) {
+  const nlohmann::json& bf16 = object_field(profile.table("gemm"), "bf16", where);
+  return 1 + std::min(fit.power_loss, gemm_parameters(bf16, where + ".bf16").power_loss);
+}
+
+GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel, Load load)
     : fit_(std::make_shared<Fit>()) {
   const std::string key = concatenated(name_of(precision), kernel.empty() ? "" : "-", kernel);
   const std::string where = profile.origin() + ": tables.gemm";
@@ -133,10 +141,13 @@ GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_vi
   const std::string here = where + "." + key;
   fit_->profile = profile.name();
   fit_->cpu_core = has_form(table, kPackedPanels);
-  if (fit_->cpu_core)
+  if (fit_->cpu_core) {
     fit_->panels = panel_gemm_rates(table, here);
-  else
-    fit_->form = GemmForm(gemm_parameters(table, here), profile.device().sms);
+  } else {
+    const GemmParameters fit = gemm_parameters(table, here);
+    fit_->form =
+        GemmForm(fit, profile.device().sms, load == Load::full ? full_load_power(profile, fit, where) : 1);
+  }
   fit_->m = validity_of(table, "m", here);
   fit_->n = validity_of(table, "n", here);
   fit_->k = validity_of(table, "k", here);

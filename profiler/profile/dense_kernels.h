@@ -48,12 +48,13 @@ struct GemmParameters {
 
 // The form with every quotient that does not depend on the shape taken once: for hot loops.
 struct GemmForm {
-  GemmForm(const GemmParameters& fit, double sms);
+  GemmForm(const GemmParameters& fit, double sms, double floor = 1);
 
   double inverse_sms;
   double us_per_byte;
   std::array<double, kGemmTiles.size()> us_per_k{};  // of one tile on one SM
   std::array<double, kGemmTiles.size()> fixed_us{};  // prologue and epilogue of one tile
+  double power_floor;  // the loss of clock by what ran before, however little work this product is
   GemmParameters parameters;
 };
 

@@ -51,8 +51,8 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       profile_(profile),
       grid_(grid),
       attention_(profile, attention_heads(model, layout.tensor, 1), framework.attention_kernel),
-      gemm_(profile, layout.precision, scaled_mm_of(profile, layout, framework)),
-      logits_gemm_(profile, Precision::bf16),
+      gemm_(profile, layout.precision, scaled_mm_of(profile, layout, framework), framework.load),
+      logits_gemm_(profile, Precision::bf16, {}, framework.load),
       elementwise_(profile, framework.own_kernels),
       collectives_(profile, network),
       tp_group_(grid.shape(Axis::tensor)) {
@@ -72,7 +72,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   if (torch_ring()) kv_bytes_per_token_ *= model.heads / std::max(layout.tensor, model.kv_heads);
   launch_seconds_ = profile.device().launch_seconds;
   if (model.moe && !framework.expert_kernel.empty())
-    expert_gemm_.emplace(profile, layout.precision, framework.expert_kernel);
+    expert_gemm_.emplace(profile, layout.precision, framework.expert_kernel, framework.load);
   if (framework.expert_capacity_factor > 0) framework_.host.waits_for_routes = false;  // no counts to read
   if (framework.seconds_per_op) framework_.host = {*framework.seconds_per_op, {}, framework.host.graphs};
   if (model.moe && framework.expert_capacity_factor == 0)

@@ -212,6 +212,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
                       {"gemm", "attention", "elementwise", "expert_gemm", "expert_product_seconds"},
                       where + ".slowdowns");
   FrameworkOptions& o = preset.options;
+  o.load = Load::full;
   o.gemm_slowdown = number_within(slowdowns, "gemm", 0.1, 100, where + ".slowdowns");
   o.attention_slowdown = number_within(slowdowns, "attention", 0.1, 100, where + ".slowdowns");
   o.elementwise_slowdown = number_within(slowdowns, "elementwise", 0.1, 100, where + ".slowdowns");
@@ -285,6 +286,7 @@ FrameworkOptions FrameworkPreset::alone() const {
   FrameworkOptions o = options;
   o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = o.expert_gemm_slowdown = 1;
   o.expert_product_seconds = 0;
+  o.load = Load::as_measured;
   return o;
 }
 
@@ -425,8 +427,9 @@ const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) cons
 }
 
 std::string slowdowns_text(const FrameworkOptions& options) {
-  return formatted("GEMM x%.2f, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
-                   options.attention_slowdown, options.elementwise_slowdown);
+  return formatted("GEMM x%.2f%s, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
+                   options.load == Load::full ? " of full load" : "", options.attention_slowdown,
+                   options.elementwise_slowdown);
 }
 
 std::string FrameworkPreset::kernels_text() const {

@@ -345,6 +345,20 @@ TEST_CASE("products grow with every size, to a million tokens") {
   CHECK(ratio < 2);
 }
 
+TEST_CASE("under full load a small product finds the clock of a large one, in fp8 at most that of bf16") {
+  const Profile profile = Profile::load("h100-sxm");
+  RangeUse use;
+  const auto slower = [&](Precision precision, std::int64_t size) {
+    return GemmModel(profile, precision, {}, Load::full).seconds(size, size, size, use) /
+           GemmModel(profile, precision).seconds(size, size, size, use);
+  };
+  const double loss = profile.table("gemm")["bf16"]["parameters"]["power_loss"];
+  CHECK(slower(Precision::bf16, 4096) > 1 + 0.5 * loss);
+  CHECK(slower(Precision::bf16, 32768) < 1.01);
+  CHECK(slower(Precision::fp8, 4096) > 1 + 0.5 * loss);
+  CHECK(slower(Precision::fp8, 4096) <= 1 + loss);
+}
+
 TEST_CASE("a derived table has no samples, so every call to it is beyond them") {
   const Profile profile = Profile::load("h100-sxm");
   RangeUse use;

@@ -77,7 +77,8 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.attention_slowdown == 1.25);
   CHECK(options.elementwise_slowdown == 2.5);
   CHECK(study.framework.preset.kernels_text() ==
-        "GEMM x1.50, attention x1.25, elementwise x2.50, fitted, 3.1 % off on benchmarks that the fit did "
+        "GEMM x1.50 of full load, attention x1.25, elementwise x2.50, fitted, 3.1 % off on benchmarks that "
+        "the fit did "
         "not see");
 
   json borrowed = own_preset();
@@ -103,7 +104,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(study.framework.kernels_text_on(shipped("cpu")) ==
         "kernels as fast as the profile has them, which were measured");
   CHECK(other.framework.kernels_text_on(shipped("h100-sxm")) ==
-        "GEMM x1.10, attention x1.25, elementwise x2.50, as the study says");
+        "GEMM x1.10 of full load, attention x1.25, elementwise x2.50, as the study says");
   CHECK(other.framework.kernels_text_on(shipped("cpu")) ==
         "GEMM x1.10, attention x1.00, elementwise x1.00, as the study says");
 }
