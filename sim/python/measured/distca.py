@@ -31,7 +31,7 @@ HARNESS = {
 # on 12 August, with 5cdcca3.
 EARLY_LOSS, NO_FUSIONS = "mean-square", {"fused_rope": False, "fused_activation": False}
 FUSIONS_FROM, LOSS_FROM = "2025-08-12", "2025-08-17"
-CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 50}}
+CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"name": "rail-400-infiniband", "nic_GBps": 50}}
 POLICIES = {"baseline", "wlbllm", "wlbllm_perseq", "d2"}
 # d2: windows in two nano-batches, each a run of tokens a rank; attention on any rank, within 5 % of the mean or, where
 # buffers overflow, more (the scripts' default; no row says what it was). A flag says whether a backward
