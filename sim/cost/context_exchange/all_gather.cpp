@@ -4,33 +4,41 @@
 // again, since keeping them would take a group's whole context on every rank (framework.keep_gathered_kv:
 // they are kept), and reduce-scatters their gradients after the attention. Slices that one rank holds whole
 // (Skrull) are computed while the K and V of the distributed ones are gathered.
+//
+// What lies by rank is put into the order of documents, and gradients back. Before that a framework's ranks
+// zero a gradient of all K and V and add to it what their queries gave each run of keys, by a kernel for K
+// and one for V: two runs of a rank by sequence, two of each document by document.
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
 namespace {
 
-Op gather_or_scatter(const LayerCosts& costs, std::int64_t tokens, const ContextGroup& group, bool gather,
-                     RangeUse& use) {
+constexpr double kOrdered = 2;         // of each byte: read and written
+constexpr double kZeroedAndAdded = 4;  // zeroed, read twice and written
+
+Op gather_or_scatter(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
+                     bool gather, RangeUse& use) {
   Op op{gather ? OpName::cp_all_gather : OpName::cp_reduce_scatter, Stream::cp};
-  op.bytes = as_double(tokens) * group.kv_bytes_per_token;
+  op.bytes = as_double(tokens.distributed + tokens.earlier) * group.kv_bytes_per_token;
   op.duration = to_picoseconds(costs.collectives().seconds(
       gather ? Collective::all_gather : Collective::reduce_scatter, op.bytes, group.shape, use));
-  // Our own ranks put what lies by rank into the order of documents, or back.
-  if (costs.framework().own_kernels)
-    op.duration += costs.moves(op.name, Elementwise::copy, 2 * op.bytes, use).duration;
+  const bool added = !gather && !costs.framework().own_kernels;
+  op.duration += costs.moves(op.name, Elementwise::copy, kOrdered * op.bytes, use).duration;
+  if (!added) return op;
+  op.duration += costs.moves(op.name, Elementwise::copy, kZeroedAndAdded * op.bytes, use).duration;
+  op.duration += 2 * tokens.key_runs * costs.moves(op.name, Elementwise::copy, 1, use).duration;
   return op;
 }
 
 void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                   ContextExchanges& out, RangeUse& use) {
   out.clear();
-  const std::int64_t gathered = tokens.distributed + tokens.earlier;
-  if (gathered == 0) return;
-  const Op gather = gather_or_scatter(costs, gathered, group, true, use);
+  if (tokens.distributed + tokens.earlier == 0) return;
+  const Op gather = gather_or_scatter(costs, tokens, group, true, use);
   out.forward = {gather};
   if (!costs.framework().keep_gathered_kv) out.backward = {gather};
-  out.backward.push_back(gather_or_scatter(costs, gathered, group, false, use));
+  out.backward.push_back(gather_or_scatter(costs, tokens, group, false, use));
 }
 
 void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {

@@ -77,6 +77,7 @@ struct ExchangedTokens {
   std::int64_t earlier = 0;        // of earlier chunks, of which every rank holds its share
   std::int64_t fullest = 0;        // of the micro-batch, on the rank with the most
   std::int64_t fullest_inner = 0;  // on the inner group with the most
+  std::int64_t key_runs = 0;       // most runs of consecutive keys that a rank's queries see
   CastTokens cast{};               // where the layout's form is group-cast
   const PlannedTasks* tasks = nullptr;  // disaggregated; good until this thread asks again
 };

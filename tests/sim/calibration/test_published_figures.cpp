@@ -52,6 +52,7 @@ TEST_CASE("Llama 3.1 405B on 576 GPUs: 17.20 s a step (NVIDIA dgxc-benchmarking 
   const json study = uniform_study(8192, "llama3.1-405b",
                                    {{"tensor", 8},
                                     {"context", 2},
+                                    {"context_comm", "ring"},
                                     {"pipeline", 9},
                                     {"virtual_pipeline", 7},
                                     {"data", 4},

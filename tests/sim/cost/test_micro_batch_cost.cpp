@@ -7,6 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
@@ -92,6 +93,19 @@ TEST_CASE("One rank exchanges nothing; all-gather meets once forward and twice b
   CHECK(cost.kv_sent_tokens == 4 * 6144);
   CHECK(cost.kv_useful_tokens > 0);
   CHECK(cost.kv_useful_tokens < cost.kv_sent_tokens);
+}
+
+TEST_CASE("Runs of keys: two by sequence, two of each document by document") {
+  // Four ranks have two of eight chunks of 1,024 each: by sequence a chunk may end one
+  // document and begin the next, whose keys follow.
+  const MicroBatch micro_batch = documents({1024, 1016, 1008, 5144});
+  const Models models(builtin_model("wlb-550m"), context_parallel(4));
+  const auto runs = [&](const char* shard) {
+    const MicroBatchCost cost = cost_of(models, micro_batch, shard);
+    return exchanged_tokens(micro_batch, cost.sharding, 0, models.layout).key_runs;
+  };
+  CHECK(runs("per-sequence") == 2);
+  CHECK(runs("per-document") == 8);
 }
 
 TEST_CASE("A ring meets c - 1 times and computes meanwhile; Ulysses meets before and after attention") {

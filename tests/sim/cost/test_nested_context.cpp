@@ -38,11 +38,14 @@ ContextExchanges exchanges_of(const Models& models) {
 }
 
 void check_op(const Models& models, const Op& op, OpName name, Collective kind, double bytes,
-              GroupShape shape) {
+              GroupShape shape, std::initializer_list<double> copies = {}) {
   RangeUse use;
   CHECK(op.name == name);
   CHECK(op.bytes == bytes);
-  CHECK(op.duration == to_picoseconds(models.costs.collectives().seconds(kind, bytes, shape, use)));
+  Picoseconds duration = to_picoseconds(models.costs.collectives().seconds(kind, bytes, shape, use));
+  for (const double each : copies)
+    duration += models.costs.moves(name, Elementwise::copy, each * bytes, use).duration;
+  CHECK(op.duration == duration);
 }
 
 // By hand: a token has 8 query heads of 256 bytes, and 2 KV heads that four ranks share out: each gets a copy
@@ -83,10 +86,12 @@ TEST_CASE("Two dimensions, a gather across: every rank gathers its heads of all 
   REQUIRE(exchanges.forward.size() == 3);
   REQUIRE(exchanges.backward.size() == 4);
   const GroupShape across{2, 1};
-  check_op(models, exchanges.forward[1], OpName::cp_all_gather, Collective::all_gather, 2 * kBlock, across);
-  check_op(models, exchanges.backward[1], OpName::cp_all_gather, Collective::all_gather, 2 * kBlock, across);
+  check_op(models, exchanges.forward[1], OpName::cp_all_gather, Collective::all_gather, 2 * kBlock, across,
+           {2});
+  check_op(models, exchanges.backward[1], OpName::cp_all_gather, Collective::all_gather, 2 * kBlock, across,
+           {2});
   check_op(models, exchanges.backward[2], OpName::cp_reduce_scatter, Collective::reduce_scatter, 2 * kBlock,
-           across);
+           across, {2, 4});
 }
 
 TEST_CASE("Two dimensions: an inner group's ranks do the same, and outer ranks are a zig-zag of their own") {
