@@ -17,6 +17,10 @@ STATIC_FP8 = "1.3.0rc20"
 # One kernel for all experts' products, the newest collector of each.
 GROUPED = {("TRTLLM", "1.3.0rc20", "moe_torch_flow_cutlass"): "CUTLASS grouped",
            ("SGLang", "0.5.14", "sglang_fused_moe_triton"): "Triton fused"}
+# Widths by number of experts for which that SGLang ships tuned tiles, bf16 (configs/triton_*); others run 64x64x32, and
+# 16x32x64 up to as many tokens as experts: a third to a half as fast.
+TUNED = {"H100": {8: (1792, 2048, 3584, 4096, 7168), 16: (1024, 2048), 128: (192, 352, 384, 512, 704, 768), 512: (64, 128)},
+         "H200": {8: (1792, 2048, 3584, 4096, 7168, 14336), 16: (1024,), 128: (192, 384, 704, 768), 512: (64, 128, 256)}}
 EXCHANGES = ("gpu", "op", "software", "n_gpus", "n_nodes", "gpus_per_node", "size_bytes", "time_us", "tokens", "hidden", "topk",
              "experts", "method", "source")
 DEEPEP_SMS = "20"  # DeepEP's default, which the presets' exchange_sms is, too
@@ -85,17 +89,44 @@ def linear_layers(data):
                    "source": f"{COLLECTED}/{gpu.lower()}_sxm"}
 
 
+def tuning_of(row):
+    """The name of a setting's tuning file in TensorRT-LLM's collector, and the entry there that is its own."""
+    width, here = int(row["inter"]) // int(row["tp"]), int(row["experts"]) // int(row["ep"])
+    file = "_".join((row["gpu"], row["version"], row["dtype"], row["hidden"], str(width), str(here)))
+    return file, (row["topk"], row["tp"], row["ep"])
+
+
+def tuned_by_others(rows):
+    """Settings that may have run untuned, 2 to 4 times as slow: the collector opens the first file whose name begins with the
+    own one's, and tunes only where there is none, though the file be another setting's and lack the entry."""
+    entries = defaultdict(set)
+    for row in rows:
+        if row["framework"] == "TRTLLM":
+            file, entry = tuning_of(row)
+            entries[file].add(entry)
+    return {(file, entry) for file, mine in entries.items() for entry in mine
+            if any(other.startswith(file) and there != {entry} for other, there in entries.items())}
+
+
 def expert_layers(data):
     """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and rows sorted, activated, weighed and summed up."""
-    for row in rows_of(data / "grouped_gemm_h100_h200.csv.gz"):
+    rows = list(rows_of(data / "grouped_gemm_h100_h200.csv.gz"))
+    doubtful = tuned_by_others(rows)
+    for row in rows:
         kernel = GROUPED.get((row["framework"], row["version"], row["kernel"]))
         if kernel is None or row["dtype"] not in PRECISIONS or row["distribution"] != "balanced" or not row["gated"]:
             continue
         dtype, element = PRECISIONS[row["dtype"]]
         tokens, hidden, experts, ranks = (int(row[name]) for name in ("tokens", "hidden", "experts", "ep"))
         copies, width = tokens * int(row["topk"]) // ranks, int(row["inter"]) // int(row["tp"])
-        if tokens & (tokens - 1) or copies < experts // ranks or (kernel == "Triton fused" and ranks > 1):  # there other ranks' copies are computed, too
+        if tokens & (tokens - 1) or copies < experts // ranks or tuning_of(row) in doubtful:
             continue
+        if kernel == "Triton fused":
+            if ranks > 1:  # there other ranks' copies are computed, too
+                continue
+            if width not in TUNED[row["gpu"]].get(experts, ()):
+                if tokens <= experts: continue
+                kernel = "Triton fused, untuned"
         up = width * (2 if row["gated"] == "1" else 1)
         moved = 2 * (2 * tokens * hidden + copies * hidden) + element * copies * hidden + copies * (2 * up + element * width)
         yield {"gpu": row["gpu"], "op": f"experts of a layer, {kernel}", "dtype": dtype, "M": -(-copies * ranks // experts),
