@@ -17,8 +17,7 @@ STATIC_FP8 = "1.3.0rc20"
 # One kernel for all experts' products, the newest collector of each.
 GROUPED = {("TRTLLM", "1.3.0rc20", "moe_torch_flow_cutlass"): "CUTLASS grouped",
            ("SGLang", "0.5.14", "sglang_fused_moe_triton"): "Triton fused"}
-# Widths by number of experts for which that SGLang ships tuned tiles, bf16 (configs/triton_*); others run 64x64x32, and
-# 16x32x64 up to as many tokens as experts: a third to a half as fast.
+# Widths by number of experts for which that SGLang ships tuned tiles in bf16 (configs/triton_*).
 TUNED = {"H100": {8: (1792, 2048, 3584, 4096, 7168), 16: (1024, 2048), 128: (192, 352, 384, 512, 704, 768), 512: (64, 128)},
          "H200": {8: (1792, 2048, 3584, 4096, 7168, 14336), 16: (1024,), 128: (192, 384, 704, 768), 512: (64, 128, 256)}}
 EXCHANGES = ("gpu", "op", "software", "n_gpus", "n_nodes", "gpus_per_node", "size_bytes", "time_us", "tokens", "hidden", "topk",
@@ -109,7 +108,10 @@ def tuned_by_others(rows):
 
 
 def expert_layers(data):
-    """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and rows sorted, activated, weighed and summed up."""
+    """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and what stands around them.
+    TensorRT-LLM sorts rows, activates, weighs and sums up. Triton's products read tokens where they lie and weigh: no
+    sort, and no sum of one choice. Of SGLang's rows those with tuned tiles: without, and with other ranks' copies, another
+    computation runs."""
     rows = list(rows_of(data / "grouped_gemm_h100_h200.csv.gz"))
     doubtful = tuned_by_others(rows)
     for row in rows:
@@ -119,16 +121,16 @@ def expert_layers(data):
         dtype, element = PRECISIONS[row["dtype"]]
         tokens, hidden, experts, ranks = (int(row[name]) for name in ("tokens", "hidden", "experts", "ep"))
         copies, width = tokens * int(row["topk"]) // ranks, int(row["inter"]) // int(row["tp"])
-        if tokens & (tokens - 1) or copies < experts // ranks or tuning_of(row) in doubtful:
+        triton = kernel == "Triton fused"
+        if tokens & (tokens - 1) or copies < experts // ranks or (tuning_of(row) in doubtful and not triton):
             continue
-        if kernel == "Triton fused":
-            if ranks > 1:  # there other ranks' copies are computed, too
-                continue
-            if width not in TUNED[row["gpu"]].get(experts, ()):
-                if tokens <= experts: continue
-                kernel = "Triton fused, untuned"
+        if triton and (ranks > 1 or width not in TUNED[row["gpu"]].get(experts, ())):
+            continue
         up = width * (2 if row["gated"] == "1" else 1)
-        moved = 2 * (2 * tokens * hidden + copies * hidden) + element * copies * hidden + copies * (2 * up + element * width)
+        summed = 2 * (tokens + copies) * hidden if copies > tokens or not triton else 0
+        moved = summed + copies * (2 * up + element * width)
+        if not triton:
+            moved += (2 * tokens + element * copies) * hidden
         yield {"gpu": row["gpu"], "op": f"experts of a layer, {kernel}", "dtype": dtype, "M": -(-copies * ranks // experts),
                "N": up, "K": hidden, "groups": experts // ranks, "next_N": hidden, "next_K": width, "moved_bytes": moved,
                "hidden": hidden, "inter": row["inter"], "experts": experts, "time_ms": row["time_ms"],
