@@ -22,6 +22,7 @@ TUNED = {"H100": {8: (1792, 2048, 3584, 4096, 7168), 16: (1024, 2048), 128: (192
          "H200": {8: (1792, 2048, 3584, 4096, 7168, 14336), 16: (1024,), 128: (192, 384, 704, 768), 512: (64, 128, 256)}}
 EXCHANGES = ("gpu", "op", "software", "n_gpus", "n_nodes", "gpus_per_node", "size_bytes", "time_us", "tokens", "hidden", "topk",
              "experts", "method", "source")
+COLLECTIVES = ("op", "gpu", "n_gpus", "n_nodes", "gpus_per_node", "size_bytes", "time_us", "dtype", "software", "device")
 DEEPEP_SMS = "20"  # DeepEP's default, which the presets' exchange_sms is, too
 PRECISIONS = {"bfloat16": ("bf16", 2), "fp8": ("fp8", 1)}
 VARLEN = "https://github.com/hao-ai-lab/DistCA"
@@ -137,6 +138,16 @@ def expert_layers(data):
                "method": "a layer's experts, forward, loads forced equal", "source": f"{COLLECTED}/{row['gpu'].lower()}_sxm"}
 
 
+def node_collectives(data):
+    """Each run at the median of its key's: short all-to-alls differ from run to run, always to the slow side."""
+    runs = defaultdict(list)
+    for row in rows_of(data / "nccl_intra_node.csv"):
+        runs[tuple(row[name] for name in row if name not in ("time_us", "busbw_GBps"))].append(row)
+    for rows in runs.values():
+        median = statistics.median(float(row["time_us"]) for row in rows)
+        yield from ({**row, "time_us": median} for row in rows)
+
+
 def deepep_exchanges(data):
     """DeepEP's dispatch in FP8 and combine in bf16, from 4 MB of activations a GPU on."""
     for row in rows_of(data / "deepep_normal.csv.gz"):
@@ -154,5 +165,6 @@ def rewritten(data, folder):
     """The files, as CSV in `folder`."""
     return [write(Path(folder) / "linear_layers.csv", GEMM, linear_layers(data)),
             write(Path(folder) / "expert_layers.csv", GEMM, expert_layers(data)),
+            write(Path(folder) / "node_collectives.csv", COLLECTIVES, node_collectives(data)),
             write(Path(folder) / "deepep_exchanges.csv", EXCHANGES, deepep_exchanges(data)),
             write(Path(folder) / "varlen_attention.csv", ATTENTION, varlen_attention(data))]
