@@ -139,7 +139,7 @@ def expert_layers(data):
 
 
 def node_collectives(data):
-    """Each run at the median of its key's: short all-to-alls differ from run to run, always to the slow side."""
+    """Each run at the median of its key's: short all-to-alls differ from run to run, mostly to the slow side."""
     runs = defaultdict(list)
     for row in rows_of(data / "nccl_intra_node.csv"):
         runs[tuple(row[name] for name in row if name not in ("time_us", "busbw_GBps"))].append(row)
