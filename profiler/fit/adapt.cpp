@@ -139,6 +139,7 @@ const MovedForm& node_form() {
                                {"rank_us", 0.4, 0},
                                {"ramp_us", 0.4, 0},
                                {"ramp_rank_us", 0.4, 0},
+                               {"message_us", 0.4, 0},
                                {"ramp_MB", 0.5},
                                {"pair_loss", 0.5},
                                {"bus_GBps", 0.1, 1},
@@ -442,11 +443,8 @@ class ProfileAdapter {
 
   void adapt_attention() {
     std::map<std::string, std::vector<const AttentionSample*>> tables;  // by kernel and pass
-    for (const AttentionSample& sample : samples_.attention) {
-      const auto it = sample.labels.find("kernel");
-      const std::string kernel = it == sample.labels.end() ? "" : it->second;
-      tables[(json::json_pointer() / kernel / sample.pass).to_string()].push_back(&sample);
-    }
+    for (const AttentionSample& one : samples_.attention)
+      tables[(json::json_pointer() / label(one.labels, "kernel") / one.pass).to_string()].push_back(&one);
     each_table("attention/kernels", tables,
                [this](const std::string& path, const std::vector<const AttentionSample*>& list) {
                  TableSamples samples;
@@ -502,11 +500,9 @@ class ProfileAdapter {
   void adapt_elementwise() {
     std::map<std::string, std::vector<const ElementwiseSample*>> tables;
     for (const ElementwiseSample& sample : samples_.elementwise) {
-      const auto op = sample.labels.find("op");
-      const auto pass = sample.labels.find("pass");
-      const bool backward = pass != sample.labels.end() && pass->second == "backward";
-      if (op != sample.labels.end())
-        tables[op->second + std::string(backward ? kernels::kBackwardSuffix : "")].push_back(&sample);
+      const std::string op = label(sample.labels, "op");
+      const bool backward = label(sample.labels, "pass") == "backward";
+      if (!op.empty()) tables[op + std::string(backward ? kernels::kBackwardSuffix : "")].push_back(&sample);
     }
     each_table("elementwise/", tables,
                [this](const std::string& path, const std::vector<const ElementwiseSample*>& list) {

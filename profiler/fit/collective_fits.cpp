@@ -12,7 +12,7 @@ namespace equipoise {
 namespace {
 
 NodeParameters node_from(std::span<const double> p, double switch_from_ranks) {
-  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], switch_from_ranks};
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], switch_from_ranks, p[8], p[9]};
 }
 
 NetworkParameters network_from(std::span<const double> p) {
@@ -112,23 +112,24 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
                                    Provenance kind) {
   FitProblem problem;
   const Gathered all = gather(samples, problem);
-  bool by_switch = false;
-  bool by_ring = false;
-  for (const CollectiveSample* sample : samples) {
-    const bool here = sample->kind == Collective::all_reduce && switch_from_ranks > 0 &&
-                      sample->group.ranks >= switch_from_ranks;
-    by_switch = by_switch || here;
-    by_ring = by_ring || !here;
-  }
-  const double ring = by_ring && by_switch ? all.fastest_GBps * 0.8 : all.fastest_GBps;
+  const auto switched = [&](const CollectiveSample* sample) {
+    return sample->kind == Collective::all_reduce && switch_from_ranks > 0 &&
+           sample->group.ranks >= switch_from_ranks;
+  };
+  const bool by_switch = std::ranges::any_of(samples, switched);
+  const bool messages = samples.front()->kind == Collective::all_to_all;
+  const double ring =
+      by_switch && !std::ranges::all_of(samples, switched) ? all.fastest_GBps * 0.8 : all.fastest_GBps;
   problem.parameters = {{"launch_us", 0.5 * all.fewest_us, 1},
                         {"rank_us", 1, 1},
                         {"ramp_us", 20, 1.5},
                         {"ramp_rank_us", 4, 1.5},
-                        {"ramp_MB", 100, 1},
+                        {"ramp_MB", messages ? 10.0 : 100.0, 1},
                         {"pair_loss", 0.05, 1},
                         {"bus_GBps", ring, 0.5},
-                        {"switch_bus_GBps", by_switch ? all.fastest_GBps : 0, 0.5}};
+                        {"switch_bus_GBps", by_switch ? all.fastest_GBps : 0, 0.5},
+                        {"message_us", messages ? all.fewest_us : 0, 1},
+                        {"message_KB", messages ? 40.0 : 0.0, 1}};
   const double from_ranks = by_switch ? switch_from_ranks : 0;
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     const CollectiveSample& sample = *samples[i];

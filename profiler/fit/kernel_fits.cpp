@@ -194,9 +194,7 @@ nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, 
   const bool of_experts = samples.front()->groups > 1 || samples.front()->next_n > 0;
   const std::int64_t parted = of_experts ? kManyRowsOfExpert : kManyRows;
   const std::string rows = of_experts ? "rows of an expert" : "m";
-  const auto dtype = samples.front()->labels.find("dtype");
-  const bool fp8 = dtype != samples.front()->labels.end() && dtype->second.starts_with("fp8");
-  const double input_bytes = fp8 ? 1 : 2;
+  const double input_bytes = label(samples.front()->labels, "dtype").starts_with("fp8") ? 1 : 2;
   const std::vector<double> start = calibrated_gemm(samples, sms, input_bytes);
   for (std::size_t i = 0; i < start.size(); ++i) problem.parameters.push_back({kGemmNames[i], start[i], 1});
   SampleTimes times;
@@ -208,8 +206,8 @@ nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, 
                                                                  static_cast<double>(sample->k)}
                                                    : sample->shape);
     times.add(sample->labels, sample->seconds);
-    const auto form = sample->labels.find("form");  // of a weight gradient an expert's rows are summed over
-    const bool summed = of_experts && form != sample->labels.end() && form->second == "TN";
+    // Of a weight gradient an expert's rows are summed over.
+    const bool summed = of_experts && label(sample->labels, "form") == "TN";
     many.holds.push_back((summed ? sample->k : sample->m) >= parted);
     few.holds.push_back(!many.holds.back());
     covered.add(*sample);
@@ -289,9 +287,8 @@ PanelGemmRates rates_of(std::span<const double> p) {
 // "NT", "NN" and "TN" are how the operands of the three lie (the sample's label; forward where there is
 // none).
 std::size_t role_of(const GemmSample& sample) {
-  const auto it = sample.labels.find("form");
-  if (it == sample.labels.end() || it->second == "NT") return 0;
-  return it->second == "NN" ? 1 : 2;
+  const std::string form = label(sample.labels, "form");
+  return form.empty() || form == "NT" ? 0 : form == "NN" ? 1 : 2;
 }
 
 }  // namespace

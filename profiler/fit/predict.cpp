@@ -16,11 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string label(const Labels& labels, const std::string& name) {
-  const auto it = labels.find(name);
-  return it == labels.end() ? std::string() : it->second;
-}
-
 // Whether a table was fitted to rows like this one.
 bool fitted_to(const json& table, const Labels& labels) {
   const auto selector = table.find("selector");

@@ -261,11 +261,10 @@ class Maker {
 // Every key of the selector is a label, or a label and "_has" for a part of it.
 bool selects(const json& selector, const Labels& labels) {
   for (const auto& item : selector.items()) {
-    std::string label = item.key();
-    const bool part = label.size() > 4 && label.compare(label.size() - 4, 4, "_has") == 0;
-    if (part) label.resize(label.size() - 4);
-    const auto it = labels.find(label);
-    if (!text_matches(item.value(), it == labels.end() ? std::string() : it->second, part)) return false;
+    std::string key = item.key();
+    const bool part = key.size() > 4 && key.ends_with("_has");
+    if (part) key.resize(key.size() - 4);
+    if (!text_matches(item.value(), label(labels, key), part)) return false;
   }
   return true;
 }
@@ -358,13 +357,9 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     if (kernel == "cudnn" && sample.pass == "backward") table["document_mask"] = "square-causal";
   }
   // The simulator asks for bf16; a device that computes in another type answers for it with that.
-  for (const GemmSample& sample : samples.gemm) {
-    const std::string& dtype = label_of(sample.labels, "dtype");
-    const auto named = sample.labels.find("kernel");
+  for (const GemmSample& sample : samples.gemm)
     recipe["gemm"][gemm_table_of(sample.labels)] = {
-        {"fit",
-         {{"dtype", dtype}, {"kernel", named == sample.labels.end() ? std::string() : named->second}}}};
-  }
+        {"fit", {{"dtype", label_of(sample.labels, "dtype")}, {"kernel", label(sample.labels, "kernel")}}}};
   // A short run may have too few samples of an op; the profile then has no table of it.
   std::map<std::pair<std::string, std::string>, std::size_t> ops;
   for (const ElementwiseSample& sample : samples.elementwise)

@@ -27,6 +27,9 @@ double count_cell(const CsvTable& table, std::size_t row, std::string_view colum
 
 // Text columns by name (gpu, kernel, dtype, op, pass, …): what selects a group.
 using Labels = std::map<std::string, std::string>;
+inline std::string label(const Labels& labels, const std::string& name) {
+  return labels.contains(name) ? labels.at(name) : std::string();
+}
 
 struct AttentionSample {
   Labels labels;

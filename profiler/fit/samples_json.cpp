@@ -112,9 +112,9 @@ void add_list(const nlohmann::json& lists, const std::string& name, const std::s
 }  // namespace
 
 std::string gemm_table_of(const Labels& labels) {
-  const auto named = labels.find("kernel"), dtype = labels.find("dtype");
-  const std::string table = dtype != labels.end() && dtype->second == "fp8" ? "fp8" : "bf16";
-  return named == labels.end() || named->second.empty() ? table : table + "-" + named->second;
+  const std::string table = label(labels, "dtype") == "fp8" ? "fp8" : "bf16",
+                    kernel = label(labels, "kernel");
+  return kernel.empty() ? table : table + "-" + kernel;
 }
 
 void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set) {

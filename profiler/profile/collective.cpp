@@ -31,6 +31,8 @@ constexpr FormParameter<NodeParameters> kNodeParameters[] = {
     {"bus_GBps", &NodeParameters::bus_GBps, kPositive},
     {"switch_bus_GBps", &NodeParameters::switch_bus_GBps},
     {"switch_from_ranks", &NodeParameters::switch_from_ranks},
+    {"message_us", &NodeParameters::message_us, kOptional},
+    {"message_KB", &NodeParameters::message_KB, kOptional},
 };
 
 constexpr FormParameter<NetworkParameters> kNetworkParameters[] = {
@@ -140,9 +142,14 @@ double bus_factor(Collective kind, double ranks) {
 double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks) {
   const double x = bytes * bus_factor(kind, ranks);
   const double others = ranks - 1;
-  const double latency_us = fit.launch_us + fit.rank_us * others +
-                            (fit.ramp_us + fit.ramp_rank_us * others) * ramped(x, fit.ramp_MB);
-  return 1e-6 * latency_us + x * 1e-9 / bus_GBps(fit, kind, ranks);
+  const double whole_ramp_us = fit.ramp_us + fit.ramp_rank_us * others;
+  double ramp_us = whole_ramp_us * ramped(x, fit.ramp_MB);
+  if (fit.message_KB > 0) {
+    const double r2 = std::pow(x / (fit.ramp_MB * kBytesPerMB), 2);
+    ramp_us =
+        fit.message_us * std::min(1.0, x / others / (fit.message_KB * 1e3)) + whole_ramp_us * r2 / (1 + r2);
+  }
+  return 1e-6 * (fit.launch_us + fit.rank_us * others + ramp_us) + x * 1e-9 / bus_GBps(fit, kind, ranks);
 }
 
 double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,

@@ -6,6 +6,9 @@
 // The square root is the ramp from short messages, sent by low-latency protocols, to long ones, cut into
 // steps that fill the links but take time to start and drain. Few ranks keep fewer links busy (pair_loss).
 // All-reduce over enough ranks is done by the switch (NVLS), whose bus bandwidth is its own.
+// An all-to-all sends y = x / (ranks - 1) bytes to each peer, by a low-latency protocol whose time grows with
+// y until the other protocol's own latency is less, and fills links more suddenly: with r = x / ramp_bytes
+//   message_us * min(1, y / message_bytes) + (ramp_us + ramp_rank_us * (ranks - 1)) * r^2 / (1 + r^2)
 //
 // Between nodes every GPU has its own NIC (rails), and a network adds
 //   launch + step_us * log2(nodes) + ramp * sqrt(y / (y + ramp_bytes)) + max(y / (efficiency * NIC), x / bus)
@@ -36,6 +39,8 @@ struct NodeParameters {  // of one kind, inside a node
   double bus_GBps = 1;
   double switch_bus_GBps = 0;    // of reductions done by the switch; 0: none
   double switch_from_ranks = 0;  // ranks at which the library uses it
+  double message_us = 0;         // of messages to each peer beyond message_KB
+  double message_KB = 0;         // 0: no such messages, a ring or tree
 };
 
 struct NetworkParameters {  // of all kinds, between nodes

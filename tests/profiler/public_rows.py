@@ -17,8 +17,12 @@ STATIC_FP8 = "1.3.0rc20"
 # One kernel for all experts' products, the newest collector of each.
 GROUPED = {("TRTLLM", "1.3.0rc20", "moe_torch_flow_cutlass"): "CUTLASS grouped",
            ("SGLang", "0.5.14", "sglang_fused_moe_triton"): "Triton fused"}
+# Widths by number of experts for which that SGLang ships tuned tiles in bf16 (configs/triton_*).
+TUNED = {"H100": {8: (1792, 2048, 3584, 4096, 7168), 16: (1024, 2048), 128: (192, 352, 384, 512, 704, 768), 512: (64, 128)},
+         "H200": {8: (1792, 2048, 3584, 4096, 7168, 14336), 16: (1024,), 128: (192, 384, 704, 768), 512: (64, 128, 256)}}
 EXCHANGES = ("gpu", "op", "software", "n_gpus", "n_nodes", "gpus_per_node", "size_bytes", "time_us", "tokens", "hidden", "topk",
              "experts", "method", "source")
+COLLECTIVES = ("op", "gpu", "n_gpus", "n_nodes", "gpus_per_node", "size_bytes", "time_us", "dtype", "software", "device")
 DEEPEP_SMS = "20"  # DeepEP's default, which the presets' exchange_sms is, too
 PRECISIONS = {"bfloat16": ("bf16", 2), "fp8": ("fp8", 1)}
 VARLEN = "https://github.com/hao-ai-lab/DistCA"
@@ -85,23 +89,63 @@ def linear_layers(data):
                    "source": f"{COLLECTED}/{gpu.lower()}_sxm"}
 
 
+def tuning_of(row):
+    """The name of a setting's tuning file in TensorRT-LLM's collector, and the entry there that is its own."""
+    width, here = int(row["inter"]) // int(row["tp"]), int(row["experts"]) // int(row["ep"])
+    file = "_".join((row["gpu"], row["version"], row["dtype"], row["hidden"], str(width), str(here)))
+    return file, (row["topk"], row["tp"], row["ep"])
+
+
+def tuned_by_others(rows):
+    """Settings that may have run untuned, 2 to 4 times as slow: the collector opens the first file whose name begins with the
+    own one's, and tunes only where there is none, though the file be another setting's and lack the entry."""
+    entries = defaultdict(set)
+    for row in rows:
+        if row["framework"] == "TRTLLM":
+            file, entry = tuning_of(row)
+            entries[file].add(entry)
+    return {(file, entry) for file, mine in entries.items() for entry in mine
+            if any(other.startswith(file) and there != {entry} for other, there in entries.items())}
+
+
 def expert_layers(data):
-    """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and rows sorted, activated, weighed and summed up."""
-    for row in rows_of(data / "grouped_gemm_h100_h200.csv.gz"):
+    """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and what stands around them.
+    TensorRT-LLM sorts rows, activates, weighs and sums up. Triton's products read tokens where they lie and weigh: no
+    sort, and no sum of one choice. Of SGLang's rows those with tuned tiles: without, and with other ranks' copies, another
+    computation runs."""
+    rows = list(rows_of(data / "grouped_gemm_h100_h200.csv.gz"))
+    doubtful = tuned_by_others(rows)
+    for row in rows:
         kernel = GROUPED.get((row["framework"], row["version"], row["kernel"]))
         if kernel is None or row["dtype"] not in PRECISIONS or row["distribution"] != "balanced" or not row["gated"]:
             continue
         dtype, element = PRECISIONS[row["dtype"]]
         tokens, hidden, experts, ranks = (int(row[name]) for name in ("tokens", "hidden", "experts", "ep"))
         copies, width = tokens * int(row["topk"]) // ranks, int(row["inter"]) // int(row["tp"])
-        if tokens & (tokens - 1) or copies < experts // ranks or (kernel == "Triton fused" and ranks > 1):  # there other ranks' copies are computed, too
+        triton = kernel == "Triton fused"
+        if tokens & (tokens - 1) or copies < experts // ranks or (tuning_of(row) in doubtful and not triton):
+            continue
+        if triton and (ranks > 1 or width not in TUNED[row["gpu"]].get(experts, ())):
             continue
         up = width * (2 if row["gated"] == "1" else 1)
-        moved = 2 * (2 * tokens * hidden + copies * hidden) + element * copies * hidden + copies * (2 * up + element * width)
+        summed = 2 * (tokens + copies) * hidden if copies > tokens or not triton else 0
+        moved = summed + copies * (2 * up + element * width)
+        if not triton:
+            moved += (2 * tokens + element * copies) * hidden
         yield {"gpu": row["gpu"], "op": f"experts of a layer, {kernel}", "dtype": dtype, "M": -(-copies * ranks // experts),
                "N": up, "K": hidden, "groups": experts // ranks, "next_N": hidden, "next_K": width, "moved_bytes": moved,
                "hidden": hidden, "inter": row["inter"], "experts": experts, "time_ms": row["time_ms"],
                "method": "a layer's experts, forward, loads forced equal", "source": f"{COLLECTED}/{row['gpu'].lower()}_sxm"}
+
+
+def node_collectives(data):
+    """Each run at the median of its key's: short all-to-alls differ from run to run, mostly to the slow side."""
+    runs = defaultdict(list)
+    for row in rows_of(data / "nccl_intra_node.csv"):
+        runs[tuple(row[name] for name in row if name not in ("time_us", "busbw_GBps"))].append(row)
+    for rows in runs.values():
+        median = statistics.median(float(row["time_us"]) for row in rows)
+        yield from ({**row, "time_us": median} for row in rows)
 
 
 def deepep_exchanges(data):
@@ -121,5 +165,6 @@ def rewritten(data, folder):
     """The files, as CSV in `folder`."""
     return [write(Path(folder) / "linear_layers.csv", GEMM, linear_layers(data)),
             write(Path(folder) / "expert_layers.csv", GEMM, expert_layers(data)),
+            write(Path(folder) / "node_collectives.csv", COLLECTIVES, node_collectives(data)),
             write(Path(folder) / "deepep_exchanges.csv", EXCHANGES, deepep_exchanges(data)),
             write(Path(folder) / "varlen_attention.csv", ATTENTION, varlen_attention(data))]

@@ -403,6 +403,19 @@ TEST_CASE("collectives move nccl-tests' bytes over their slowest link") {
   CHECK(node_seconds(node, Collective::all_reduce, 8e9, 4) ==
         doctest::Approx(12.0 / 350 + 5e-6).epsilon(1e-9));
 
+  // An all-to-all's messages on 4 ranks: 10 KB each take half of message_us, beyond 20 KB all of it; at
+  // ramp_MB on the link half of the ramp.
+  NodeParameters messages;
+  messages.bus_GBps = 350;
+  messages.message_us = 6;
+  messages.message_KB = 20;
+  CHECK(node_seconds(messages, Collective::all_to_all, 4e4, 4) ==
+        doctest::Approx(3e-6 + 3e4 / 350e9).epsilon(1e-9));
+  messages.ramp_us = 20;
+  messages.ramp_MB = 12;
+  CHECK(node_seconds(messages, Collective::all_to_all, 16e6, 4) ==
+        doctest::Approx(16e-6 + 12e6 / 350e9).epsilon(1e-9));
+
   NetworkParameters network;
   network.launch_us = 100;
   network.pair_launch_us = 20;
