@@ -30,9 +30,7 @@
 //
 // Departures. Seq1F1B gives every sequence k slices and packs nothing. InfiniPipe cuts all documents where
 // the longest is cut and fills the slice that is left of each with short documents; here a document's slices
-// are even, and none shares its micro-batch. InfiniPipe also runs several pipelines a step and chooses
-// recompute by stage and slice, SlimPipe lets stages exchange attention so that slices of equal tokens take
-// equal time: none of that is here.
+// are even, and none shares its micro-batch. InfiniPipe also runs several pipelines a step.
 //
 // O(n log n) for n documents, and log2 L calls of the cost for all cuts of a batch together.
 #include <algorithm>

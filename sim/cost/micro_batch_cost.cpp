@@ -197,6 +197,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&
          passes_.backward.under.size() == exchanges_.backward.size() * at(context));
   const std::size_t mask = window > 0 ? 1 : 0;
+  take_evened(out.evened, passes_, exchanges_);
   out.attention_forward[mask] = passes_.forward.busy;
   out.attention_backward[mask] = passes_.backward.busy;
   if (alone) return;

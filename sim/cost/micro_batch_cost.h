@@ -50,6 +50,7 @@ struct MicroBatchCost {
   [[nodiscard]] const Sharding& seen_by(std::int64_t window) const {
     return window > 0 && !chunks.rank_begin.empty() ? chunks : sharding;
   }
+  EvenedAttention evened{};              // given, as the sharding is
   std::vector<ExpertArrivals> arriving;  // by rank
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of

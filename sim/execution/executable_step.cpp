@@ -137,6 +137,7 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
   if (layout.activation_offload > 0)
     throw UserError("execute: parallel.activation_offload is ", std::to_string(layout.activation_offload),
                     "; ranks keep their activations");
+  if (layout.evens_out_stages()) throw UserError("execute: stage_attention_exchange is true; allowed: false");
   if (layout.expert > 1) throw UserError("execute: parallel.expert is ", layout.expert, "; allowed: 1");
   if (layout.recompute == Recompute::modules &&
       layout.recompute_modules != module_bit(RecomputeModule::core_attn))

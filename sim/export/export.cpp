@@ -158,6 +158,9 @@ constexpr Gap kGapsOfAll[] = {
      [](const ExportedRow& r) { return exported::found_if(r.framework().loss == LossKind::chunked, "chunked"); },
      "a loss that holds no logits is put into the model's own code",
      "fused; in models of Hugging Face Liger Kernel's apply_liger_kernel_to_YOUR_MODEL (verl: model.use_liger=True)"},
+    {"stage_attention_exchange",
+     [](const ExportedRow& r) { return exported::found_if(r.layout().evens_out_stages(), "true"); },
+     "stages attend to their own micro-batches", "slices of equal work (policy sequence-slices)"},
     {"parallel.activation_offload",
      [](const ExportedRow& r) {
        const double share = r.layout().activation_offload;

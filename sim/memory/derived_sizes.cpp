@@ -50,6 +50,7 @@ Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::
     const std::vector<std::int32_t> groups(at(count), 1);
     ScheduleInput input{layout.pipeline, layout.virtual_pipeline, groups};
     input.pairs = pairs;
+    input.in_step = layout.evens_out_stages();
     return policy.make(input);
   };
   std::int64_t count = std::min<std::int64_t>(wanted, std::int64_t{2} * layout.pipeline);

@@ -145,7 +145,8 @@ std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
   // K and V.
   if (repeated_heads_ > 0 && context > 1) return repeated_heads_ * (group_tokens + 7 * rank_tokens) / 2;
   // Q and the output of as many queries as a rank has tokens, in units of K and V.
-  const bool away = layout_.context_comm == ContextComm::disaggregated && context > 1;
+  const bool away =
+      context > 1 ? layout_.context_comm == ContextComm::disaggregated : layout_.evens_out_stages();
   const std::int64_t queries = away && !model_.mla ? rank_tokens * model_.heads / model_.kv_heads : 0;
   return context_form(layout_).held_tokens(rank_tokens, group_tokens, layout_.inner_ranks(context)) *
              copies_of_heads(context) +
@@ -164,7 +165,8 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   const std::int64_t tokens = load.rank_tokens[index];
   const int recomputed = recomputed_.of_stage(v, micro_batch);
   const bool makes_logits = layout_.stage_order().is_last(v);
-  Footprint out = transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0,
+  const bool gathers = load.context > 1 || layout_.evens_out_stages();
+  Footprint out = transient(makes_logits, tokens, gathers ? load.gathered_tokens[index] : 0,
                             recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
   out.activations = activation_bytes(v, tokens, recomputed);
   // In the place of the rank's own K and V, which are kept anyway: those that it gathered, or those of the

@@ -28,35 +28,6 @@ void make_gpipe(const ScheduleInput& input, Schedule& out) {
   }
 }
 
-// 1F1B (PipeDream-Flush: Narayanan et al., arXiv 2006.09503; the default of arXiv 2104.04473, Fig. 3).
-//
-// Stage s runs P-1-s forwards as warm-up, then one forward and one backward in turn, then the backwards
-// that are left. A stage so holds at most P-s activations, whatever the number of micro-batches. With equal
-// micro-batches T = (m + P - 1)(f + b), as for GPipe. O(P m).
-//
-// In pairs (expert_overlap: dualpipe) the forward and the backward of a turn are issued together, so neither
-// may wait for the other, on any stage. With w(s) forwards of warm-up, pair k of stage s is forward k + w(s)
-// and backward k. It waits for pair k of stage s+1, which waits for pair k - (w(s) - w(s+1)) of stage s: the
-// two stages would take turns unless w(s) - w(s+1) >= 2. The last stage's w is 1, since forward k feeds its
-// backward k. So w(s) = 2(P-1-s) + 1: Megatron-LM's interleaved rule at V = 1, with the one more that it runs
-// with overlap_moe_expert_parallel_comm. The price: up to 2(P-s) activations. With equal micro-batches and
-// pairs that take u, T = P(f + b) + (m - 1)u, which is 1F1B's where u = f + b.
-void make_1f1b(const ScheduleInput& input, Schedule& out) {
-  const int count = begin_schedule(input, "1f1b", {}, out);
-  for (int s = 0; s < input.stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(2 * at(count));
-    const int behind = input.stages - 1 - s;  // stages
-    const int warm_up = std::min(count, input.pairs ? 2 * behind + 1 : behind);
-    for (int i = 0; i < warm_up; ++i) ops.push_back({OpKind::F, i, 0});
-    for (int i = 0; i < count; ++i) {
-      if (warm_up + i < count) ops.push_back({OpKind::F, warm_up + i, 0, input.pairs});
-      ops.push_back({OpKind::B, i, 0});
-    }
-    out.kept_bound[at(s)] = std::min(count, warm_up + 1);
-  }
-}
-
 namespace {
 
 void require_whole_rounds(const char* name, int micro_batches, int stages) {
@@ -65,15 +36,13 @@ void require_whole_rounds(const char* name, int micro_batches, int stages) {
                   stages, " stages, found ", micro_batches);
 }
 
-// Walks one rank's forwards (or backwards) in order without a division per op.
+// Walks one rank's forwards in order without a division per op.
 class Round {
  public:
-  Round(int stages, int virtual_stages, bool backward)
-      : stages_(stages), virtual_stages_(virtual_stages), backward_(backward) {}
+  explicit Round(const ScheduleInput& input) : stages_(input.stages), virtual_stages_(input.virtual_stages) {}
 
   ScheduleOp next() {
-    const ScheduleOp op{backward_ ? OpKind::B : OpKind::F, first_ + offset_,
-                        backward_ ? virtual_stages_ - 1 - chunk_ : chunk_};
+    const ScheduleOp op{OpKind::F, first_ + offset_, chunk_};
     if (++offset_ == stages_) {
       offset_ = 0;
       if (++chunk_ == virtual_stages_) {
@@ -87,57 +56,10 @@ class Round {
  private:
   int stages_;
   int virtual_stages_;
-  bool backward_;
   int first_ = 0;   // micro-batch that opens the round
   int offset_ = 0;  // inside the round
   int chunk_ = 0;
 };
-
-}  // namespace
-
-// Interleaved 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2), in the order of Megatron-LM.
-//
-// A rank holds V model chunks (virtual stages): chunk v of rank s is layer block v*P + s, so a micro-batch
-// goes around the ranks V times. Micro-batches advance in rounds of P: all P through chunk 0, then all P
-// through chunk 1, and so on; backwards likewise from the last chunk down. With k counting the forwards of
-// a rank, round = k div PV, chunk = (k mod PV) div P, micro-batch = round * P + k mod P. This is why m must
-// be a multiple of P.
-// Rank s runs min(mV, 2(P-1-s) + (V-1)P) forwards as warm-up (Megatron-LM's rule of today; older versions
-// ran all of them when m = P), then one forward and one backward in turn. With equal micro-batches
-// T = (m + (P-1)/V)(f + b), where f and b are those of a whole rank. O(P m V).
-//
-// In pairs (expert_overlap: dualpipe) the forward and the backward of a turn are issued together. The warm-up
-// is then one forward longer, as in Megatron-LM with overlap_moe_expert_parallel_comm: on the last rank the
-// forward of a turn would else be what its backward waits for.
-//
-// An activation counted in kept_bound is that of one chunk: 1/V of a rank's layers.
-void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
-  const int count = begin_schedule(input, "interleaved-1f1b", {.virtual_stages = true}, out);
-  const int stages = input.stages;
-  const int chunks = input.virtual_stages;
-  require_whole_rounds("interleaved-1f1b", count, stages);
-  const int total = count * chunks;
-  for (int s = 0; s < stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(2 * at(total));
-    const std::int64_t lead =
-        2 * std::int64_t{stages - 1 - s} + std::int64_t{chunks - 1} * stages + (input.pairs ? 1 : 0);
-    const int warm_up = static_cast<int>(std::min<std::int64_t>(total, lead));
-    Round forward(stages, chunks, false);
-    Round backward(stages, chunks, true);
-    for (int k = 0; k < warm_up; ++k) ops.push_back(forward.next());
-    for (int k = 0; k < total; ++k) {
-      if (warm_up + k < total) {
-        ops.push_back(forward.next());
-        ops.back().with_next = input.pairs;
-      }
-      ops.push_back(backward.next());
-    }
-    out.kept_bound[at(s)] = std::min(total, warm_up + 1);
-  }
-}
-
-namespace {
 
 // Walks one rank's backwards where micro-batches are slices: groups ascending, inside a group descending, in
 // the rounds of `Round`.
@@ -209,7 +131,74 @@ int slices_ahead(const ScheduleInput& input, int ops) {
   return ahead;
 }
 
+// 1F1B and its kin: warm-up, then one forward and one backward in turn. The warm-up of stage s is P-1-s
+// forwards beside those that the last stage must be ahead. `in_step`: 2(P-1-s), and always those of the
+// longest group, so that forward i of a stage and i-1 of the next come at one time, and backward i and i+1 of
+// the next.
+void take_turns(const ScheduleInput& input, bool in_step, bool pairs, bool never_waits, Schedule& out) {
+  const int total = out.micro_batches * input.virtual_stages;
+  const int most_ahead = slices_ahead(input, total) + (pairs ? 1 : 0);
+  for (int s = 0; s < input.stages; ++s) {
+    std::vector<ScheduleOp>& ops = out.ops[at(s)];
+    ops.reserve(2 * at(total));
+    const int behind = (in_step ? 2 : 1) * (input.stages - 1 - s);
+    Round forward(input);
+    SliceBackwards backward(input);
+    for (int i = 0, issued = 0; i < total; ++i) {
+      const int ahead = in_step ? most_ahead : backward.longest_left() - 1;
+      const ScheduleOp op = backward.next();
+      const std::int64_t wanted =
+          never_waits ? forward_place(op, input) + 1 : std::int64_t{i} + ahead + behind + 1;
+      for (; issued < std::min<std::int64_t>(total, wanted); ++issued) ops.push_back(forward.next());
+      ops.back().with_next = pairs && issued == wanted;
+      ops.push_back(op);
+    }
+    out.kept_bound[at(s)] =
+        static_cast<int>(std::min<std::int64_t>(total, std::int64_t{most_ahead} + behind + 1));
+  }
+}
+
 }  // namespace
+
+// 1F1B (PipeDream-Flush: Narayanan et al., arXiv 2006.09503; the default of arXiv 2104.04473, Fig. 3).
+//
+// Stage s runs P-1-s forwards as warm-up, then one forward and one backward in turn, then the backwards
+// that are left. A stage so holds at most P-s activations, whatever the number of micro-batches. With equal
+// micro-batches T = (m + P - 1)(f + b), as for GPipe. O(P m).
+//
+// In pairs (expert_overlap: dualpipe) the forward and the backward of a turn are issued together, so neither
+// may wait for the other, on any stage. With w(s) forwards of warm-up, pair k of stage s is forward k + w(s)
+// and backward k. It waits for pair k of stage s+1, which waits for pair k - (w(s) - w(s+1)) of stage s: the
+// two stages would take turns unless w(s) - w(s+1) >= 2. The last stage's w is 1, since forward k feeds its
+// backward k. So w(s) = 2(P-1-s) + 1: Megatron-LM's interleaved rule at V = 1, with the one more that it runs
+// with overlap_moe_expert_parallel_comm. The price: up to 2(P-s) activations. With equal micro-batches and
+// pairs that take u, T = P(f + b) + (m - 1)u, which is 1F1B's where u = f + b.
+void make_1f1b(const ScheduleInput& input, Schedule& out) {
+  begin_schedule(input, "1f1b", {}, out);
+  take_turns(input, input.pairs, input.pairs, false, out);
+}
+
+// Interleaved 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2), in the order of Megatron-LM.
+//
+// A rank holds V model chunks (virtual stages): chunk v of rank s is layer block v*P + s, so a micro-batch
+// goes around the ranks V times. Micro-batches advance in rounds of P: all P through chunk 0, then all P
+// through chunk 1, and so on; backwards likewise from the last chunk down. With k counting the forwards of
+// a rank, round = k div PV, chunk = (k mod PV) div P, micro-batch = round * P + k mod P. This is why m must
+// be a multiple of P.
+// Rank s runs min(mV, 2(P-1-s) + (V-1)P) forwards as warm-up (Megatron-LM's rule of today; older versions
+// ran all of them when m = P), then one forward and one backward in turn. With equal micro-batches
+// T = (m + (P-1)/V)(f + b), where f and b are those of a whole rank. O(P m V).
+//
+// In pairs (expert_overlap: dualpipe) the forward and the backward of a turn are issued together. The warm-up
+// is then one forward longer, as in Megatron-LM with overlap_moe_expert_parallel_comm: on the last rank the
+// forward of a turn would else be what its backward waits for.
+//
+// An activation counted in kept_bound is that of one chunk: 1/V of a rank's layers.
+void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
+  const int count = begin_schedule(input, "interleaved-1f1b", {.virtual_stages = true}, out);
+  require_whole_rounds("interleaved-1f1b", count, input.stages);
+  take_turns(input, true, input.pairs, false, out);
+}
 
 // Seq1F1B (Sun et al., arXiv 2406.03488): 1F1B whose unit is a slice of a sequence. The slices of a document
 // (a group of dependent chunks) go forwards in ascending order, each attending to the K and V of those
@@ -235,25 +224,7 @@ void make_seq1f1b(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "seq1f1b", {.virtual_stages = true, .groups = true}, out);
   const bool interleaved = input.virtual_stages > 1;
   if (interleaved) require_whole_rounds("seq1f1b", count, input.stages);
-  const int total = count * input.virtual_stages;
-  const int most_ahead = slices_ahead(input, total);
-  for (int s = 0; s < input.stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(2 * at(total));
-    const int behind = (interleaved ? 2 : 1) * (input.stages - 1 - s);
-    Round forward(input.stages, input.virtual_stages, false);
-    SliceBackwards backward(input);
-    for (int i = 0, issued = 0; i < total; ++i) {
-      const int ahead = interleaved ? most_ahead : backward.longest_left() - 1;
-      const ScheduleOp op = backward.next();
-      const std::int64_t wanted =
-          input.stages == 1 ? forward_place(op, input) + 1 : std::int64_t{i} + ahead + behind + 1;
-      for (; issued < std::min<std::int64_t>(total, wanted); ++issued) ops.push_back(forward.next());
-      ops.push_back(op);
-    }
-    out.kept_bound[at(s)] =
-        static_cast<int>(std::min<std::int64_t>(total, std::int64_t{most_ahead} + behind + 1));
-  }
+  take_turns(input, interleaved || input.in_step, false, input.stages == 1, out);
 }
 
 // ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.1).

@@ -41,6 +41,9 @@ struct ScheduleInput {
   int keep = 1;  // K of state-aware 1F1B
   bool strict_keep = false;
   bool pairs = false;  // F and B of the steady state as pairs, where the schedule has such
+  // seq1f1b: stages can all run forwards at one time and backwards at another. A tick is a stage's forward
+  // number i - s, or its backward number i - (P-1-s).
+  bool in_step = false;
 };
 
 struct Schedule {

@@ -331,6 +331,8 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   const ExchangedTokens tokens = exchanged_tokens(micro_batch, cost.seen_by(window), window, costs_);
   if (cost.ranks > 1)
     context_form(costs_).exchange(costs_, tokens, context_group(costs_, cost.ranks), exchanges_, use_);
+  if (cost.evened[0].attention > 0) exchanges_.forward = {cost.evened[0].exchange};
+  if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
   const double flops = attention_flops(cost, tokens, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
   const double backward_flops = (costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5) * flops;

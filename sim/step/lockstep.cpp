@@ -153,7 +153,7 @@ std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const La
     out.real = lane.micro_batches.size();
     out.micro_batches = lane.micro_batches;
     for (int r = 0; r < lane.context; ++r, ++place) {
-      int group = 0;  // without expert parallelism: one group of all
+      int group = reduces_each_micro_batch(layout) ? 0 : place;  // one group of all, or each on its own
       if (layout.expert > 1) group = at(place) < groups.size() ? groups[at(place)] : place;
       out.expert_group.push_back(group);
     }
@@ -165,7 +165,7 @@ std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const La
 }  // namespace
 
 bool lanes_synchronize(const Layout& layout) {
-  return layout.expert > 1 || reduces_each_micro_batch(layout);
+  return layout.expert > 1 || reduces_each_micro_batch(layout) || layout.evens_out_stages();
 }
 
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
@@ -174,7 +174,12 @@ ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const La
   for (std::size_t j = 0; j < micro_batches.size(); j += at(sizes.back()))
     sizes.push_back(micro_batches[j].chunk.count);
   if (options.schedule->bidirectional) check_both_ends(layout, options);
-  return {layout.pipeline, layout.virtual_pipeline, sizes, options.keep, options.strict_keep, options.pairs};
+  const bool in_step = layout.evens_out_stages();
+  if (in_step && options.schedule->name != "seq1f1b")
+    throw UserError("stage_attention_exchange: true with schedule ", options.schedule->name,
+                    "; allowed: seq1f1b, or false");
+  return {layout.pipeline,     layout.virtual_pipeline, sizes,  options.keep,
+          options.strict_keep, options.pairs,           in_step};
 }
 
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
@@ -371,6 +376,50 @@ std::vector<MicroBatchCost> cost_apart(LockstepLane& lane, MicroBatchCoster& cos
   return costs;
 }
 
+// Where the stages of a lane even out their attention, tick by tick (ScheduleInput::in_step): an op has a
+// price of its own, behind those of the micro-batches.
+void even_out_ticks(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
+                    std::vector<MicroBatchCost>& costs) {
+  const auto& ops = lane.schedule.ops;
+  LaneArrivals& arrivals = lane.arrivals;
+  const std::vector<int> layers[] = {layers_of_stages(model.model(), model.layout()),
+                                     backward_layers(model.model(), model.layout())};
+  std::map<std::pair<OpClass, std::size_t>, std::vector<std::pair<std::size_t, std::size_t>>> ticks;
+  for (std::size_t s = 0; s < ops.size(); ++s) {
+    std::size_t number[] = {s, ops.size() - 1 - s};
+    arrivals.of_op.emplace_back();
+    for (const ScheduleOp& op : ops[s]) {
+      ticks[{class_of(op.kind), number[class_of(op.kind)]++}].emplace_back(s, arrivals.of_op[s].size());
+      arrivals.of_op[s].push_back(op.micro_batch);
+    }
+  }
+  for (const auto& [tick, places] : ticks) {
+    std::vector<StageAttention> stages;
+    for (const auto& [s, i] : places) {
+      const MicroBatch& micro_batch = lane.micro_batches[at(ops[s][i].micro_batch)];
+      const MicroBatchCost& cost = costs[at(ops[s][i].micro_batch)];
+      const std::int64_t queries = micro_batch.tokens(), keys = queries + earlier_tokens(micro_batch, 0);
+      const int count = layers[tick.first][at(ops[s][i].virtual_stage) * ops.size() + s];
+      if (count > 0)
+        stages.push_back(
+            {queries, keys, count, {cost.attention_forward[0][0], cost.attention_backward[0][0]}});
+    }
+    const EvenedAttention evened = even_out(stages, model, costs.front().use);
+    for (const auto& [s, i] : places) {
+      if (evened == EvenedAttention{}) break;
+      MicroBatchCost cost;
+      const std::size_t own = at(ops[s][i].micro_batch);
+      cost.sharding = costs[own].sharding;
+      cost.evened = evened;
+      coster.cost_sharded(lane.micro_batches[own], 1, costs[own].arriving, {}, cost);
+      costs[own].cast_tokens = std::max({costs[own].cast_tokens, evened[0].received, evened[1].received});
+      arrivals.of_op[s][i] = static_cast<std::int32_t>(costs.size());
+      arrivals.entries.push_back(arrivals.entries[own]);
+      costs.push_back(std::move(cost));
+    }
+  }
+}
+
 // The micro-batches of a lane with their shardings; what choosing those has counted is used when all else
 // is costed.
 struct ShardedLane {
@@ -439,7 +488,10 @@ std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lock
                                                              const PartOrders& orders) {
   std::vector<std::vector<MicroBatchCost>> of_lanes;
   if (costs.layout().expert == 1) {
-    for (LockstepLane& lane : lockstep.lanes) of_lanes.push_back(cost_apart(lane, coster));
+    for (LockstepLane& lane : lockstep.lanes) {
+      of_lanes.push_back(cost_apart(lane, coster));
+      if (costs.layout().evens_out_stages()) even_out_ticks(lane, coster, costs, of_lanes.back());
+    }
     return of_lanes;
   }
   std::vector<ShardedLane> sharded;

@@ -37,7 +37,7 @@
 
 namespace equipoise {
 
-// Whether lanes of the layout wait for each other inside layers.
+// Whether lanes of the layout wait for each other inside layers, or the stages of each for each other.
 bool lanes_synchronize(const Layout& layout);
 
 // What the study's schedule is given for a lane: `sizes` becomes the sizes of its groups of dependent chunks,

@@ -127,6 +127,7 @@ RunModels::RunModels(const RunModels& other, const Layout& l)
 Layout layout_of(const Study& study, const PolicyRun& run) {
   Layout layout = study.layout;
   layout.context_comm = run.context_comm.value_or(layout.context_comm);
+  layout.stage_attention_exchange = run.stage_attention_exchange;
   if (run.has_recompute) {
     layout.recompute = run.recompute;
     layout.recompute_layers = run.recompute_layers;

@@ -124,6 +124,8 @@ struct Layout {
   int cast_stages = 1;       // and in how many exchanges what a rank needs arrives
   double epsilon = 0.1;      // of disaggregated: how far a rank's attention may be from the mean
   int nano_batches = 1;      // and the halves of a micro-batch that hide each other's exchanges, or 1
+  // Stages of a pipeline even out the attention of the micro-batches that they run at one time (SlimPipe).
+  bool stage_attention_exchange = false;
   int zero = 1;              // 0: everything replicated .. 3: FSDP
   // ZeRO-2 reduces gradients with every micro-batch, as DeepSpeed and FSDP do because a rank keeps a shard of
   // them only; false: after the last backward of a layer. The memory model counts a shard in both cases. A
@@ -163,6 +165,7 @@ struct Layout {
   [[nodiscard]] int nano_batches_of(int degree) const {
     return context_comm == ContextComm::disaggregated && degree > 1 ? nano_batches : 1;
   }
+  [[nodiscard]] bool evens_out_stages() const { return stage_attention_exchange && pipeline > 1; }
   [[nodiscard]] int expert_tensor_size() const { return expert_tensor > 0 ? expert_tensor : tensor; }
   // Ranks of a pipeline stage that hold the same experts.
   [[nodiscard]] std::int64_t expert_replicas() const {

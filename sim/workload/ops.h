@@ -71,6 +71,7 @@ struct Op {
   bool once = false;     // of a forward, and not run again where its layer is recomputed
   bool ffn = false;      // of the layer's half behind its attention
   bool arrived = false;  // for token copies that arrived at experts, whoever sent them
+  friend bool operator==(const Op&, const Op&) = default;
 };
 
 // A short run of ops without a synchronisation between context-parallel ranks. Fixed capacity: it is rebuilt

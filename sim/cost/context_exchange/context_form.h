@@ -192,6 +192,26 @@ inline const ContextForm& context_form(const LayerCosts& costs) {
   return context_form(costs.layout());
 }
 
+// ---- Stages that even out their attention (disaggregated.cpp) ----
+
+// What a stage brings to a tick, in which all stages run forwards, or all run backwards.
+struct StageAttention {
+  std::int64_t queries = 0, keys = 0;      // keys of earlier chunks, too
+  int layers = 0;                          // of the stage
+  std::array<Picoseconds, 2> attention{};  // of a layer, forward and backward
+};
+// What each layer of them takes instead in a pass, and what that moves: nothing that takes longer than it.
+struct EvenedPass {
+  Picoseconds attention = 0;
+  Op exchange{OpName::cp_all_to_all, Stream::cp};
+  std::int64_t received = 0;  // as if K and V: tokens on the stage with the most
+  friend bool operator==(const EvenedPass&, const EvenedPass&) = default;
+};
+using EvenedAttention = std::array<EvenedPass, 2>;
+EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCosts& costs, RangeUse& use);
+// A rank's own attention becomes its part of the tick's, beside the exchange.
+void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextExchanges& exchanges);
+
 // ---- What users and forms share ----
 
 // Throws UserError where attention of a micro-batch as sharded cannot be planned. `halves`: in two

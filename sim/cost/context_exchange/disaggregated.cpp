@@ -14,7 +14,12 @@
 //
 // The time of an exchange is that of the all-to-all in which every rank moves as much as the one here that
 // moves most.
+//
+// Stages of a pipeline share out the attention of one tick where a row asks for it (SlimPipe, arXiv
+// 2504.14519). What moves takes as long there as at home, and the exchange may run beside all of the tick's
+// attention: keys can leave before their tick, as the authors send them.
 #include <algorithm>
+#include <cmath>
 
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
@@ -138,6 +143,67 @@ const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding&
     planned.held = std::max(planned.held, static_cast<std::int64_t>(held));
   }
   return planned;
+}
+
+// Moves what layers take above `mean`, from the heaviest stage to the lightest, until all are even. Some of
+// the queries go with all keys, or all queries to some of the keys: the fewer bytes. O(stages^2).
+static AttentionTasks moved_work(std::span<const StageAttention> stages, std::size_t pass, double mean,
+                                 const TokenBytes& of) {
+  AttentionTasks moved;
+  moved.traffic.resize(stages.size());
+  std::vector<double> above;  // over the stage's layers
+  for (const StageAttention& s : stages) above.push_back(s.layers * (as_double(s.attention[pass]) - mean));
+  for (;;) {
+    const auto [to, from] = std::ranges::minmax_element(above);
+    const double moves = std::min(*from, -*to);
+    if (moves < 1) return moved;
+    const StageAttention& giver = stages[at(from - above.begin())];
+    TaskTraffic& sends = moved.traffic[at(from - above.begin())];
+    TaskTraffic& gets = moved.traffic[at(to - above.begin())];
+    double queries = as_double(giver.queries), keys = as_double(giver.keys);
+    (queries * (of.query + of.output) > keys * of.key_value ? queries : keys) *=
+        moves / (giver.layers * as_double(giver.attention[pass]));
+    for (std::int64_t* tokens : {&sends.queries_sent, &gets.queries_received})
+      *tokens += std::llround(queries);
+    for (std::int64_t* tokens : {&sends.keys_sent, &gets.keys_received}) *tokens += std::llround(keys);
+    *from -= moves;
+    *to += moves;
+  }
+}
+
+EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCosts& costs, RangeUse& use) {
+  const TokenBytes of = token_bytes(costs);
+  const ContextGroup group{costs.layout().pipeline, costs.grid().shape(Axis::pipeline), of.key_value};
+  EvenedAttention out;
+  for (std::size_t pass = 0; pass < out.size(); ++pass) {
+    double sum = 0, layers = 0;
+    for (const StageAttention& s : stages) {
+      sum += s.layers * as_double(s.attention[pass]);
+      layers += s.layers;
+    }
+    const double mean = sum / std::max(1.0, layers);
+    const PlannedTasks::Bytes most = most_bytes(moved_work(stages, pass, mean, of), of, false);
+    if (most.none()) continue;
+    EvenedPass even{std::llround(mean),
+                    uneven_all_to_all(costs, pass == 0 ? most.inputs : most.resent, group, use),
+                    std::llround((most.inputs + most.output) / of.key_value)};
+    const Op back = uneven_all_to_all(costs, pass == 0 ? most.output : most.gradients, group, use);
+    even.exchange.duration += back.duration;
+    even.exchange.bytes += back.bytes;
+    if (even.exchange.duration <= even.attention) out[pass] = even;
+  }
+  return out;
+}
+
+void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextExchanges& exchanges) {
+  const auto take = [](const EvenedPass& even, ContextPass& pass, std::vector<Op>& exchange) {
+    if (even.attention == 0) return;
+    exchange = {even.exchange};
+    pass.reset(1, 1);
+    pass.add_under(0, 0, even.attention);
+  };
+  take(evened[0], passes.forward, exchanges.forward);
+  take(evened[1], passes.backward, exchanges.backward);
 }
 
 constinit const ContextForm kDisaggregatedForm = {

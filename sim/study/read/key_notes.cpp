@@ -31,6 +31,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "recompute" && run.chooses_groups()) return false;
   if (key == "recompute_by_stage") return !run.has_recompute || run.recompute == Recompute::automatic;
   if (key == "context_comm") return run.pack.context > 1 || run.pack.lanes > 1;
+  if (key == "stage_attention_exchange") return run.pack.stages > 1;
   if (key == "micro_batches" && run.plan_file == kPlanOfCaller) return true;  // which its function is told
   if (key == "micro_batches" && has_key(run.policy(), key)) return counts_micro_batches(run);
   // What orders micro-batches asks for their cost.
@@ -164,6 +165,7 @@ std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
 std::string idle_key_note(const PolicyRun& run, const std::string& key) {
   if (key == "recompute_by_stage") return no_effect(key, "with recompute auto");
   if (key == "context_comm") return no_effect(key, "with parallel.context or data above 1");
+  if (key == "stage_attention_exchange") return no_effect(key, "with a pipeline");
   if (key == "micro_batches" && has_key(run.policy(), key))
     return no_effect(key, "without tokens_per_micro_batch");
   if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";

@@ -31,7 +31,7 @@ constexpr Preset kPresets[] = {
     {"seq1f1b", "sequence-slices", "per-sequence", nullptr, 0, "Seq1F1B (arXiv 2406.03488)",
      "Slices of equal work through a 1F1B pipeline"},
     {"slimpipe", "sequence-slices", "per-sequence", "slice_by", 1 /* tokens */, "SlimPipe (arXiv 2504.14519)",
-     "Slices of equal tokens, without the paper's exchange of attention among stages"},
+     "Slices of equal tokens; stages exchange attention (stage_attention_exchange)", {}, true},
     {"disaggregated", "plain", "contiguous", nullptr, 0, "DistCA (arXiv 2510.18121)",
      "Windows as they are, a run of tokens a rank, attention on any rank (context_comm disaggregated)",
      ContextComm::disaggregated},
@@ -145,6 +145,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   if (preset != std::end(kPresets)) {
     run.shard = preset->shard;
     run.context_comm = preset->context_comm;
+    run.stage_attention_exchange = preset->stage_attention_exchange;
     if (preset->key != nullptr) pack_parameter(preset->key)->set(run.pack, preset->value);
   }
   run.schedule = run.policy().schedule;

@@ -31,6 +31,7 @@ struct Preset {
   const char* paper;
   const char* summary;
   std::optional<ContextComm> context_comm = {};
+  bool stage_attention_exchange = false;
 };
 // The papers' systems by name: plain-4d, fixed-4d, wlb-llm, seq1f1b, slimpipe, disaggregated.
 std::span<const Preset> presets();

@@ -333,13 +333,20 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
       study.impossible = concatenated(path, ": policies[", i, "].recompute.layers: expected 0..",
                                       study.model.all_layers(), ", found ", layers);
   for (std::size_t i = 0; i < study.policies.size(); ++i) {
-    const PolicyRun& run = study.policies[i];
+    PolicyRun& run = study.policies[i];
     check_modules(run, path, study);
-    if (!run.context_comm || !study.impossible.empty()) continue;
+    if ((!run.context_comm && !run.stage_attention_exchange) || !study.impossible.empty()) continue;
     Layout layout = study.layout;
-    layout.context_comm = *run.context_comm;
-    const std::string row =
-        ": policies[" + std::to_string(i) + "].context_comm " + std::string(name_of(layout.context_comm));
+    layout.context_comm = run.context_comm.value_or(layout.context_comm);
+    layout.stage_attention_exchange = run.stage_attention_exchange;
+    const std::string row = ": policies[" + std::to_string(i) + "]." +
+                            (run.context_comm ? "context_comm " + std::string(name_of(layout.context_comm))
+                                              : "stage_attention_exchange");
+    study.impossible = layout_fault(study.model, layout, path + row);
+    if (study.impossible.empty() || !run.stage_attention_exchange || run.says("stage_attention_exchange"))
+      continue;
+    study.notes.push_back(run.label + ": without stage_attention_exchange: " + study.impossible);
+    run.stage_attention_exchange = layout.stage_attention_exchange = false;  // which its preset has
     study.impossible = layout_fault(study.model, layout, path + row);
   }
   make_labels_unique(study.policies);

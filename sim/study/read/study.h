@@ -70,6 +70,7 @@ struct PolicyRun {
   int recompute_layers = 0;
   RecomputeModules recompute_modules = 0;
   bool recompute_by_stage = false;     // recompute auto: for each stage and micro-batch (InfiniPipe)
+  bool stage_attention_exchange = false;
   bool recompute_chosen = false;       // by memory: recompute auto, or the row's own rule (hbp's groups)
   std::vector<Published> published;    // a paper's figures for this row
   std::vector<std::string> idle_keys;  // of its entry, without effect

@@ -76,7 +76,8 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
   std::int64_t tokens = 0;
   for (const Slice& slice : micro_batch.slices) {
     tokens += slice.tokens();
-    work.pairs += visible_pairs(slice, micro_batch.chunk, costs_.model().reach());
+    if (!costs_.layout().evens_out_stages())
+      work.pairs += visible_pairs(slice, micro_batch.chunk, costs_.model().reach());
   }
   // A rank's queries against another's block are priced as a causal call of as many pairs, rounded.
   if (context > 1 && context_form(costs_).by_blocks)

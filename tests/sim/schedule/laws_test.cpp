@@ -192,6 +192,36 @@ TEST_CASE("m documents of k equal slices: seq1f1b takes (k m + (P - 1)/V)(f + b)
         }
 }
 
+TEST_CASE("In step seq1f1b takes as long, with forwards at one time and backwards at another") {
+  // Stage s then holds 2(P-1-s) + k slices. Forward i of a stage comes at tick i + s, backward i at tick i +
+  // P-1-s. Every stage has the same order of ticks, so that none waits for another in a circle.
+  for (int stages = 2; stages <= 6; ++stages)
+    for (int slices = 1; slices <= 6; ++slices) {
+      const Lane lane{std::vector<double>(static_cast<std::size_t>(3 * slices + 1), 2.0),
+                      {slices, 1, slices, slices}};
+      ScheduleInput input = input_of(lane, {.stages = stages});
+      input.in_step = true;
+      const Schedule schedule = schedule_policy("seq1f1b").make(input);
+      CHECK(schedule_problems(input, schedule).empty());
+      const double makespan = time_schedule(schedule, op_durations(schedule, lane.forward, 2)).makespan;
+      CHECK(makespan == run("seq1f1b", lane, {.stages = stages}).makespan);
+      for (int s = 0; s < stages; ++s) {
+        CHECK(schedule.kept_bound[static_cast<std::size_t>(s)] ==
+              std::min(3 * slices + 1, 2 * (stages - 1 - s) + slices));
+        int forward = s, backward = stages - 1 - s;
+        for (const ScheduleOp& op : schedule.ops[static_cast<std::size_t>(s)]) {
+          if (op.kind == OpKind::F) {
+            CHECK(forward++ <= backward + stages - 1 + slices - 1);
+          } else {
+            CHECK(std::min(forward, 3 * slices + 1 + s) >=
+                  std::min(backward + stages + slices - 1, 3 * slices + 1 + s));
+            ++backward;
+          }
+        }
+      }
+    }
+}
+
 TEST_CASE("Documents of unlike numbers of equal slices leave seq1f1b no more bubble, whatever their order") {
   SplitMix64 random(13);
   for (int round = 0; round < 500; ++round) {

@@ -277,3 +277,28 @@ TEST_CASE("A search over more choices never picks a plan with a longer simulated
     for (const PolicyResult& row : result.policies) CHECK(seconds_of(result.policies[0]) <= seconds_of(row));
   }
 }
+
+TEST_CASE(
+    "Preset slimpipe exchanges attention among stages where the layout takes it, and says where it does "
+    "not") {
+  const auto parsed = [](const json& row, int context) {
+    return parse(small_study_of(row, {{"parallel", {{"pipeline", 2}, {"context", context}}}}));
+  };
+  CHECK(parsed({{"name", "slimpipe"}}, 1).policies[0].stage_attention_exchange);
+  CHECK_FALSE(parsed({{"name", "seq1f1b"}}, 1).policies[0].stage_attention_exchange);
+  CHECK_FALSE(parsed({{"name", "slimpipe"}, {"stage_attention_exchange", false}}, 1)
+                  .policies[0]
+                  .stage_attention_exchange);
+  const Study spread = parsed({{"name", "slimpipe"}}, 2);
+  CHECK_FALSE(spread.policies[0].stage_attention_exchange);
+  CHECK(spread.impossible.empty());
+  CHECK(std::any_of(spread.notes.begin(), spread.notes.end(), [](const std::string& note) {
+    return note.find("slimpipe: without stage_attention_exchange: ") == 0 &&
+           note.find("parallel.context: expected 1 with stage_attention_exchange, found 2") !=
+               std::string::npos;
+  }));
+  CHECK_THROWS_WITH_AS(parsed({{"name", "slimpipe"}, {"stage_attention_exchange", true}}, 2),
+                       "study.json: policies[0].stage_attention_exchange: parallel.context: expected 1 with "
+                       "stage_attention_exchange, found 2",
+                       UserError);
+}

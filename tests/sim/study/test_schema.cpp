@@ -98,9 +98,19 @@ TEST_CASE("Every key that the reader knows is in the schema, and no other") {
 }
 
 TEST_CASE("Keys of a row are those of every row, and those of some policy or sharding rule") {
-  const std::set<std::string> of_all = {
-      "name",  "label",  "shard", "schedule", "recompute",          "published",
-      "order", "verify", "file",  "policy",   "recompute_by_stage", "context_comm"};
+  const std::set<std::string> of_all = {"name",
+                                        "label",
+                                        "shard",
+                                        "schedule",
+                                        "recompute",
+                                        "published",
+                                        "order",
+                                        "verify",
+                                        "file",
+                                        "policy",
+                                        "recompute_by_stage",
+                                        "context_comm",
+                                        "stage_attention_exchange"};
   const json all = schema();
   for (const auto& [key, value] : all["definitions"]["policy"]["properties"].items()) {
     const std::string& name = key;

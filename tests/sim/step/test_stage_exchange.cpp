@@ -1,0 +1,180 @@
+// Stages that even out the attention of what they run at one time (SlimPipe): by hand, and what always holds.
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/base/random.h"
+#include "sim/step/lockstep.h"
+#include "sim/step/step_simulator.h"
+#include "tests/sim/models.h"
+#include "tests/sim/step/hand_costs.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+Layout exchanging(int stages, bool exchange = true, int virtual_pipeline = 1) {
+  Layout layout = pipeline_of(stages, virtual_pipeline);
+  layout.stage_attention_exchange = exchange;
+  return layout;
+}
+
+// Documents of so many slices of so many tokens each.
+Step sliced(int documents, int slices, std::int64_t tokens) {
+  Step step;
+  Lane& lane = step.lanes.emplace_back();
+  for (int d = 0; d < documents; ++d)
+    for (int k = 0; k < slices; ++k) {
+      MicroBatch& slice = lane.micro_batches.emplace_back();
+      slice.slices.push_back({d, k * tokens, (k + 1) * tokens});
+      if (slices > 1) slice.chunk = {d, k, slices, 0};
+    }
+  return step;
+}
+
+StepOptions by(const char* schedule) {
+  StepOptions options;
+  options.schedule = &schedule_policy(schedule);
+  return options;
+}
+
+struct Ran {
+  StepResult result;
+  double attention = 0;  // seconds of all stages
+};
+Ran ran(const Models& models, const Step& step, const char* schedule = "seq1f1b") {
+  const ShardRule rule = shard_by("per-sequence");
+  StepSimulator simulator(models.costs, rule, by(schedule), &models.memory);
+  Ran made{simulator.run(step)};
+  const std::vector<double>& seconds = simulator.gpu_attention().seconds();
+  made.attention = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  return made;
+}
+
+// The costs of the only lane, by entry, and which of them each op has.
+struct Costed {
+  explicit Costed(const Models& models, const Step& step) {
+    const ShardRule rule = shard_by("per-sequence");
+    MicroBatchCoster coster(models.costs, rule);
+    groups = make_lockstep_groups(step, 0, models.layout, models.grid, by("seq1f1b"));
+    REQUIRE(groups.size() == 1);
+    costs = cost_lockstep_group(groups[0], coster, models.costs,
+                                PartOrders(models.costs.model(), models.layout))[0];
+  }
+  [[nodiscard]] const MicroBatchCost& of(std::size_t stage, std::size_t position) const {
+    return costs[at(groups[0].lanes[0].arrivals.of_op[stage][position])];
+  }
+  std::vector<LockstepGroup> groups;
+  std::vector<MicroBatchCost> costs;
+};
+
+}  // namespace
+
+TEST_CASE("Two stages and two slices: the second forward of one runs beside the first of the other") {
+  // In step: stage 0 runs F0 F1 - B1 B0, stage 1 - F0 F1 B1 B0, so that F1 and F0 share a tick, and B1 and
+  // B0.
+  const Models models(builtin_model("wlb-550m"), exchanging(2));
+  const Costed lane(models, sliced(1, 2, 65536));
+  const MicroBatchCost &first = lane.costs[0], &second = lane.costs[1];
+  const Picoseconds less = first.attention_forward[0][0], more = second.attention_forward[0][0];
+  REQUIRE(more > 2 * less);
+  CHECK(lane.of(0, 0) == first);
+  CHECK(lane.of(1, 1) == second);
+  for (const auto& [stage, position] : {std::pair(0, 1), {1, 0}}) {
+    const MicroBatchCost& evened = lane.of(at(stage), at(position));
+    CHECK(evened.attention_forward[0][0] ==
+          doctest::Approx(0.5 * static_cast<double>(less + more)).epsilon(1e-9));
+    CHECK(evened.sharding.rank_tokens[0] == 65536);
+  }
+  // Of stage 0's ops B1 shares a tick with stage 1's B0, and stage 1's B1 with none.
+  const double backward =
+      0.5 * static_cast<double>(first.attention_backward[0][0] + second.attention_backward[0][0]);
+  CHECK(lane.of(1, 2) == second);
+  CHECK(lane.of(0, 2).attention_backward[0][0] == doctest::Approx(backward).epsilon(1e-9));
+  CHECK(lane.of(1, 3).attention_backward[0][0] == doctest::Approx(backward).epsilon(1e-9));
+  CHECK(lane.of(0, 3) == first);
+}
+
+TEST_CASE("What moves: queries with all keys or all queries with some, and the output home") {
+  const Models models(builtin_model("wlb-550m"), exchanging(2));
+  RangeUse use;
+  // 3 of 4 seconds more: a third of the heavier stage's work moves. 12 heads of 128 in 2 bytes: a query, its
+  // output, a key and value take 3,072, 3,072 and 6,144 bytes, a log-sum 48.
+  const std::int64_t second = 1'000'000'000'000;
+  const StageAttention heavy{3000, 9000, 8, {9 * second, 18 * second}},
+      light{3000, 3000, 8, {3 * second, 6 * second}};
+  const StageAttention both[] = {heavy, light};
+  const EvenedAttention evened = even_out(both, models.costs, use);
+  CHECK(evened[0].attention == 6 * second);
+  CHECK(evened[1].attention == 12 * second);
+  // All 3,000 queries and 3,000 of the keys: 2 ranks send half of the buffer that an all-to-all counts.
+  CHECK(evened[0].exchange.bytes == 2 * (3000.0 * (3072 + 6144) + 3000.0 * (3072 + 48)));
+  CHECK(evened[1].exchange.bytes == 2 * (3000.0 * (3072 + 2 * 3072 + 48 + 6144) + 3000.0 * (3072 + 6144)));
+  CHECK(even_out(std::span(both).first(1), models.costs, use) == EvenedAttention{});
+  const StageAttention equal[] = {heavy, heavy, heavy};
+  CHECK(even_out(equal, models.costs, use) == EvenedAttention{});
+  // An exchange that takes longer than the attention that it shortens is left out.
+  const StageAttention brief[] = {{3000, 9000, 8, {9000, 18000}}, {3000, 3000, 8, {3000, 6000}}};
+  CHECK(even_out(brief, models.costs, use) == EvenedAttention{});
+}
+
+TEST_CASE("Equal attention stays where it is, and one stage has none to exchange with") {
+  for (const int stages : {1, 3}) {
+    const Models with(builtin_model("wlb-550m"), exchanging(stages));
+    const Models without(builtin_model("wlb-550m"), exchanging(stages, false));
+    const Step equal = sliced(7, 1, 8192), slices = sliced(3, 4, 8192);
+    const Step& step = stages == 1 ? slices : equal;
+    const Ran exchanged = ran(with, step), alone = ran(without, step);
+    CHECK(exchanged.result.times.makespan == alone.result.times.makespan);
+    CHECK(exchanged.attention == alone.attention);
+    if (stages == 1) CHECK(exchanged.result.work.peak == alone.result.work.peak);
+    if (stages > 1) CHECK(Costed(with, step).costs.size() == step.lanes[0].micro_batches.size());
+  }
+}
+
+TEST_CASE("Equal slices: attention moves and none is lost, both fidelities agree, no step gets longer") {
+  SplitMix64 random(29);
+  for (int round = 0; round < 24; ++round) {
+    const int stages = 2 + static_cast<int>(random.next() % 4), chunks = 1 + round % 2;
+    const int slices = stages * (1 + static_cast<int>(random.next() % 3));
+    const int documents = 1 + static_cast<int>(random.next() % 4);
+    const std::int64_t tokens = 1024 << random.next() % 5;
+    CAPTURE(stages);
+    CAPTURE(slices);
+    CAPTURE(documents);
+    CAPTURE(tokens);
+    ModelShape model = builtin_model("wlb-550m");
+    model.layers = stages * chunks * 2;
+    model.vocab = 64;  // no stage has more than others but for its attention
+    Layout layout = exchanging(stages, true, chunks);
+    if (round % 3 == 0) layout.recompute = Recompute::full;
+    const Models with(model, layout);
+    layout.stage_attention_exchange = false;
+    const Models without(model, layout);
+    const Step step = sliced(documents, slices, tokens);
+    const Ran exchanged = ran(with, step), alone = ran(without, step);
+    CHECK(exchanged.attention == doctest::Approx(alone.attention).epsilon(1e-9));
+    // But for the ends of the pipeline, whose ticks are not full.
+    const double longer =
+        to_seconds(exchanged.result.times.makespan) / to_seconds(alone.result.times.makespan);
+    CHECK(longer < (tokens < 8192 ? 1.01 : 1.0));
+    const ShardRule rule = shard_by("per-sequence");
+    OpStepSimulator op(with.costs, rule, by("seq1f1b"), {});
+    CHECK(op.run(step).times.makespan == exchanged.result.times.makespan);
+  }
+}
+
+TEST_CASE("The exchange is refused where stages do not run in step, and with what its prices leave out") {
+  const Models models(builtin_model("wlb-550m"), exchanging(2));
+  CHECK_THROWS_WITH_AS(ran(models, sliced(4, 1, 1024), "1f1b"),
+                       "stage_attention_exchange: true with schedule 1f1b; allowed: seq1f1b, or false",
+                       UserError);
+  Layout layout = exchanging(2);
+  layout.context = 2;
+  CHECK_THROWS_WITH_AS(check_layout(models.costs.model(), layout, "study.json"),
+                       "study.json: parallel.context: expected 1 with stage_attention_exchange, found 2",
+                       UserError);
+}
