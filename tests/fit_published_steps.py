@@ -60,8 +60,6 @@ HOSTS = {"nanotron": False, published_a100.PRESET: True}  # whether attention wr
 GRID = (1.0, 1.25, 1.6, 2.2, 3.0)
 STARTS = ((1.1, 1.1, 1.1), (1.7, 1.1, 1.1), (1.1, 1.7, 1.1), (1.1, 1.1, 1.7), (1.7, 1.7, 1.7))
 BOX = 0.03                        # half the width of the last search, of a logarithm
-# torchtitan's H100s have 2.4 TB/s (HBM2e) where the profile's have 3.35: kernels that wait for memory take so much longer.
-RATIOS = {"torchtitan": (1, 1, 3.35 / 2.4)}
 SAME_CHIP = {"H100": ("H800",)}   # H800: the H100's chip with a narrower NVLink
 
 
@@ -70,7 +68,6 @@ class Family:
 
     def __init__(self, name, rows, args):
         self.name = name
-        self.known_ratios = np.log(RATIOS.get(name, (1, 1, 1)))
         self.simulator = steps.Simulator(args.program, rows, args.shapes, name, args.jobs)
         self.known = {}
         first = self.simulator.predict("1,1,1")
@@ -117,7 +114,7 @@ def fit(family, seen):
     published = family.published[seen]
 
     def spread_log(theta):
-        return (theta if len(theta) == 3 else np.repeat(theta, 3)) + family.known_ratios
+        return theta if len(theta) == 3 else np.repeat(theta, 3)
 
     def spread(theta):
         return np.exp(spread_log(theta))

@@ -231,8 +231,8 @@ std::string RowReader::profile() const {
   if (!tables_.profile.empty()) return tables_.profile;
   const std::string gpu = text("gpu");
   for (const auto& [word, name] :
-       {std::pair{"H200", "h200-sxm"}, std::pair{"H800", "h800-sxm"}, std::pair{"H100", "h100-sxm"},
-        std::pair{"A100", "a100-sxm"}, std::pair{"B200", "b200-sxm"}})
+       {std::pair{"H200", "h200-sxm"}, std::pair{"H800", "h800-sxm"}, std::pair{"500W", "h100-500w"},
+        std::pair{"H100", "h100-sxm"}, std::pair{"A100", "a100-sxm"}, std::pair{"B200", "b200-sxm"}})
     if (gpu.find(word) != std::string::npos) return name;
   throw NotThisRow{"gpu " + gpu + " without a profile (--profile)"};
 }

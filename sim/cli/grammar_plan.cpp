@@ -290,7 +290,7 @@ void add_fit_steps_options(Command& command, FitStepsOptions& steps) {
   add("--preset", steps.tables.preset,
       "With --steps: the framework that ran; see `equipoise list frameworks`");
   add("--profile", steps.tables.profile,
-      "With --steps: the GPU of all rows; a100-, h100-, h200- or h800-sxm by the gpu column otherwise");
+      "With --steps: the GPU of all rows; a100-, h100-, h200-, h800- or b200-sxm by the gpu column otherwise, h100-500w where it says 500W");
   add("--slowdowns", steps.slowdowns,
       "With --steps: no fit, print the rows as G,A,E (slowdowns of GEMM, attention, elementwise) or `preset` "
       "predict them");

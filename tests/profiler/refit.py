@@ -16,8 +16,8 @@ from pathlib import Path
 from public_rows import rewritten
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILES = ("h100-sxm", "h200-sxm", "h800-sxm", "a100-sxm", "h20", "b200-sxm", "gb200-nvl72",
-            "gb300-nvl72", "mi300x")  # in this order: the others derive tables from the first
+PROFILES = ("h100-sxm", "h100-500w", "h200-sxm", "h800-sxm", "a100-sxm", "h20", "b200-sxm",
+            "gb200-nvl72", "gb300-nvl72", "mi300x")  # in this order: the others derive tables from the first
 TABLES = ("attention_kernels", "gemm_kernels", "elementwise_norm_kernels", "nccl_single_node", "nccl_multi_node")
 DAY = "2026-11-27"
 MEASURED = {gpu: (f"{gpu[:4]}-{DAY}.json.zst", f"{gpu[:4]}-{DAY}-torch.json") for gpu in ("h100-sxm", "h200-sxm")}  # profiler/measured
