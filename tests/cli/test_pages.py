@@ -5,6 +5,7 @@ EQUIPOISE names the program; ctest sets it. EQUIPOISE_SCREENSHOTS: a folder for 
 
 import csv
 import json
+import math
 import os
 import pathlib
 import re
@@ -108,7 +109,7 @@ class InABrowser(Pages):
     @staticmethod
     def share(row):
         share = row["provenance"]["beyond_samples_share"]
-        return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
+        return "less than 1 %" if 0 < share < 0.01 else f"{math.floor(100 * share + 0.5)} %"  # a tie goes up, as JavaScript rounds
 
     @staticmethod
     def notes_of(summary):
