@@ -184,7 +184,7 @@ def fit_family(name, rows, args):
     return {
         "kind": "fitted",
         "gpu_families": families + [alike for word in families for alike in SAME_CHIP.get(word, ())],
-        "slowdowns": dict(zip(KINDS, slowdowns.tolist())),
+        "slowdowns": {**dict(zip(KINDS, slowdowns.tolist())), "full_load": True},
         "fit": {"rows": len(family.ids), "benchmarks": len(by_benchmark), "numbers": family.numbers,
                 "source": sources, "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
         "left_out": {**summary(left_out), "benchmarks": of_benchmark},
@@ -331,7 +331,7 @@ def fit_host(name, rows, benchmark_of, args):
     host = {"seconds_per_launch": round(1e-6 * theta[-1], 8),
             "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
             "known": f"fitted, {100 * mean:.1f} % off on sizes of model that the fit did not see"}
-    slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0] if family.scores else 1}
+    slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0] if family.scores else 1, "full_load": True}
     gpus = ["A100"] if family.scores else ["H100", *SAME_CHIP["H100"]]
     errors = errors_table(seen_by_none, family.rows, args.shapes)
     return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": left_out, "errors": errors}

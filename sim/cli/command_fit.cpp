@@ -404,6 +404,7 @@ json preset_json(const FrameworkPreset& base, const StepRows& rows, const Slowdo
   for (const StepRow& row : rows.rows) families.insert(family_of(row.inputs.profile.device().name));
   json kernels = {{"kind", "fitted"}, {"gpu_families", families}};
   for (std::size_t k = 0; k < 3; ++k) kernels["slowdowns"][kSlowdownKinds[k]] = rounded(fit.slowdowns[k], 3);
+  if (base.options.load == Load::full) kernels["slowdowns"]["full_load"] = true;
   // Fitted to others' steps; one's own may have no experts.
   if (base.options.expert_gemm_slowdown != 1)
     kernels["slowdowns"]["expert_gemm"] = base.options.expert_gemm_slowdown;

@@ -208,11 +208,15 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
   preset.kernels = kind == "fitted" ? KernelTimes::fitted : KernelTimes::borrowed;
   if (preset.kernels == KernelTimes::borrowed) preset.borrowed_from = text_field(node, "from", where);
   const json& slowdowns = object_field(node, "slowdowns", where);
-  refuse_unknown_keys(slowdowns,
-                      {"gemm", "attention", "elementwise", "expert_gemm", "expert_product_seconds"},
-                      where + ".slowdowns");
+  refuse_unknown_keys(
+      slowdowns, {"gemm", "attention", "elementwise", "full_load", "expert_gemm", "expert_product_seconds"},
+      where + ".slowdowns");
   FrameworkOptions& o = preset.options;
-  o.load = Load::full;
+  if (const auto full = slowdowns.find("full_load"); full != slowdowns.end()) {
+    if (!full->is_boolean())
+      throw UserError(where, ".slowdowns.full_load: expected true or false, found ", shown_json(*full));
+    o.load = full->get<bool>() ? Load::full : Load::as_measured;
+  }
   o.gemm_slowdown = number_within(slowdowns, "gemm", 0.1, 100, where + ".slowdowns");
   o.attention_slowdown = number_within(slowdowns, "attention", 0.1, 100, where + ".slowdowns");
   o.elementwise_slowdown = number_within(slowdowns, "elementwise", 0.1, 100, where + ".slowdowns");

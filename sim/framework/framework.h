@@ -158,7 +158,7 @@ struct FrameworkOptions {
   bool fp8_param_gather = false;  // ZeRO-3 gathers weights of FP8 products in one byte
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
   std::string attention_kernel;  // one of the profile's; empty: its default
-  Load load = Load::as_measured;  // full with the slowdowns of a preset, which are fitted beside it
+  Load load = Load::as_measured;  // full where a preset's slowdowns were fitted beside that
   double gemm_slowdown = 1;
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;

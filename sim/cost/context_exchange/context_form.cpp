@@ -10,12 +10,17 @@ static const std::vector<int>& placement_of(const ContextCase& of) {
 
 // A rank's queries see the keys from a document's first to their own: consecutive keys, up to queries that a
 // document's end does not follow.
-static std::int64_t key_runs(const MicroBatch& micro_batch, std::span<const Segment> segments) {
+static std::int64_t key_runs(const MicroBatch& micro_batch, const Sharding& sharding, int rank) {
+  const std::vector<int>& placement = placement_of(micro_batch, sharding);
   std::int64_t runs = 0;
-  for (std::size_t s = 0; s < segments.size(); ++s) {
-    const bool follows = s > 0 && segments[s].slice == segments[s - 1].slice + 1 &&
-                         segments[s - 1].q_end >= micro_batch.slices[at(segments[s - 1].slice)].end;
-    runs += follows ? 0 : 1;
+  const Segment* last = nullptr;
+  for (const Segment& s : sharding.of_rank(rank)) {
+    if (is_placed(placement, s)) continue;  // its keys are nobody else's
+    const bool strided = sharding.strided && last != nullptr && s.slice == last->slice;  // single tokens
+    const bool follows = last != nullptr && s.slice == last->slice + 1 &&
+                         last->q_end >= micro_batch.slices[at(last->slice)].end;
+    runs += strided || follows ? 0 : 1;
+    last = &s;
   }
   return runs;
 }
@@ -33,8 +38,7 @@ ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& 
     of_inner = (r % at(inner) == 0 ? 0 : of_inner) + sharding.rank_tokens[r];
     tokens.fullest_inner = std::max(tokens.fullest_inner, of_inner);
     if (gathers_keys(layout.acting_form()) && !micro_batch.slices.empty())
-      tokens.key_runs =
-          std::max(tokens.key_runs, key_runs(micro_batch, sharding.of_rank(static_cast<int>(r))));
+      tokens.key_runs = std::max(tokens.key_runs, key_runs(micro_batch, sharding, static_cast<int>(r)));
   }
   if (layout.acting_form() == ContextComm::group_cast && sharding.ranks() > 1)
     tokens.cast = cast_tokens(micro_batch, sharding, window, layout, tokens.earlier);

@@ -100,7 +100,7 @@ def main():
         preset["kernels"] = {
             "kind": "fitted",
             "gpu_families": ["H100", "H800"],
-            "slowdowns": {"gemm": gemm, "attention": attention, "elementwise": elementwise},
+            "slowdowns": {"gemm": gemm, "attention": attention, "elementwise": elementwise, "full_load": True},
             "fit": {
                 "rows": len(STRATEGIES),
                 "benchmarks": len(by_length),

@@ -433,7 +433,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "all"),
     number<&FrameworkOptions::gemm_slowdown>(
         "gemm_slowdown", 0.1, 100,
-        "How much slower GEMMs run in training than alone; the preset's by default"),
+        "How much slower GEMMs run in training than alone, at the clock of full load where a preset was "
+        "fitted beside it; the preset's by default"),
     number<&FrameworkOptions::attention_slowdown>(
         "attention_slowdown", 0.1, 100,
         "How much slower attention runs in training than alone; the preset's by default"),

@@ -106,6 +106,12 @@ TEST_CASE("Runs of keys: two by sequence, two of each document by document") {
   };
   CHECK(runs("per-sequence") == 2);
   CHECK(runs("per-document") == 8);
+  CHECK(runs("striped") == 4);  // every fourth token of a document is one run
+  // Documents that one rank holds whole travel nowhere: two chunks of the last are left.
+  MicroBatch placed = micro_batch;
+  placed.placement = {0, 0, 0, kDistributed};
+  const MicroBatchCost cost = cost_of(models, placed, "per-document");
+  CHECK(exchanged_tokens(placed, cost.sharding, 0, models.layout).key_runs == 2);
 }
 
 TEST_CASE("A ring meets c - 1 times and computes meanwhile; Ulysses meets before and after attention") {

@@ -77,9 +77,20 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.attention_slowdown == 1.25);
   CHECK(options.elementwise_slowdown == 2.5);
   CHECK(study.framework.preset.kernels_text() ==
-        "GEMM x1.50 of full load, attention x1.25, elementwise x2.50, fitted, 3.1 % off on benchmarks that "
+        "GEMM x1.50, attention x1.25, elementwise x2.50, fitted, 3.1 % off on benchmarks that "
         "the fit did "
         "not see");
+
+  json loaded = own_preset();
+  loaded["kernels"]["slowdowns"]["full_load"] = true;
+  const FrameworkPreset full = FrameworkPreset::read(loaded, "mine.json");
+  CHECK(options.load == Load::as_measured);  // as files of before this key meant it
+  CHECK(full.options.load == Load::full);
+  CHECK(full.alone().load == Load::as_measured);
+  CHECK(full.kernels_text().starts_with("GEMM x1.50 of full load, attention x1.25"));
+  loaded["kernels"]["slowdowns"]["full_load"] = 1;
+  CHECK_THROWS_WITH_AS((void)FrameworkPreset::read(loaded, "mine.json"),
+                       "mine.json: kernels.slowdowns.full_load: expected true or false, found 1", UserError);
 
   json borrowed = own_preset();
   borrowed["kernels"]["kind"] = "borrowed";
@@ -104,7 +115,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(study.framework.kernels_text_on(shipped("cpu")) ==
         "kernels as fast as the profile has them, which were measured");
   CHECK(other.framework.kernels_text_on(shipped("h100-sxm")) ==
-        "GEMM x1.10 of full load, attention x1.25, elementwise x2.50, as the study says");
+        "GEMM x1.10, attention x1.25, elementwise x2.50, as the study says");
   CHECK(other.framework.kernels_text_on(shipped("cpu")) ==
         "GEMM x1.10, attention x1.00, elementwise x1.00, as the study says");
 }

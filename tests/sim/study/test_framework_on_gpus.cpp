@@ -47,7 +47,7 @@ TEST_CASE("On another family slowdowns are carried over, marked so, with what it
   CHECK(mine.on(b200).gemm_slowdown == mine.on(h100).gemm_slowdown);
   CHECK(mine.on(b200).host.seconds_per_launch == 1e-5);
   CHECK(mine.kernels_text_on(b200) ==
-        "GEMM x1.50 of full load, attention x1.25, elementwise x2.50, carried over from H100, 21.0 % off "
+        "GEMM x1.50, attention x1.25, elementwise x2.50, carried over from H100, 21.0 % off "
         "(mean -20.0 %) on "
         "4 published steps of B200");
   CHECK(mine.kernels_text_on(a100).ends_with("carried over from H100, error there unknown"));
