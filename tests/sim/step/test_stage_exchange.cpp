@@ -113,7 +113,8 @@ TEST_CASE("What moves: queries with all keys or all queries with some, and the o
   // All 3,000 queries and 3,000 of the keys: 2 ranks send half of the buffer that an all-to-all counts.
   CHECK(evened[0].exchange.bytes == 2 * (3000.0 * (3072 + 6144) + 3000.0 * (3072 + 48)));
   CHECK(evened[1].exchange.bytes == 2 * (3000.0 * (3072 + 2 * 3072 + 48 + 6144) + 3000.0 * (3072 + 6144)));
-  CHECK(even_out(std::span(both).first(1), models.costs, use) == EvenedAttention{});
+  for (const std::size_t few : {0, 1})
+    CHECK(even_out(std::span(both).first(few), models.costs, use) == EvenedAttention{});
   const StageAttention equal[] = {heavy, heavy, heavy};
   CHECK(even_out(equal, models.costs, use) == EvenedAttention{});
   // An exchange that takes longer than the attention that it shortens is left out.
@@ -165,6 +166,18 @@ TEST_CASE("Equal slices: attention moves and none is lost, both fidelities agree
     OpStepSimulator op(with.costs, rule, by("seq1f1b"), {});
     CHECK(op.run(step).times.makespan == exchanged.result.times.makespan);
   }
+}
+
+TEST_CASE("Stages without layers, and layers that no backward reaches, have nothing to exchange") {
+  for (const std::vector<int>& layers : {std::vector{0, 11, 11, 2}, {12, 12, 0, 0}}) {
+    Layout layout = exchanging(4);
+    layout.stage_layers = layers;
+    CHECK(ran(Models(builtin_model("wlb-550m"), layout), sliced(2, 4, 8192)).result.times.makespan > 0);
+  }
+  ModelShape model = builtin_model("wlb-550m");
+  model.training.frozen = bit_of(WeightKind::embedding);
+  model.training.frozen_layers = 6;
+  CHECK(ran(Models(model, exchanging(4)), sliced(2, 4, 8192)).result.times.makespan > 0);
 }
 
 TEST_CASE("The exchange is refused where stages do not run in step, and with what its prices leave out") {
