@@ -185,9 +185,14 @@ TEST_CASE("The exchange is refused where stages do not run in step, and with wha
   CHECK_THROWS_WITH_AS(ran(models, sliced(4, 1, 1024), "1f1b"),
                        "stage_attention_exchange: true with schedule 1f1b; allowed: seq1f1b, or false",
                        UserError);
+  Step wide = sliced(4, 1, 1024);
+  wide.lanes[0].context = 2;
+  CHECK_THROWS_WITH_AS(ran(models, wide),
+                       "stage_attention_exchange: true with a lane of CP degree 2; allowed: 1, or false",
+                       UserError);
   Layout layout = exchanging(2);
   layout.context = 2;
   CHECK_THROWS_WITH_AS(check_layout(models.costs.model(), layout, "study.json"),
-                       "study.json: parallel.context: expected 1 with stage_attention_exchange, found 2",
+                       "study.json: parallel.context: expected 1, or stage_attention_exchange false, found 2",
                        UserError);
 }
