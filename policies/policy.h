@@ -129,6 +129,7 @@ struct Policy {
   // do.
   std::int64_t (*micro_batch_tokens)(const PackOptions&) = nullptr;
   bool places_documents = false;  // on CP ranks (Skrull)
+  bool chooses_degrees = false;   // a CP degree for each lane
   bool packs_for_time = false;    // its row says how far it is from the least time of any plan
   bool pads_documents = false;    // each to the longest of its micro-batch
   // Sizes of micro-batches, in the order in which a smaller one is worth trying to save memory.

@@ -113,6 +113,7 @@ constexpr Policy by_degree(Name name, Name paper, Name summary, Algorithm plan, 
   policy.room_for = room_by_rank;
   policy.micro_batch_tokens = cp_grid_micro_batch_tokens;
   policy.sizes = kBucketSizes;
+  policy.chooses_degrees = true;
   return policy;
 }
 template <std::int64_t (*limit)(const PackOptions&)>

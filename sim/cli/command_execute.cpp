@@ -124,9 +124,15 @@ std::string profile_here(const std::string& device, double minutes, int ranks,
 }
 
 // The study of a command that prints no CSV.
-Study study_of_ranks(const RankOptions& options, const std::string& command) {
+Study study_of_ranks(const RankOptions& options, const std::string& command, std::ostream& log) {
   if (options.format == Format::csv) throw UserError(command + ": --format csv; allowed: table, json");
-  return possible_study(options.file, options.set);
+  Study study = possible_study(options.file, options.set);
+  for (PolicyRun& row : study.policies) {
+    const bool had = layout_of(study, row).evens_out_stages();
+    if (had && leaves_out_exchange(row, command) && !execution::under_launcher())
+      log << "note: " << row.label << ": without stage_attention_exchange, which ranks do not run\n";
+  }
+  return study;
 }
 
 // What would show only after minutes of work, or as a rank that hangs: refused before any rank starts.
@@ -182,7 +188,7 @@ void print_execution(const ExecutionReport& report, const ExecuteOptions& option
 
 int run_execute_command(const ExecuteOptions& options, const std::vector<std::string>& arguments,
                         std::ostream& out, std::ostream& log) {
-  Study study = study_of_ranks(options, "execute");
+  Study study = study_of_ranks(options, "execute", log);
   use_own_ranks(study);
   const auto ranks = static_cast<int>(study.layout.gpus());
   execution::HealthLimits limits;
@@ -306,7 +312,7 @@ int validate_with_own_profile(const ValidateOptions& options, std::vector<std::s
 
 int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
                          std::ostream& out, std::ostream& log) {
-  Study study = study_of_ranks(options, "validate");
+  Study study = study_of_ranks(options, "validate", log);
   require_folder(options.out, "--out");
   if (!options.measured.empty()) return validate_log(std::move(study), options, out);
   use_own_ranks(study);

@@ -241,6 +241,10 @@ CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run
   if (!c.study.impossible.empty()) return {{refused_study(c.study, c.study.impossible), {}}, {}};
   std::optional<StudyInputs> inputs;
   try {
+    for (const PolicyRun& row : c.study.policies)
+      if (options.chakra && layout_of(c.study, row).evens_out_stages())
+        throw UserError(options.file, ": ", row.label,
+                        ".stage_attention_exchange: expected false with --chakra, found true");
     inputs = load_inputs(c.study);
     check_planned_run(c.study, *inputs, run, limit, options.max_output_GB);
   } catch (const UserError& e) {

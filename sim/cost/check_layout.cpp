@@ -56,10 +56,10 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
                      " query heads of a TP rank, found " + num(p.context));
   for (const auto& [axis, size] : {std::pair(".context", p.context), {".expert", p.expert}})
     require_layout(size == 1 || !p.evens_out_stages(), where,
-                   std::string(axis) + ": expected 1 with stage_attention_exchange, found " + num(size));
-  require_layout(
-      m.sliding_window == 0 || !p.evens_out_stages(), where,
-      ".pipeline: expected 1 for sliding windows with stage_attention_exchange, found " + num(p.pipeline));
+                   std::string(axis) + ": expected 1, or stage_attention_exchange false, found " + num(size));
+  require_layout(m.sliding_window == 0 || !p.evens_out_stages(), where,
+                 ".pipeline: expected 1 for sliding windows, or stage_attention_exchange false, found " +
+                     num(p.pipeline));
 }
 
 void check_stages(const ModelShape& m, const Layout& p, const std::string& where) {

@@ -134,7 +134,8 @@ int slices_ahead(const ScheduleInput& input, int ops) {
 // 1F1B and its kin: warm-up, then one forward and one backward in turn. The warm-up of stage s is P-1-s
 // forwards beside those that the last stage must be ahead. `in_step`: 2(P-1-s), and always those of the
 // longest group, so that forward i of a stage and i-1 of the next come at one time, and backward i and i+1 of
-// the next.
+// the next. Interleaved orders and pairs have the same warm-up. Of a turn only the last forward pairs with
+// its backward, and none where the forwards have run out.
 void take_turns(const ScheduleInput& input, bool in_step, bool pairs, bool never_waits, Schedule& out) {
   const int total = out.micro_batches * input.virtual_stages;
   const int most_ahead = slices_ahead(input, total) + (pairs ? 1 : 0);

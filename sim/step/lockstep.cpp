@@ -147,6 +147,9 @@ std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const La
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
     const Lane& lane = step.lanes[l];
     if (lane.barrier_group != barrier_group) continue;
+    if (layout.evens_out_stages() && lane.context > 1)
+      throw UserError("stage_attention_exchange: true with a lane of CP degree ", lane.context,
+                      "; allowed: 1, or false");
     LockstepLane out;
     out.lane = static_cast<std::int32_t>(l);
     out.first_replica = place;

@@ -55,6 +55,11 @@ struct RunModels {
             const FrameworkOptions& framework, const Profile& profile);
 };
 
+// Why a row's stages cannot even out their attention, behind `where`; empty where they can, or do not.
+std::string exchange_fault(const Study& study, const PolicyRun& run, const std::string& where);
+// Leaves the exchange out that a row's preset has and its file does not name, where it has this fault.
+bool leaves_out_exchange(PolicyRun& run, const std::string& fault);
+
 // The layout with the policy's own recompute mode, as its schedule runs it.
 Layout layout_of(const Study& study, const PolicyRun& run);
 

@@ -14,6 +14,7 @@
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
 #include "policies/steps.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/row/bound.h"
 
 namespace equipoise {
@@ -195,6 +196,13 @@ bool may_cut(const RowChoice& row) {
   return row.entry.contains("oversize") && row.entry["oversize"] != "error";
 }
 
+// On the layouts that allow it, with its preset's value where it gives none.
+bool may_even_out(const RowChoice& row) {
+  const auto preset = std::ranges::find(presets(), row.entry["name"], &Preset::name);
+  return row.entry.value("stage_attention_exchange",
+                         preset != presets().end() && preset->stage_attention_exchange);
+}
+
 LayoutFacts Search::facts_of(std::size_t layout) const {
   LayoutFacts facts;
   const Study study = candidate_study(candidates_, {static_cast<std::uint32_t>(layout), 0}, options_.name);
@@ -238,7 +246,7 @@ void Search::look_at_layouts() {
   layout_seconds_.assign(layouts, 0);
   row_seconds_.assign(candidates_.rows.size(), 0);
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
-    cuts_.push_back(may_cut(candidates_.rows[r]) ? 1 : 0);
+    cuts_.push_back(may_cut(candidates_.rows[r]) || may_even_out(candidates_.rows[r]) ? 1 : 0);
     bool recomputes = true, exchanges = false, slow = false;  // where it goes with another layout only
     try {
       const Study study = candidate_study(candidates_, {0, r}, options_.name);

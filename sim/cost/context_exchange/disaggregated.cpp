@@ -172,6 +172,7 @@ static AttentionTasks moved_work(std::span<const StageAttention> stages, std::si
 }
 
 EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCosts& costs, RangeUse& use) {
+  if (stages.size() < 2) return {};
   const TokenBytes of = token_bytes(costs);
   const ContextGroup group{costs.layout().pipeline, costs.grid().shape(Axis::pipeline), of.key_value};
   EvenedAttention out;

@@ -11,6 +11,7 @@
 #include "sim/cost/layer_costs.h"
 #include "sim/schedule/schedule.h"
 #include "sim/step/lockstep.h"
+#include "sim/study/models.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
@@ -335,19 +336,19 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
   for (std::size_t i = 0; i < study.policies.size(); ++i) {
     PolicyRun& run = study.policies[i];
     check_modules(run, path, study);
-    if ((!run.context_comm && !run.stage_attention_exchange) || !study.impossible.empty()) continue;
     Layout layout = study.layout;
     layout.context_comm = run.context_comm.value_or(layout.context_comm);
-    layout.stage_attention_exchange = run.stage_attention_exchange;
-    const std::string row = ": policies[" + std::to_string(i) + "]." +
-                            (run.context_comm ? "context_comm " + std::string(name_of(layout.context_comm))
-                                              : "stage_attention_exchange");
-    study.impossible = layout_fault(study.model, layout, path + row);
-    if (study.impossible.empty() || !run.stage_attention_exchange || run.says("stage_attention_exchange"))
-      continue;
-    study.notes.push_back(run.label + ": without stage_attention_exchange: " + study.impossible);
-    run.stage_attention_exchange = layout.stage_attention_exchange = false;  // which its preset has
-    study.impossible = layout_fault(study.model, layout, path + row);
+    const std::string row = path + ": policies[" + std::to_string(i) + "].";
+    if (run.context_comm && study.impossible.empty())
+      study.impossible = layout_fault(study.model, layout,
+                                      row + "context_comm " + std::string(name_of(layout.context_comm)));
+    if (!study.impossible.empty()) continue;
+    const bool typed = run.says("stage_attention_exchange");
+    const std::string fault = exchange_fault(study, run, typed ? row + "stage_attention_exchange" : path);
+    if (leaves_out_exchange(run, fault))
+      study.notes.push_back(run.label + ": without stage_attention_exchange: " + fault);
+    else
+      study.impossible = fault;
   }
   make_labels_unique(study.policies);
   check_offload(path, study);

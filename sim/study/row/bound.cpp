@@ -183,6 +183,7 @@ double StepBound::seconds(const Step& step) const {
 
 double StepBound::even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const {
   const Layout& layout = costs_.layout();
+  if (layout.evens_out_stages()) pairs = 0;  // no stage has to compute its own
   if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - tokens * replicas_);
   Work sum{tokens / replicas_, pairs / replicas_, tokens / replicas_, 0};
   if (exchanges) sum.exchange = tokens / layout.data * least_exchange_seconds(costs_, layout.context);
@@ -200,7 +201,7 @@ double StepBound::run_seconds(const DocumentSet& documents) const {
     for (const Slice& slice : batch.slices) {
       const auto own = static_cast<double>(slice.tokens());
       tokens += own;
-      double pairs = visible_pairs(slice, Chunk{}, reach);
+      double pairs = costs_.layout().evens_out_stages() ? 0 : visible_pairs(slice, Chunk{}, reach);
       if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - own * costs_.layout().context);
       longest = std::max(longest, (least_.layer.forward_token + least_.layer.backward_token) * own +
                                       (least_.forward_pair + least_.backward_pair) * pairs);

@@ -29,7 +29,8 @@ class Search {
     // Layers that are recomputed whole leave nothing to copy to the host.
     if (study.layout.activation_offload > 0 && run.recompute == Recompute::layers) return false;
     try {
-      check_layout(study.model, study.layout, study.file);
+      leaves_out_exchange(run, exchange_fault(study, run, study.file));
+      check_layout(study.model, layout_of(study, run), study.file);
       const RowEnd end = try_row_(study, run);
       note_tried(changes);
       if (end.status == RowStatus::ok) seconds_[text_of(changes)] = end.seconds_per_token;

@@ -113,7 +113,8 @@ TEST_CASE("What moves: queries with all keys or all queries with some, and the o
   // All 3,000 queries and 3,000 of the keys: 2 ranks send half of the buffer that an all-to-all counts.
   CHECK(evened[0].exchange.bytes == 2 * (3000.0 * (3072 + 6144) + 3000.0 * (3072 + 48)));
   CHECK(evened[1].exchange.bytes == 2 * (3000.0 * (3072 + 2 * 3072 + 48 + 6144) + 3000.0 * (3072 + 6144)));
-  CHECK(even_out(std::span(both).first(1), models.costs, use) == EvenedAttention{});
+  for (const std::size_t few : {0, 1})
+    CHECK(even_out(std::span(both).first(few), models.costs, use) == EvenedAttention{});
   const StageAttention equal[] = {heavy, heavy, heavy};
   CHECK(even_out(equal, models.costs, use) == EvenedAttention{});
   // An exchange that takes longer than the attention that it shortens is left out.
@@ -167,14 +168,31 @@ TEST_CASE("Equal slices: attention moves and none is lost, both fidelities agree
   }
 }
 
+TEST_CASE("Stages without layers, and layers that no backward reaches, have nothing to exchange") {
+  for (const std::vector<int>& layers : {std::vector{0, 11, 11, 2}, {12, 12, 0, 0}}) {
+    Layout layout = exchanging(4);
+    layout.stage_layers = layers;
+    CHECK(ran(Models(builtin_model("wlb-550m"), layout), sliced(2, 4, 8192)).result.times.makespan > 0);
+  }
+  ModelShape model = builtin_model("wlb-550m");
+  model.training.frozen = bit_of(WeightKind::embedding);
+  model.training.frozen_layers = 6;
+  CHECK(ran(Models(model, exchanging(4)), sliced(2, 4, 8192)).result.times.makespan > 0);
+}
+
 TEST_CASE("The exchange is refused where stages do not run in step, and with what its prices leave out") {
   const Models models(builtin_model("wlb-550m"), exchanging(2));
   CHECK_THROWS_WITH_AS(ran(models, sliced(4, 1, 1024), "1f1b"),
                        "stage_attention_exchange: true with schedule 1f1b; allowed: seq1f1b, or false",
                        UserError);
+  Step wide = sliced(4, 1, 1024);
+  wide.lanes[0].context = 2;
+  CHECK_THROWS_WITH_AS(ran(models, wide),
+                       "stage_attention_exchange: true with a lane of CP degree 2; allowed: 1, or false",
+                       UserError);
   Layout layout = exchanging(2);
   layout.context = 2;
   CHECK_THROWS_WITH_AS(check_layout(models.costs.model(), layout, "study.json"),
-                       "study.json: parallel.context: expected 1 with stage_attention_exchange, found 2",
+                       "study.json: parallel.context: expected 1, or stage_attention_exchange false, found 2",
                        UserError);
 }

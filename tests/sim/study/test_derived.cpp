@@ -294,11 +294,42 @@ TEST_CASE(
   CHECK(spread.impossible.empty());
   CHECK(std::any_of(spread.notes.begin(), spread.notes.end(), [](const std::string& note) {
     return note.find("slimpipe: without stage_attention_exchange: ") == 0 &&
-           note.find("parallel.context: expected 1 with stage_attention_exchange, found 2") !=
+           note.find("parallel.context: expected 1, or stage_attention_exchange false, found 2") !=
                std::string::npos;
   }));
-  CHECK_THROWS_WITH_AS(parsed({{"name", "slimpipe"}, {"stage_attention_exchange", true}}, 2),
-                       "study.json: policies[0].stage_attention_exchange: parallel.context: expected 1 with "
-                       "stage_attention_exchange, found 2",
-                       UserError);
+  const auto note_of = [](json row) {
+    row["label"] = "row";
+    const Study study = parse(small_study_of(row, {{"parallel", {{"pipeline", 2}, {"recompute", "auto"}}}}));
+    CHECK_FALSE(study.policies[0].stage_attention_exchange);
+    CHECK_FALSE(study.notes.empty());
+    return study.notes.empty() ? "" : study.notes.front();
+  };
+  CHECK(note_of({{"name", "slimpipe"}, {"schedule", "1f1b"}}) ==
+        "row: without stage_attention_exchange: study.json: schedule: expected seq1f1b, or "
+        "stage_attention_exchange false, found 1f1b");
+  CHECK(note_of({{"name", "slimpipe"}, {"recompute_by_stage", true}}) ==
+        "row: without stage_attention_exchange: study.json: recompute_by_stage: expected false, or "
+        "stage_attention_exchange false, found true");
+}
+
+TEST_CASE("A typed stage_attention_exchange is refused where it cannot be, with file and key") {
+  const auto refused = [](json row, const json& parallel, const std::string& rest) {
+    row["stage_attention_exchange"] = true;
+    const std::string words = "study.json: policies[0].stage_attention_exchange: " + rest;
+    CHECK_THROWS_WITH_AS(parse(small_study_of(row, {{"parallel", parallel}})), words.c_str(), UserError);
+  };
+  const json stages = {{"pipeline", 2}, {"data", 4}, {"recompute", "auto"}};
+  refused({{"name", "slimpipe"}}, {{"pipeline", 2}, {"context", 2}},
+          "parallel.context: expected 1, or stage_attention_exchange false, found 2");
+  refused({{"name", "disaggregated"}, {"schedule", "seq1f1b"}}, {{"pipeline", 2}, {"context", 2}},
+          "parallel.context: expected 1, or stage_attention_exchange false, found 2");
+  refused({{"name", "slimpipe"}, {"schedule", "1f1b"}}, stages,
+          "schedule: expected seq1f1b, or stage_attention_exchange false, found 1f1b");
+  refused({{"name", "slimpipe"}, {"recompute_by_stage", true}}, stages,
+          "recompute_by_stage: expected false, or stage_attention_exchange false, found true");
+  for (const std::string name : {"flexsp", "hbp", "hybrid-cp", "dynamic-cp"})
+    refused(
+        {{"name", name}, {"schedule", "seq1f1b"}}, stages,
+        "name: expected a policy whose lanes have one CP degree, or stage_attention_exchange false, found " +
+            name);
 }

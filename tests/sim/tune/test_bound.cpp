@@ -138,6 +138,29 @@ TEST_CASE("no candidate is faster than its bound" * doctest::test_suite("figures
   }
 }
 
+TEST_CASE("no step of stages that even out their attention is faster than the bound of its layout") {
+  json file = testing::small_study_of({{"name", "slimpipe"}, {"slices", 16}});
+  file["trace"] = {{"uniform", 524288}};
+  file["model"] = {{"layers", 32}, {"hidden", 1536}, {"heads", 12}, {"ffn", 4096}, {"vocab", 32000}};
+  file["parallel"] = {{"tensor", 2}, {"pipeline", 4}, {"stage_layers", {20, 4, 4, 4}}};
+  file["batch"] = {{"context_window", 524288}, {"sequences_per_step", 3}, {"steps", 1}};
+  const TuneCase c(file, {{"parallel.tensor", {2}}}, 8);
+  StudyRow row(c.study, c.inputs, c.study.policies.front());
+  REQUIRE(row.models->layout.evens_out_stages());
+  RunStudyOptions options;
+  options.ignore_memory = true;
+  const double seconds =
+      to_seconds(simulate_row(row, options, Until::all_steps).ran.steps.front().times.makespan);
+  const auto least = [&](const RunModels& models) {
+    return StepBound(models, row.run, false)
+        .even_seconds(static_cast<double>(c.inputs.documents.tokens), visible_pairs(c.inputs.documents, {}),
+                      false, true);
+  };
+  CHECK(least(*row.models) <= seconds);
+  CHECK(least(RunModels(c.study, c.study.layout, c.inputs.profile)) > seconds);  // of stages apart
+  CHECK(StepBound(*row.models, row.run, false).run_seconds(c.inputs.documents) <= seconds);
+}
+
 TEST_CASE("no pass of a layer is faster with more tokens") {  // by which bounds are found
   SplitMix64 random(9);
   for (const char* model : {"wlb-550m", "llama3.1-8b", "deepseek-v2"})
