@@ -47,6 +47,15 @@ class TraceFiles(unittest.TestCase):
         )
         cls.trace = (cls.out / "timeline" / "plain.pftrace").read_bytes()
 
+    def test_chakra_is_refused_where_stages_exchange_attention(self):
+        folder = pathlib.Path(self.temporary.name)
+        study = STUDY | {"policies": ["slimpipe"], "parallel": {"tensor": 2, "pipeline": 2}}
+        (folder / "exchange.json").write_text(json.dumps({k: v for k, v in study.items() if k != "baseline"}))
+        command = [PROGRAM, "study", folder / "exchange.json", "--fidelity", "op", "--out", folder / "none", "--chakra"]
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("slimpipe.stage_attention_exchange: expected false with --chakra, found true", refused.stderr)
+
     @classmethod
     def tearDownClass(cls):
         cls.temporary.cleanup()
