@@ -125,48 +125,4 @@ RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile
 RunModels::RunModels(const RunModels& other, const Layout& l)
     : RunModels(other.costs.model(), l, other.cluster, other.costs.framework(), other.costs.profile()) {}
 
-Layout layout_of(const Study& study, const PolicyRun& run) {
-  Layout layout = study.layout;
-  layout.context_comm = run.context_comm.value_or(layout.context_comm);
-  layout.stage_attention_exchange = run.stage_attention_exchange;
-  if (run.has_recompute) {
-    layout.recompute = run.recompute;
-    layout.recompute_layers = run.recompute_layers;
-    layout.recompute_modules = run.recompute_modules;
-  }
-  // Of model chunks a schedule from both ends knows none: it refuses them by itself.
-  layout.bidirectional = schedule_policy_of(study, run).bidirectional && layout.virtual_pipeline == 1;
-  return layout;
-}
-
-std::string exchange_fault(const Study& study, const PolicyRun& run, const std::string& where) {
-  const Layout layout = layout_of(study, run);
-  if (!layout.evens_out_stages()) return "";
-  const auto fault = [&](const std::string& expected, std::string_view found) {
-    return concatenated(where, ": ", expected, ", or stage_attention_exchange false, found ", found);
-  };
-  const std::string_view schedule = schedule_policy_of(study, run).name;
-  if (schedule != "seq1f1b") return fault("schedule: expected seq1f1b", schedule);
-  if (run.policy().chooses_degrees || run.policy().derives == Derives::groups)
-    return fault("name: expected a policy whose lanes have one CP degree", run.name);
-  if (run.recompute_by_stage && layout.recompute == Recompute::automatic)
-    return fault("recompute_by_stage: expected false", "true");
-  try {
-    check_layout(study.model, layout, where);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-bool leaves_out_exchange(PolicyRun& run, const std::string& fault) {
-  if (fault.empty() || run.says("stage_attention_exchange")) return false;
-  run.stage_attention_exchange = false;
-  return true;
-}
-
-const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run) {
-  return schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
-}
-
 }  // namespace equipoise

@@ -11,6 +11,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/memory/memory_model.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/read/study.h"
 
 namespace equipoise {
@@ -54,16 +55,5 @@ struct RunModels {
   RunModels(const ModelShape& model, const Layout& layout, const Cluster& cluster,
             const FrameworkOptions& framework, const Profile& profile);
 };
-
-// Why a row's stages cannot even out their attention, behind `where`; empty where they can, or do not.
-std::string exchange_fault(const Study& study, const PolicyRun& run, const std::string& where);
-// Leaves the exchange out that a row's preset has and its file does not name, where it has this fault.
-bool leaves_out_exchange(PolicyRun& run, const std::string& fault);
-
-// The layout with the policy's own recompute mode, as its schedule runs it.
-Layout layout_of(const Study& study, const PolicyRun& run);
-
-// The schedule of its policy, else the study's.
-const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run);
 
 }  // namespace equipoise

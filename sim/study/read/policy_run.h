@@ -36,4 +36,15 @@ struct Preset {
 // The papers' systems by name: plain-4d, fixed-4d, wlb-llm, seq1f1b, slimpipe, disaggregated.
 std::span<const Preset> presets();
 
+// Why a row's stages cannot even out their attention, behind `where`; empty where they can, or do not.
+std::string exchange_fault(const Study& study, const PolicyRun& run, const std::string& where);
+// Leaves the exchange out that a row's preset has and its file does not name, where it has this fault.
+bool leaves_out_exchange(PolicyRun& run, const std::string& fault);
+
+// The layout with the policy's own recompute mode, as its schedule runs it.
+Layout layout_of(const Study& study, const PolicyRun& run);
+
+// The schedule of its policy, else the study's.
+const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run);
+
 }  // namespace equipoise

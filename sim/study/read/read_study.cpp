@@ -11,7 +11,6 @@
 #include "sim/cost/layer_costs.h"
 #include "sim/schedule/schedule.h"
 #include "sim/step/lockstep.h"
-#include "sim/study/models.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
