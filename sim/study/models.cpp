@@ -5,7 +5,6 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cost/layer_costs.h"
 
 namespace equipoise {
 

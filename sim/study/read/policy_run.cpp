@@ -9,6 +9,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
+#include "sim/cost/layer_costs.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/plan_file.h"

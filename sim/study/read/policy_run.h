@@ -1,4 +1,4 @@
-// Reading one entry of a study's `policies`, presets included.
+// An entry of a study's `policies`: reading it, presets included, and the layout and schedule it runs with.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
