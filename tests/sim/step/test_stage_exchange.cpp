@@ -187,7 +187,9 @@ TEST_CASE("The exchange is refused where stages do not run in step, and with wha
                        UserError);
   Step wide = sliced(4, 1, 1024);
   wide.lanes[0].context = 2;
-  CHECK_THROWS_WITH_AS(ran(models, wide),
+  Layout two = exchanging(2);
+  two.data = 2;  // replicas for the lane's ranks
+  CHECK_THROWS_WITH_AS(ran(Models(builtin_model("wlb-550m"), two), wide),
                        "stage_attention_exchange: true with a lane of CP degree 2; allowed: 1, or false",
                        UserError);
   Layout layout = exchanging(2);
