@@ -4,8 +4,8 @@
   tests/published_memory.py --rows ultrascale_h100_steps.csv --models ultrascale_models.csv [--out page.json]
 
 Every row of a sweep of layouts is simulated as `equipoise study` would: documents of one length, the shipped preset of
-its framework, nothing set but what the row states. What we say (fits, out of memory) stands beside what happened (ran,
-crashed). A crash gives no reason in the table: layouts with fewer micro-batches than stages - 1 are left out, since
+its framework, nothing set but what the row states. What we say (fits, out of memory, refused: the framework's own
+division of layers leaves a stage without a block) stands beside what happened (ran, crashed). A crash gives no reason in the table: layouts with fewer micro-batches than stages - 1 are left out, since
 that framework refuses them whatever the memory; the others may still have crashed for another reason, so a crash that
 we say fits is an upper bound of our optimism. Where a row without a pipeline ran and printed its peak, the error of ours
 stands beside it: the framework prints GiB that its allocator has reserved on rank 0 (huggingface/nanotron@67c5ebb6,
@@ -26,10 +26,9 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from published_settings import nanotron_stages
-
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 2**30
+SAID = ("fits", "out of memory", "refused")
 RESERVE_GIB = 3.5  # of the profile: context and communicators, which an allocator does not count
 
 
@@ -44,25 +43,24 @@ def study_of(row, models, framework):
     n = {key: int(row[key]) for key in ("tp", "pp", "dp", "zero", "mbs", "gbs_seqs", "seq_len", "n_gpus", "nodes")}
     return {"trace": {"uniform": n["seq_len"]}, "model": model_of(models[row["model_id"]]),
             "cluster": {"profile": "h100-sxm", "gpus_per_node": n["n_gpus"] // n["nodes"]},
-            "parallel": {"tensor": n["tp"], "pipeline": n["pp"], "data": n["dp"], "zero": n["zero"],
-                         "stage_layers": nanotron_stages(row, models[row["model_id"]])},
+            "parallel": {"tensor": n["tp"], "pipeline": n["pp"], "data": n["dp"], "zero": n["zero"]},
             "batch": {"context_window": n["seq_len"], "sequences_per_step": n["gbs_seqs"], "micro_batch_size": n["mbs"], "steps": 1},
             "framework": framework, "policies": ["plain"]}
 
 
 def verdict_of(program, study):
-    """(fits, peak bytes, reason); None where the study is refused."""
+    """("fits", "out of memory" or "refused", peak bytes, reason)."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(study, file)
         file.flush()
         done = subprocess.run([program, "study", file.name, "--format", "json", "--quiet", "--jobs", "1", "--ignore-memory"],
                               capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        return None, None, done.stderr.strip().splitlines()[-1]
+        return "refused", None, done.stderr.strip().splitlines()[-1].partition(".json: ")[2]
     row = json.loads(done.stdout)["policies"][0]
     if row["status"] == "refused":
-        return None, None, row["reason"]
-    return row["status"] == "ok", row["metrics"]["peak_memory_bytes"], row["reason"] or ""
+        return "refused", None, row["reason"]
+    return SAID[row["status"] != "ok"], row["metrics"]["peak_memory_bytes"], row["reason"] or ""
 
 
 def share(part, whole):
@@ -70,18 +68,18 @@ def share(part, whole):
 
 
 def table_of(judged):
-    said = Counter((row["status"], fits) for row, fits, _ in judged)
-    lines = ["| | said: fits | said: out of memory |", "| --- | ---: | ---: |"]
+    said = Counter((row["status"], verdict) for row, verdict, _ in judged)
+    lines = ["| | " + " | ".join(f"said: {verdict}" for verdict in SAID) + " |", "| --- |" + " ---: |" * len(SAID)]
     for status, name in (("ok", "ran"), ("crashed", "crashed")):
-        lines.append(f"| {name} | {said[status, True]} | {said[status, False]} |")
-    right = said["ok", True] + said["crashed", False]
+        lines.append(f"| {name} | " + " | ".join(str(said[status, verdict]) for verdict in SAID) + " |")
+    right = sum(count for (status, verdict), count in said.items() if (status == "ok") == (verdict == "fits"))
     return lines, right, sum(said.values())
 
 
 def printed_peaks(judged):
     """(row, our bytes, printed bytes) where both are of one rank."""
     return [(row, peak, float(row["memory_GB"]) * GIB) for row, _, peak in judged
-            if row["status"] == "ok" and row["memory_GB"] and row["pp"] == "1"]
+            if peak and row["status"] == "ok" and row["memory_GB"] and row["pp"] == "1"]
 
 
 def print_slack(program, pool, kept, models, framework):
@@ -114,12 +112,12 @@ def print_report(judged, refused):
         off = statistics.median(abs(v - 1) for v in values)
         print(f"\n{model}: predicted peak over printed peak of {len(values)} layouts that ran without a pipeline: "
               f"median {statistics.median(values):.3f}, median error {100 * off:.1f} %")
-    optimistic = [(row, peak) for row, fits, peak in judged if fits and row["status"] == "crashed"]
+    optimistic = [(row, peak) for row, verdict, peak in judged if verdict == "fits" and row["status"] == "crashed"]
     by_use = Counter(min(9, int(10 * peak / GIB / 80)) for _, peak in optimistic)
     print("\ncrashed, and said to fit, by the share of 80 GiB that we say it needs: "
           + ", ".join(f"{10 * tenth} to {10 * tenth + 10} %: {n}" for tenth, n in sorted(by_use.items())))
     for reason, count in Counter(refused).most_common(3):
-        print(f"refused, not judged: {count} x {reason}")
+        print(f"refused: {count} x {reason}")
 
 
 def main():
@@ -143,14 +141,14 @@ def main():
         if args.slack:
             return print_slack(args.program, pool, kept, models, args.framework)
         verdicts = list(pool.map(lambda row: verdict_of(args.program, study_of(row, models, args.framework)), kept))
-    judged = [(row, fits, peak) for row, (fits, peak, _) in zip(kept, verdicts) if fits is not None]
+    judged = [(row, verdict, peak) for row, (verdict, peak, _) in zip(kept, verdicts)]
     if args.out:
         with open(args.out, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["row_id", "status", "said", "peak_GiB", "printed_GiB"])
-            for row, fits, peak in judged:
-                writer.writerow([row["row_id"], row["status"], "fits" if fits else "oom", f"{peak / GIB:.2f}", row["memory_GB"]])
-    print_report(judged, [reason for fits, _, reason in verdicts if fits is None])
+            for row, verdict, peak in judged:
+                writer.writerow([row["row_id"], row["status"], verdict, f"{peak / GIB:.2f}" if peak else "", row["memory_GB"]])
+    print_report(judged, [reason for verdict, _, reason in verdicts if verdict == "refused"])
 
 
 if __name__ == "__main__":

@@ -51,28 +51,11 @@ SETTINGS = (
     ("titan_405b_4d", {"mbs": "1"}, "the same, of a local batch of 8"),
     ("titan", {"act_recompute": "selective (per op)"},
      "torchtitan at 9dec370 and 820504e, llama3_8b.toml: selective_ac_option 'op', where a row says selective or nothing"),
-    ("ultrascale", {"cp": "1", "act_recompute": "none", "stage_layers": "", "nic_GBps": "28.4"},
+    ("ultrascale", {"cp": "1", "act_recompute": "none", "nic_GBps": "28.4"},
      "huggingface/nanotron@67c5ebb6 (branch nouamane/bench2), examples/config_tiny_llama_bench.yaml and "
-     "scaling_benchmarks.py: no context parallelism, layers not recomputed; models/base.py: stages as nanotron_stages() "
-     "has them; Ultra-Scale Playbook, 'Interconnect bandwidth' (pp_comm_bandwidth): an all-reduce of 1 GiB over two of "
+     "scaling_benchmarks.py: no context parallelism, layers not recomputed; Ultra-Scale Playbook, 'Interconnect bandwidth' (pp_comm_bandwidth): an all-reduce of 1 GiB over two of "
      "the cluster's nodes reaches 361.7 GB/s at the median of its jobs, which a NIC of 28.4 GB/s gives here"),
 )
-
-
-def nanotron_stages(row, model):
-    """Layers of each stage, as build_model of nanotron's models/base.py shares blocks out: a stage is full once the cost up
-    to its last block is above its even share. Costs are those of models/llama.py, parameters of a layer's products and of
-    the head, which comes last."""
-    number = lambda key: int(model[key])
-    stages, hidden = int(row["pp"]), number("hidden")
-    layer = 4 * hidden * hidden + 3 * number("ffn_hidden") * hidden
-    total = number("n_layers") * layer + number("vocab") * hidden
-    split, stage = [0] * stages, 0
-    for count in range(1, number("n_layers") + 1):
-        split[stage] += 1
-        if count * layer * stages > total * (stage + 1):
-            stage += 1
-    return split
 
 
 def torchtitan_stages(row, model):
@@ -90,14 +73,12 @@ ONE_LAYER_A_CHUNK = ("folding_qwen2-57b-a14b", "folding_mixtral-8x7b")
 
 
 def with_stages(rows, models):
-    """The rows, with the stages of those that nanotron and torchtitan ran, and the chunks of those whose authors say them elsewhere."""
+    """The rows, with the stages of those that torchtitan ran, and the chunks of those whose authors say them elsewhere."""
     shapes = {model["model_id"]: model for model in models}
     for row in rows:
         if (row.get("group") or "").startswith(ONE_LAYER_A_CHUNK) and not row.get("vp"):
             layers, stages = int(shapes[row["model_id"]]["n_layers"]), int(row["pp"])
             row["vp"] = str(layers // stages) if layers % stages == 0 else ""
-        if (row.get("group") or "").startswith("ultrascale"):
-            row["stage_layers"] = ";".join(map(str, nanotron_stages(row, shapes[row["model_id"]])))
         if (row.get("group") or "").startswith("titan") and int(row["pp"] or 1) > 1:
             row["stage_layers"] = ";".join(map(str, torchtitan_stages(row, shapes[row["model_id"]])))
     return rows

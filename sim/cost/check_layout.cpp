@@ -6,6 +6,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 namespace {
@@ -63,8 +64,16 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
 }
 
 void check_stages(const ModelShape& m, const Layout& p, const std::string& where) {
+  const int stages = p.stage_order().blocks;
+  if (p.divides_by_block_costs()) {
+    const int filled = divide_by_block_costs(m, stages).filled;
+    require_layout(
+        filled == stages, where,
+        ".pipeline: expected a number of stages all of which get a block by framework.stage_division "
+        "block-costs, or stage_layers, found " +
+            num(stages) + ", of which the last " + num(stages - filled) + " would get none");
+  }
   if (p.stage_layers.empty()) return;
-  const std::int64_t stages = p.stage_order().blocks;
   require_layout(std::ssize(p.stage_layers) == stages, where,
                  ".stage_layers: expected layers of " + num(stages) +
                      " stages (pipeline x virtual_pipeline), found " + num(std::ssize(p.stage_layers)) +

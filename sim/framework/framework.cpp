@@ -27,7 +27,7 @@ constexpr std::string_view kDefaults[] = {
     "zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
     "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients", "overlap_grad_reduce", "gradient_bucket_MB",
     "records_streams", "gradient_add_bytes", "step_end_bytes", "allocator_slack", "fused_activation",
-    "early_stop", "ring_merges", "logit_bytes", "loss", "linear_layers", "attention_kernel", "own_kernels",
+    "early_stop", "ring_merges", "logit_bytes", "loss", "linear_layers", "stage_division", "attention_kernel", "own_kernels",
     "tp_overlap_sms", "exchange_sms", "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion", "exchange_sm_margin",
     "fp8_input_bytes", "fp8_attention_bytes", "fp8_activation_bytes", "fp8_weight_bytes"};
 
@@ -74,11 +74,14 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   flag("overlap_grad_reduce", o.overlap_grad_reduce);
   flag("scatter_gradients", o.scatter_gradients);
   flag("permute_fusion", o.permute_fusion);
-  if (node.contains("loss"))
-    o.loss = static_cast<LossKind>(choice_of(text_field(node, "loss", where), where + ".loss", kLossNames));
-  if (node.contains("linear_layers"))
-    o.linear_layers = static_cast<LinearLayers>(
-        choice_of(text_field(node, "linear_layers", where), where + ".linear_layers", kLinearLayersNames));
+  const auto choice = [&](const char* key, std::span<const std::string_view> names, auto& value) {
+    if (node.contains(key))
+      value = static_cast<std::decay_t<decltype(value)>>(
+          choice_of(text_field(node, key, where), where + "." + key, names));
+  };
+  choice("loss", kLossNames, o.loss);
+  choice("linear_layers", kLinearLayersNames, o.linear_layers);
+  choice("stage_division", kStageDivisionNames, o.stage_division);
   const auto count = [&](const char* key, int most, int& value) {
     if (node.contains(key)) value = count_within(node, key, most, where);
   };

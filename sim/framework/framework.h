@@ -25,6 +25,7 @@
 #include "policies/base/index.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
+#include "sim/workload/layout.h"
 #include "sim/workload/ops.h"
 
 namespace equipoise {
@@ -155,6 +156,7 @@ struct FrameworkOptions {
   bool fused_rope = true;         // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
   LossKind loss = LossKind::fused;
   LinearLayers linear_layers = LinearLayers::fused;
+  StageDivision stage_division = StageDivision::even;  // of layers over virtual stages
   bool fp8_param_gather = false;  // ZeRO-3 gathers weights of FP8 products in one byte
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
   std::string attention_kernel;  // one of the profile's; empty: its default

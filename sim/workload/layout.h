@@ -42,6 +42,9 @@ inline constexpr int kMostCastStages = 8;
 // gather.
 enum class ContextPlacement { inner_first, outer_first };
 inline constexpr std::string_view kContextPlacementNames[] = {"inner-first", "outer-first"};
+// How a framework shares layers out over virtual stages where nobody says it (stage_layers.h).
+enum class StageDivision : std::uint8_t { even, block_costs };
+inline constexpr std::string_view kStageDivisionNames[] = {"even", "block-costs"};
 // automatic: the fewest layers with which a row of a study fits; resolved before anything is priced.
 enum class Recompute { none, selective, full, layers, automatic, modules };
 inline constexpr std::string_view kRecomputeNames[] = {"none",   "selective", "full",
@@ -116,7 +119,9 @@ struct Layout {
   // the experts of a TP group's ranks are their own ("MoE parallel folding", arXiv 2504.14960).
   int expert_tensor = 0;
   bool count_embedding_and_head = false;  // as a layer each where stages get their layers (Llama 3)
-  std::vector<int> stage_layers;          // of each virtual stage, in the model's order; empty: shared evenly
+  std::vector<int>
+      stage_layers;  // of each virtual stage, in the model's order; empty: as stage_division says
+  StageDivision stage_division = StageDivision::even;  // a study says so under `framework`
   ContextComm context_comm = ContextComm::all_gather;
   int context_inner = 0;  // ranks of an all-to-all, of a nested form; 0: none given
   ContextPlacement context_placement = ContextPlacement::inner_first;
@@ -164,6 +169,9 @@ struct Layout {
   // Parts of a micro-batch on a CP group of that degree, of which one hides the other's exchanges.
   [[nodiscard]] int nano_batches_of(int degree) const {
     return context_comm == ContextComm::disaggregated && degree > 1 ? nano_batches : 1;
+  }
+  [[nodiscard]] bool divides_by_block_costs() const {
+    return stage_layers.empty() && !count_embedding_and_head && stage_division == StageDivision::block_costs;
   }
   [[nodiscard]] bool evens_out_stages() const { return stage_attention_exchange && pipeline > 1; }
   [[nodiscard]] int expert_tensor_size() const { return expert_tensor > 0 ? expert_tensor : tensor; }

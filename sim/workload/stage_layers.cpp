@@ -22,9 +22,29 @@ std::vector<int> split_layers(int layers, int virtual_stages) {
   return split;
 }
 
+BlockDivision divide_by_block_costs(const ModelShape& model, int virtual_stages) {
+  std::vector<std::int64_t> costs(at(model.layers) + 1,
+                                  4 * model.query_width() * model.hidden + 3 * model.ffn * model.hidden);
+  costs.front() = 0;  // the embedding
+  costs.insert(costs.end(), {0, model.embedding_parameters(), 0, 0});
+  const auto total = static_cast<double>(sum_of(costs));
+  BlockDivision division{std::vector<int>(at(virtual_stages), 0)};
+  std::int64_t so_far = 0;
+  int stage = 0;
+  for (std::size_t block = 0; block < costs.size(); ++block) {
+    if (block >= 1 && block <= at(model.layers)) ++division.layers[at(stage)];
+    division.filled = stage + 1;
+    so_far += costs[block];
+    if (static_cast<double>(so_far) * virtual_stages > total * (stage + 1)) ++stage;
+  }
+  return division;
+}
+
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout) {
   std::vector<int> split = layout.stage_layers;
-  if (split.empty()) {
+  if (layout.divides_by_block_costs()) {
+    split = divide_by_block_costs(model, layout.stage_order().blocks).layers;
+  } else if (split.empty()) {
     const int counted = layout.count_embedding_and_head ? 1 : 0;  // at each end
     split = split_layers(model.layers + 2 * counted, layout.stage_order().blocks);
     split.front() -= counted;

@@ -17,9 +17,19 @@ namespace equipoise {
 // more: the first also embeds and the last also makes the logits.
 std::vector<int> split_layers(int layers, int virtual_stages);
 
-// Layers of each virtual stage: the one place that says which stage has which layers. The layout's own, or
-// shared evenly; where embedding and head count as layers, the first and the last stage then have one fewer,
-// perhaps none. Those of multi-token prediction come to the last.
+// Nanotron's division (build_model in models/base.py): blocks in turn, embedding, layers, norm, head, cast of
+// the logits, loss. A stage is full once the parameters up to its last block exceed its even share; the costs
+// are those of models/llama.py, of a layer's products and of the head. A large head leaves the last stages
+// without a block.
+struct BlockDivision {
+  std::vector<int> layers;  // of each virtual stage
+  int filled = 0;           // stages that have a block
+};
+BlockDivision divide_by_block_costs(const ModelShape& model, int virtual_stages);
+
+// Layers of each virtual stage: the one place that says which stage has which layers. The layout's own, else
+// where embedding and head count as layers, the first and the last stage have one fewer than others, perhaps
+// none; else as the framework divides them. Those of multi-token prediction come to the last.
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
 
 // The head comes with the last norm, and with what multi-token prediction has beside its layers. Layers stand in the order of LayerKind.

@@ -93,6 +93,10 @@ bool offloads(const Study& s) {
 bool uses_host_link(const Study& s) {
   return offloads(s) || s.layout.activation_offload > 0;
 }
+bool divides_stages(const Study& s) {
+  const Layout& l = s.layout;
+  return l.pipeline > 1 && l.stage_layers.empty() && !l.count_embedding_and_head;
+}
 bool has_pipeline(const Study& s) {
   return s.layout.pipeline > 1;
 }

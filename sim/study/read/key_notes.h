@@ -24,6 +24,7 @@ bool nests(const Study& study);
 bool casts(const Study& study);
 bool disaggregates(const Study& study);
 bool has_pipeline(const Study& study);
+bool divides_stages(const Study& study);  // by framework.stage_division
 bool offloads(const Study& study);
 bool uses_host_link(const Study& study);
 bool has_no_pipeline(const Study& study);

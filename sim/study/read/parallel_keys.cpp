@@ -47,8 +47,8 @@ constexpr Key<Layout> kParallelKeys[] = {
         .acting("with a pipeline", acts::has_pipeline)
         .noting(note_count_embedding),
     other<Layout>("stage_layers", stage_layers_schema,
-                  "Layers of each virtual stage, in the model's order; shared evenly by default, the middle "
-                  "stages first")
+                  "Layers of each virtual stage, in the model's order; as framework.stage_division shares "
+                  "them out by default")
         .acting("with a pipeline", acts::has_pipeline),
     choice<&Layout::context_comm>("context_comm", kContextCommNames, kContextCommHelp)
         .acting("with parallel.context or data above 1", acts::has_replicas),

@@ -236,6 +236,7 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
   read_keys(object, parallel_keys(), layout);
   if (!object.has("zero")) layout.zero = default_zero(framework, layout);
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
+  layout.stage_division = framework.in_training.stage_division;
   if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout);
   if (const json* layers = object.find("stage_layers"))
     layout.stage_layers = read_stage_layers(*layers, object);

@@ -92,6 +92,16 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK_THROWS_WITH_AS((void)FrameworkPreset::read(loaded, "mine.json"),
                        "mine.json: kernels.slowdowns.full_load: expected true or false, found 1", UserError);
 
+  json divided = own_preset();
+  divided["defaults"]["stage_division"] = "by-weight";
+  divided["sources"]["stage_division"] = "us";
+  CHECK_THROWS_WITH_AS((void)FrameworkPreset::read(divided, "mine.json"),
+                       doctest::Contains("defaults.stage_division: expected"), UserError);
+  divided["defaults"]["stage_division"] = "block-costs";
+  folder.write("divided.json", divided.dump());
+  file["framework"] = "divided.json";
+  CHECK(parse_study(file, folder.path("study.json")).layout.stage_division == StageDivision::block_costs);
+
   json borrowed = own_preset();
   borrowed["kernels"]["kind"] = "borrowed";
   borrowed["kernels"]["from"] = "fsdp";

@@ -206,6 +206,46 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "Block costs: a stage is full once it exceeds its share, and a large head leaves the last without a "
+    "block") {
+  ModelShape model = builtin_model("wlb-550m");
+  model.layers = 16;
+  model.heads = model.kv_heads = 32;
+  model.hidden = 2048;
+  model.head_dim = 64;
+  model.ffn = 8192;
+  model.vocab = 131072;  // a head of four layers' parameters: shares of 20 layers
+  Layout layout;
+  layout.stage_division = StageDivision::block_costs;
+  CHECK(layers_of_stages(model, layout) == std::vector<int>{16});
+  layout.pipeline = 4;  // shares of 5
+  CHECK(layers_of_stages(model, layout) == std::vector<int>{6, 5, 5, 0});
+  CHECK(refusal(model, layout) == "");
+  layout.pipeline = 8;  // of 2.5; norm and head fill the seventh, the loss has the last
+  CHECK(layers_of_stages(model, layout) == std::vector<int>{3, 3, 2, 3, 2, 3, 0, 0});
+  CHECK(refusal(model, layout) == "");
+  layout.pipeline = 16;  // of 1.25
+  CHECK(
+      refusal(model, layout) ==
+      "study.json: parallel.pipeline: expected a number of stages all of which get a block by "
+      "framework.stage_division block-costs, or stage_layers, found 16, of which the last 1 would get none");
+  layout.stage_layers = split_layers(16, 16);  // what a user says goes first
+  CHECK(refusal(model, layout) == "");
+  CHECK(layers_of_stages(model, layout) == std::vector<int>(16, 1));
+  layout.stage_layers.clear();
+  layout.count_embedding_and_head = true;
+  CHECK(refusal(model, layout) == "");
+  for (int layers = 1; layers <= 40; ++layers)
+    for (int stages = 1; stages <= 40; ++stages) {
+      model.layers = layers;
+      const BlockDivision division = divide_by_block_costs(model, stages);
+      REQUIRE(std::accumulate(division.layers.begin(), division.layers.end(), 0) == layers);
+      REQUIRE(division.filled >= 1);
+      REQUIRE(division.filled <= stages);
+    }
+}
+
 TEST_CASE("Embedding and head count as a layer each: Llama 3 405B has 7, 8, ... 8, 7 layers on 16 stages") {
   const ModelShape& model = builtin_model("llama3.1-405b");
   Layout layout;
