@@ -67,7 +67,7 @@ def read_tables(paths, columns):
     tables = [read_table(path, columns) for path in paths]
     names = dict.fromkeys(name for table in tables for row in table[:1] for name in row)
     names |= dict.fromkeys(column for _, columns, _ in SETTINGS for column in columns)
-    names |= {"group": None}
+    names |= {"group": None, "stage_layers": None}  # what with_stages fills
     kept = [row for table in tables for row in map(of_sweep, table) if row is not None]
     return [with_settings({name: row.get(name) or "" for name in names}) for row in kept]
 

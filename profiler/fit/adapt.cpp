@@ -140,6 +140,8 @@ const MovedForm& node_form() {
                                {"ramp_us", 0.4, 0},
                                {"ramp_rank_us", 0.4, 0},
                                {"message_us", 0.4, 0},
+                               {"long_us", 0.4, 0},
+                               {"short_GBps", 0.1, 1},
                                {"ramp_MB", 0.5},
                                {"pair_loss", 0.5},
                                {"bus_GBps", 0.1, 1},

@@ -12,7 +12,7 @@ namespace equipoise {
 namespace {
 
 NodeParameters node_from(std::span<const double> p, double switch_from_ranks) {
-  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], switch_from_ranks, p[8], p[9]};
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], switch_from_ranks, p[8], p[9], p[10], p[11], p[12]};
 }
 
 NetworkParameters network_from(std::span<const double> p) {
@@ -117,19 +117,23 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
            sample->group.ranks >= switch_from_ranks;
   };
   const bool by_switch = std::ranges::any_of(samples, switched);
-  const bool messages = samples.front()->kind == Collective::all_to_all;
+  // Protocols are told apart where collectives have rows enough on both sides of where one ends.
+  const bool two = samples.front()->kind != Collective::send_recv;
   const double ring =
       by_switch && !std::ranges::all_of(samples, switched) ? all.fastest_GBps * 0.8 : all.fastest_GBps;
   problem.parameters = {{"launch_us", 0.5 * all.fewest_us, 1},
                         {"rank_us", 1, 1},
-                        {"ramp_us", 20, 1.5},
-                        {"ramp_rank_us", 4, 1.5},
-                        {"ramp_MB", messages ? 10.0 : 100.0, 1},
+                        {"ramp_us", two ? 10.0 : 20.0, 1.5},
+                        {"ramp_rank_us", two ? 0.5 : 4.0, 1.5},
+                        {"ramp_MB", two ? 50.0 : 100.0, 1},
                         {"pair_loss", 0.05, 1},
                         {"bus_GBps", ring, 0.5},
                         {"switch_bus_GBps", by_switch ? all.fastest_GBps : 0, 0.5},
-                        {"message_us", messages ? all.fewest_us : 0, 1},
-                        {"message_KB", messages ? 40.0 : 0.0, 1}};
+                        {"message_us", two ? 0.3 * all.fewest_us : 0, 1},
+                        {"message_KB", two ? 10.0 : 0.0, 1},
+                        {"short_GBps", two ? 0.5 * all.fastest_GBps : 0, 0.5},
+                        {"short_pair_loss", two ? 0.5 : 0.0, 1},
+                        {"long_us", two ? 30.0 : 0.0, 1}};
   const double from_ranks = by_switch ? switch_from_ranks : 0;
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     const CollectiveSample& sample = *samples[i];

@@ -33,6 +33,9 @@ constexpr FormParameter<NodeParameters> kNodeParameters[] = {
     {"switch_from_ranks", &NodeParameters::switch_from_ranks},
     {"message_us", &NodeParameters::message_us, kOptional},
     {"message_KB", &NodeParameters::message_KB, kOptional},
+    {"short_GBps", &NodeParameters::short_GBps, kOptional},
+    {"short_pair_loss", &NodeParameters::short_pair_loss, kOptional},
+    {"long_us", &NodeParameters::long_us, kOptional},
 };
 
 constexpr FormParameter<NetworkParameters> kNetworkParameters[] = {
@@ -142,14 +145,18 @@ double bus_factor(Collective kind, double ranks) {
 double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks) {
   const double x = bytes * bus_factor(kind, ranks);
   const double others = ranks - 1;
-  const double whole_ramp_us = fit.ramp_us + fit.ramp_rank_us * others;
-  double ramp_us = whole_ramp_us * ramped(x, fit.ramp_MB);
-  if (fit.message_KB > 0) {
-    const double r2 = std::pow(x / (fit.ramp_MB * kBytesPerMB), 2);
-    ramp_us =
-        fit.message_us * std::min(1.0, x / others / (fit.message_KB * 1e3)) + whole_ramp_us * r2 / (1 + r2);
+  const double bus_us = x * 1e-3 / bus_GBps(fit, kind, ranks);
+  const double ramp_us = fit.ramp_us + fit.ramp_rank_us * others;
+  double us = fit.launch_us + fit.rank_us * others;
+  if (fit.short_GBps > 0) {
+    const double short_us = x * 1e-3 / fit.short_GBps * (1 + fit.short_pair_loss / others);
+    const double long_us = fit.long_us * x / (x + fit.ramp_MB * kBytesPerMB);
+    us += fit.message_us * std::min(1.0, x / others / (fit.message_KB * 1e3)) +
+          std::min(short_us, ramp_us + long_us + bus_us);
+  } else {
+    us += ramp_us * ramped(x, fit.ramp_MB) + bus_us;
   }
-  return 1e-6 * (fit.launch_us + fit.rank_us * others + ramp_us) + x * 1e-9 / bus_GBps(fit, kind, ranks);
+  return 1e-6 * us;
 }
 
 double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
@@ -179,7 +186,11 @@ NodeParameters node_parameters(const nlohmann::json& table, const std::string& w
     links.bus_GBps = bus_GBps(size_table(table, where));
     return links;
   }
-  return parameters_of(kNodeParameters, table, where);
+  const NodeParameters fit = parameters_of(kNodeParameters, table, where);
+  if (fit.message_KB > 0 && fit.short_GBps == 0)
+    throw UserError(
+        where, ".parameters.short_GBps: expected above 0 beside message_KB, found 0; fit the profile anew");
+  return fit;
 }
 
 NetworkParameters network_parameters(const nlohmann::json& table, const std::string& where) {

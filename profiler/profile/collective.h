@@ -1,14 +1,16 @@
 // How long a collective takes: latency by hops, a ramp, and bytes over the slowest link they cross.
 //
-// In a node, with x = the bytes that one GPU's link carries (size times nccl-tests' bus factor):
-//   launch + rank_us * (ranks - 1) + (ramp_us + ramp_rank_us * (ranks - 1)) * sqrt(x / (x + ramp_bytes))
-//   + x / bus,  bus = bus_GBps / (1 + pair_loss / (ranks - 1))
-// The square root is the ramp from short messages, sent by low-latency protocols, to long ones, cut into
-// steps that fill the links but take time to start and drain. Few ranks keep fewer links busy (pair_loss).
-// All-reduce over enough ranks is done by the switch (NVLS), whose bus bandwidth is its own.
-// An all-to-all sends y = x / (ranks - 1) bytes to each peer, by a low-latency protocol whose time grows with
-// y until the other protocol's own latency is less, and fills links more suddenly: with r = x / ramp_bytes
-//   message_us * min(1, y / message_bytes) + (ramp_us + ramp_rank_us * (ranks - 1)) * r^2 / (1 + r^2)
+// In a node, with x = the bytes that one GPU's link carries (size times nccl-tests' bus factor) and
+// y = x / (ranks - 1), those of each step of a ring or to each peer of an all-to-all:
+//   launch + rank_us * (ranks - 1) + message_us * min(1, y / message_bytes)
+//   + min(x / short, ramp_us + ramp_rank_us * (ranks - 1) + long_us * x / (x + ramp_bytes) + x / bus)
+//   short = short_GBps / (1 + short_pair_loss / (ranks - 1)),  bus = bus_GBps / (1 + pair_loss / (ranks - 1))
+// Short messages go by a low-latency protocol, whose packets carry flags and keep links from their rate; long
+// ones by another, cut into steps that fill the links but take time to start and drain. Few ranks keep fewer
+// links busy. All-reduce over enough ranks is done by the switch (NVLS), whose bus bandwidth is its own. With
+// few rows (send_recv; short_GBps 0) protocols are not told apart:
+//   launch + rank_us * (ranks - 1) + (ramp_us + ramp_rank_us * (ranks - 1)) * sqrt(x / (x + ramp_bytes)) + x
+//   / bus
 //
 // Between nodes every GPU has its own NIC (rails), and a network adds
 //   launch + step_us * log2(nodes) + ramp * sqrt(y / (y + ramp_bytes)) + max(y / (efficiency * NIC), x / bus)
@@ -39,8 +41,11 @@ struct NodeParameters {  // of one kind, inside a node
   double bus_GBps = 1;
   double switch_bus_GBps = 0;    // of reductions done by the switch; 0: none
   double switch_from_ranks = 0;  // ranks at which the library uses it
-  double message_us = 0;         // of messages to each peer beyond message_KB
-  double message_KB = 0;         // 0: no such messages, a ring or tree
+  double message_us = 0;         // of messages of message_KB and more
+  double message_KB = 0;
+  double short_GBps = 0;  // of the protocol for short messages; 0: protocols are not told apart
+  double short_pair_loss = 0;
+  double long_us = 0;  // what long messages of the other take beside their bytes, beyond ramp_us
 };
 
 struct NetworkParameters {  // of all kinds, between nodes

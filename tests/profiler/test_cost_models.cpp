@@ -375,7 +375,7 @@ TEST_CASE("a derived table has no samples, so every call to it is beyond them") 
   (void)elementwise.seconds(Elementwise::copy, 1e8, use);  // a rule
   CHECK(use.derived == 2);
   const CollectiveModel collectives(profile, {});
-  (void)collectives.seconds(Collective::all_gather, 1e9, {8, 8}, use);  // published
+  (void)collectives.seconds(Collective::all_gather, 1e8, {8, 8}, use);  // published
   CHECK(use.derived == 2);
   // All-to-all has samples of shorter messages.
   (void)collectives.seconds(Collective::all_to_all, 1e9, {8, 8}, use);
@@ -403,18 +403,32 @@ TEST_CASE("collectives move nccl-tests' bytes over their slowest link") {
   CHECK(node_seconds(node, Collective::all_reduce, 8e9, 4) ==
         doctest::Approx(12.0 / 350 + 5e-6).epsilon(1e-9));
 
-  // An all-to-all's messages on 4 ranks: 10 KB each take half of message_us, beyond 20 KB all of it; at
-  // ramp_MB on the link half of the ramp.
-  NodeParameters messages;
-  messages.bus_GBps = 350;
-  messages.message_us = 6;
-  messages.message_KB = 20;
-  CHECK(node_seconds(messages, Collective::all_to_all, 4e4, 4) ==
-        doctest::Approx(3e-6 + 3e4 / 350e9).epsilon(1e-9));
-  messages.ramp_us = 20;
-  messages.ramp_MB = 12;
-  CHECK(node_seconds(messages, Collective::all_to_all, 16e6, 4) ==
-        doctest::Approx(16e-6 + 12e6 / 350e9).epsilon(1e-9));
+  // Two protocols on 4 ranks. Messages of 10 KB each take half of message_us, beyond 20 KB all of it. The
+  // short one reaches 150 / (1 + 1.5 / 3) = 100 GB/s. From where the other's 11 + 3 x 2 us and its 350 GB/s
+  // are less, its part of long_us grows: half at ramp_MB.
+  NodeParameters two;
+  two.bus_GBps = 350;
+  two.message_us = 6;
+  two.message_KB = 20;
+  two.short_GBps = 150;
+  two.short_pair_loss = 1.5;
+  two.ramp_us = 11;
+  two.ramp_rank_us = 2;
+  two.long_us = 20;
+  two.ramp_MB = 12;
+  for (const Collective kind : {Collective::all_to_all, Collective::all_gather}) {
+    CHECK(node_seconds(two, kind, 4e4, 4) == doctest::Approx(3e-6 + 3e4 / 100e9).epsilon(1e-9));
+    CHECK(node_seconds(two, kind, 16e5, 4) == doctest::Approx(6e-6 + 12e5 / 100e9).epsilon(1e-9));
+    CHECK(node_seconds(two, kind, 16e6, 4) ==
+          doctest::Approx(6e-6 + 17e-6 + 10e-6 + 12e6 / 350e9).epsilon(1e-9));
+  }
+  nlohmann::json table = {{"form", "latency-ramp-bus"}, {"parameters", to_json(two)}};
+  CHECK(node_parameters(table, "node").short_pair_loss == 1.5);
+  table["parameters"]["short_GBps"] = 0;
+  CHECK_THROWS_WITH_AS(
+      (void)node_parameters(table, "node"),
+      "node.parameters.short_GBps: expected above 0 beside message_KB, found 0; fit the profile anew",
+      UserError);
 
   NetworkParameters network;
   network.launch_us = 100;

@@ -16,13 +16,15 @@ SHAPES = {
     "codellama-34b": {"hidden": 8192, "heads": 64, "ffn": 22016, "vocab": 32000},
 }
 # Megatron-core 0.12.1 on H200, FlashAttention-2 varlen. finalize_model_grads is never called, so no gradient is
-# reduced; TP collectives and the parameters' gather are not overlapped; the gathered K and V are kept.
+# reduced; TP collectives and the parameters' gather are not overlapped; the gathered K and V are kept. The TransformerConfig
+# (megatron_test_utils.py) leaves gradient_accumulation_fusion off, so DDP's hook adds each bf16 gradient to an fp32 sum.
 HARNESS = {
     "preset": "megatron",
     "tp_overlap": False,
     "overlap_param_gather": False,
     "reduce_gradients": False,
     "keep_gathered_kv": True,
+    "gradient_add_bytes": 10,
     "attention_kernel": "flash-attention-2",
     "loss": "sum",
 }
