@@ -127,7 +127,7 @@ class RingPieces {
 
   // Of rank `rank`'s call on the block that rank `from` began with, in which each rank has `earlier` tokens
   // of the chunks before. What a run of queries sees of a block is one piece: the keys of its slice lie
-  // together there. O(segments of both).
+  // together there. So are a slice's runs at even distances (Sharding::strided). O(segments of both).
   const std::vector<QueryKeys>& of(int rank, int from, std::int64_t earlier) {
     const auto queries = sharding_->of_rank(rank);
     const std::span<const RingSegment> block = sorted(from);
@@ -146,13 +146,17 @@ class RingPieces {
       keys_[q.place] = seen;
     }
     pieces_.clear();
-    for (std::size_t i = 0; i < queries.size(); ++i) {
-      std::int64_t keys = earlier + keys_[i];
-      if (keys == 0) continue;
-      // Of another rank's block every query sees all: priced as the causal call that has as many pairs.
-      const std::int64_t count = queries[i].queries();
-      if (from != rank) keys = std::max(keys + (count - 1) / 2, count);
-      pieces_.push_back({count, keys});
+    for (std::size_t i = 0, end; i < queries.size(); i = end) {
+      const std::int64_t run = queries[i].queries();
+      for (end = i + 1; sharding_->strided && end < queries.size() &&
+                        queries[end].slice == queries[i].slice && queries[end].queries() == run;)
+        ++end;
+      if (earlier + keys_[end - 1] == 0) continue;
+      // Priced as the causal call that has as many pairs. Of another rank's block every query of a run sees
+      // as many keys, of its own one more than the query before.
+      const std::int64_t count = run * static_cast<std::int64_t>(end - i);
+      const std::int64_t twice = keys_[i] + keys_[end - 1] + count - (from == rank ? run : 1);
+      pieces_.push_back({count, std::max(earlier + twice / 2, count)});
     }
     return pieces_;
   }

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,27 @@ Layout ring_of(int context, Recompute recompute) {
   return layout;
 }
 
+// The same where a rank has single tokens: those of a slice are one call, causal, of as many pairs.
+std::vector<QueryKeys> strided_pieces_of(const Sharding& sharding, int rank, int from, std::int64_t earlier) {
+  std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> of_slice;  // queries, pairs in this block
+  for (const Segment& q : sharding.of_rank(rank)) {
+    auto& [queries, pairs] = of_slice[q.slice];
+    ++queries;
+    for (const Segment& k : sharding.of_rank(from))
+      if (k.slice == q.slice && k.q_begin <= q.q_begin) ++pairs;
+  }
+  std::vector<QueryKeys> pieces;
+  for (const auto& [slice, counted] : of_slice) {
+    const auto [queries, pairs] = counted;
+    if (earlier + pairs > 0)
+      pieces.push_back({queries, std::max(earlier + (2 * pairs / queries + queries - 1) / 2, queries)});
+  }
+  return pieces;
+}
+
 // What rank `rank` computes on the keys that rank `from` began with.
 std::vector<QueryKeys> pieces_of(const Sharding& sharding, int rank, int from, std::int64_t earlier) {
+  if (sharding.strided) return strided_pieces_of(sharding, rank, from, earlier);
   std::vector<QueryKeys> pieces;
   for (const Segment& q : sharding.of_rank(rank)) {
     std::int64_t keys = earlier;
@@ -83,6 +103,22 @@ TEST_CASE("A ring's attention is the sum over its blocks, whatever the sharding"
         }
       }
     }
+}
+
+TEST_CASE(
+    "A striped ring is priced as a call a step, not as one a token: even ranks, at a time like zigzag's") {
+  const Models models(builtin_model("llama2-7b"), ring_of(8, Recompute::none));
+  const auto of_ranks = [&](const char* rule, const MicroBatch& micro_batch) {
+    MicroBatchCost cost;
+    const ShardRule shard = shard_by(rule);
+    MicroBatchCoster(models.costs, shard).cost(micro_batch, 8, cost);
+    const auto [least, most] = std::ranges::minmax(cost.attention_backward[0]);
+    return std::pair(to_seconds(least), to_seconds(most));
+  };
+  const auto [least, most] = of_ranks("striped", documents({65536, 8192, 100}));
+  CHECK(most < 1.01 * least);
+  CHECK(of_ranks("striped", documents({65536})).second ==
+        doctest::Approx(of_ranks("per-sequence", documents({65536})).second).epsilon(0.1));
 }
 
 TEST_CASE("PyTorch's ring gathers all heads' keys once a pass, and sends their gradients round in fp32") {
