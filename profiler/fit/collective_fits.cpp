@@ -117,7 +117,7 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
            sample->group.ranks >= switch_from_ranks;
   };
   const bool by_switch = std::ranges::any_of(samples, switched);
-  // Protocols are told apart where collectives have rows enough on both sides of where one ends.
+  // Of send_recv there are few rows, which do not tell protocols apart.
   const bool two = samples.front()->kind != Collective::send_recv;
   const double ring =
       by_switch && !std::ranges::all_of(samples, switched) ? all.fastest_GBps * 0.8 : all.fastest_GBps;

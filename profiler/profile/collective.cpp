@@ -152,7 +152,7 @@ double node_seconds(const NodeParameters& fit, Collective kind, double bytes, in
     const double short_us = x * 1e-3 / fit.short_GBps * (1 + fit.short_pair_loss / others);
     const double long_us = fit.long_us * x / (x + fit.ramp_MB * kBytesPerMB);
     us += fit.message_us * std::min(1.0, x / others / (fit.message_KB * 1e3)) +
-          std::min(short_us, ramp_us + long_us + bus_us);
+          std::min(std::max(short_us, bus_us), ramp_us + long_us + bus_us);
   } else {
     us += ramp_us * ramped(x, fit.ramp_MB) + bus_us;
   }

@@ -1,16 +1,17 @@
 // How long a collective takes: latency by hops, a ramp, and bytes over the slowest link they cross.
 //
 // In a node, with x = the bytes that one GPU's link carries (size times nccl-tests' bus factor) and
-// y = x / (ranks - 1), those of each step of a ring or to each peer of an all-to-all:
+// y = x / (ranks - 1), those to each peer:
 //   launch + rank_us * (ranks - 1) + message_us * min(1, y / message_bytes)
-//   + min(x / short, ramp_us + ramp_rank_us * (ranks - 1) + long_us * x / (x + ramp_bytes) + x / bus)
-//   short = short_GBps / (1 + short_pair_loss / (ranks - 1)),  bus = bus_GBps / (1 + pair_loss / (ranks - 1))
+//   + min(max(x / short, x / bus), ramp_us + ramp_rank_us * (ranks - 1) + long_us * x / (x + ramp_bytes) + x
+//   / bus) short = short_GBps / (1 + short_pair_loss / (ranks - 1)),  bus = bus_GBps / (1 + pair_loss /
+//   (ranks - 1))
 // Short messages go by a low-latency protocol, whose packets carry flags and keep links from their rate; long
 // ones by another, cut into steps that fill the links but take time to start and drain. Few ranks keep fewer
-// links busy. All-reduce over enough ranks is done by the switch (NVLS), whose bus bandwidth is its own. With
-// few rows (send_recv; short_GBps 0) protocols are not told apart:
-//   launch + rank_us * (ranks - 1) + (ramp_us + ramp_rank_us * (ranks - 1)) * sqrt(x / (x + ramp_bytes)) + x
-//   / bus
+// links busy. All-reduce over enough ranks is done by the switch (NVLS), whose bus bandwidth is its own.
+// Of send_recv protocols are not told apart (short_GBps 0):
+//   launch + rank_us * (ranks - 1) + (ramp_us + ramp_rank_us * (ranks - 1)) * sqrt(x / (x + ramp_bytes))
+//   + x / bus
 //
 // Between nodes every GPU has its own NIC (rails), and a network adds
 //   launch + step_us * log2(nodes) + ramp * sqrt(y / (y + ramp_bytes)) + max(y / (efficiency * NIC), x / bus)

@@ -69,9 +69,10 @@ void check_stages(const ModelShape& m, const Layout& p, const std::string& where
     const int filled = divide_by_block_costs(m, stages).filled;
     require_layout(
         filled == stages, where,
-        ".pipeline: expected a number of stages all of which get a block by framework.stage_division "
-        "block-costs, or stage_layers, found " +
-            num(stages) + ", of which the last " + num(stages - filled) + " would get none");
+        ".pipeline: expected pipeline x virtual_pipeline stages that all get a block by framework."
+        "stage_division block-costs (parallel.stage_layers or stage_division even divides otherwise), "
+        "found " +
+            num(stages) + ": the last " + num(stages - filled) + " would get none");
   }
   if (p.stage_layers.empty()) return;
   require_layout(std::ssize(p.stage_layers) == stages, where,
@@ -109,11 +110,11 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
                      num(p.expert_tensor_size()));
   const std::int64_t virtual_stages = std::int64_t{p.pipeline} * p.virtual_pipeline;
   const std::int64_t counted = m.layers + (p.count_embedding_and_head ? 2 : 0);
-  check_stages(m, p, where);
   require_layout(virtual_stages <= counted || !p.stage_layers.empty(), where,
                  ".pipeline: expected pipeline x virtual_pipeline of at most " + num(counted) + " layers" +
                      (p.count_embedding_and_head ? " with embedding and head" : "") + ", found " +
                      num(virtual_stages));
+  check_stages(m, p, where);
   require_layout(p.virtual_pipeline == 1 || p.pipeline > 1, where,
                  ".virtual_pipeline: expected 1 without a pipeline, found " + num(p.virtual_pipeline));
   require_layout(p.zero >= 0 && p.zero <= 3, where, ".zero: expected 0..3, found " + num(p.zero));

@@ -252,6 +252,8 @@ constexpr Setting kVerl[] = {
      [](Row r) -> Value { return (r.layout().gpus() + r.row.gpus_per_node - 1) / r.row.gpus_per_node; }},
 };
 constexpr Gap kVerlGaps[] = {
+    {"parallel.pipeline", [](Row r) { return std::string(r.has_even_stages() ? "" : "with uneven stages"); },
+     "stages get equal layers", "that"},
     {"policy",
      [](Row r) { return found_if(r.row.run.name != "karmarkar-karp" && r.row.run.name != "padded", policy_text(r)); },
      "micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu",

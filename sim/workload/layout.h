@@ -119,8 +119,7 @@ struct Layout {
   // the experts of a TP group's ranks are their own ("MoE parallel folding", arXiv 2504.14960).
   int expert_tensor = 0;
   bool count_embedding_and_head = false;  // as a layer each where stages get their layers (Llama 3)
-  std::vector<int>
-      stage_layers;  // of each virtual stage, in the model's order; empty: as stage_division says
+  std::vector<int> stage_layers;  // of each virtual stage, in the model's order; empty: stage_division's
   StageDivision stage_division = StageDivision::even;  // a study says so under `framework`
   ContextComm context_comm = ContextComm::all_gather;
   int context_inner = 0;  // ranks of an all-to-all, of a nested form; 0: none given

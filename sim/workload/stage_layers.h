@@ -18,18 +18,19 @@ namespace equipoise {
 std::vector<int> split_layers(int layers, int virtual_stages);
 
 // Nanotron's division (build_model in models/base.py): blocks in turn, embedding, layers, norm, head, cast of
-// the logits, loss. A stage is full once the parameters up to its last block exceed its even share; the costs
-// are those of models/llama.py, of a layer's products and of the head. A large head leaves the last stages
-// without a block.
+// the logits, loss. A stage is full once the cost up to its last block exceeds its even share. Costs are
+// those of models/llama.py, whatever the model: 4 x hidden x query width + 3 x hidden x FFN a layer,
+// vocabulary x hidden for the head. A large head leaves the last stages without a block.
 struct BlockDivision {
   std::vector<int> layers;  // of each virtual stage
   int filled = 0;           // stages that have a block
 };
 BlockDivision divide_by_block_costs(const ModelShape& model, int virtual_stages);
 
-// Layers of each virtual stage: the one place that says which stage has which layers. The layout's own, else
-// where embedding and head count as layers, the first and the last stage have one fewer than others, perhaps
-// none; else as the framework divides them. Those of multi-token prediction come to the last.
+// Layers of each virtual stage: the one place that says which stage has which layers. What the layout says
+// goes first. Else the framework divides them, evenly or by block costs. Where embedding and head count as
+// layers, the split is even and the first and the last stage have one layer fewer, perhaps none. Layers of
+// multi-token prediction come to the last stage.
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
 
 // The head comes with the last norm, and with what multi-token prediction has beside its layers. Layers stand in the order of LayerKind.

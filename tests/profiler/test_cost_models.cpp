@@ -388,6 +388,29 @@ TEST_CASE("a derived table has no samples, so every call to it is beyond them") 
   CHECK(sum.derived == 4);
 }
 
+TEST_CASE(
+    "No collective inside a node is shorter than its bytes at the bus rate, and longer messages take "
+    "longer") {
+  for (const std::string& name : shipped_profiles()) {
+    const Profile profile = Profile::load(name);
+    if (!profile.json().contains(nlohmann::json::json_pointer("/tables/collective/node"))) continue;
+    CAPTURE(name);
+    const CollectiveModel collectives(profile, {});
+    RangeUse use;
+    for (const Collective kind :
+         {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce, Collective::all_to_all})
+      for (const int ranks : {2, 4, 8}) {
+        double before = 0;
+        for (double bytes = 64; bytes < 1e11; bytes *= 2) {
+          const double seconds = collectives.seconds(kind, bytes, {ranks, 8}, use);
+          REQUIRE(seconds >= bytes * collectives.least_seconds_per_byte(kind, {ranks, 8}) * (1 - 1e-12));
+          REQUIRE(seconds >= before);
+          before = seconds;
+        }
+      }
+  }
+}
+
 TEST_CASE("collectives move nccl-tests' bytes over their slowest link") {
   NodeParameters node;
   node.launch_us = 5;

@@ -148,10 +148,11 @@ class RingPieces {
     pieces_.clear();
     for (std::size_t i = 0, end; i < queries.size(); i = end) {
       const std::int64_t run = queries[i].queries();
-      for (end = i + 1; sharding_->strided && end < queries.size() &&
-                        queries[end].slice == queries[i].slice && queries[end].queries() == run;)
+      end = i + 1;
+      if (earlier + keys_[i] == 0) continue;
+      for (; sharding_->strided && end < queries.size() && queries[end].slice == queries[i].slice &&
+             queries[end].queries() == run;)
         ++end;
-      if (earlier + keys_[end - 1] == 0) continue;
       // Priced as the causal call that has as many pairs. Of another rank's block every query of a run sees
       // as many keys, of its own one more than the query before.
       const std::int64_t count = run * static_cast<std::int64_t>(end - i);

@@ -292,12 +292,14 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "another, and TP gathers an input again beside the backward (Megatron-LM, Transformer Engine); "
         "torch: a product each, gathered inputs kept, FP8 cast by torchao, compiled; torch-eager: the same "
         "without torch.compile"),
-    choice<&FrameworkOptions::stage_division>("stage_division", kStageDivisionNames,
-                                              "How layers are shared out over virtual stages, the preset's "
-                                              "by default; even: the middle stages first "
-                                              "where they do not divide; block-costs: a stage is full once "
-                                              "the parameters up to its last block exceed "
-                                              "its share, the head's beside the layers' (nanotron)")
+    choice<&FrameworkOptions::stage_division>(
+        "stage_division", kStageDivisionNames,
+        "How layers are shared out over virtual stages, the preset's by default; even: the middle stages "
+        "first "
+        "where they do not divide; block-costs: a stage is full once the cost up to its last block exceeds "
+        "its "
+        "share, 4 x hidden x query width + 3 x hidden x FFN a layer and vocabulary x hidden of the head "
+        "(nanotron)")
         .acting("with a pipeline, without stage_layers and count_embedding_and_head", acts::divides_stages),
     flag<&FrameworkOptions::fp8_param_gather>("fp8_param_gather",
                                               "ZeRO-3 gathers the layers' weights in FP8 (torchao's "

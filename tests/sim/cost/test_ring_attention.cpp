@@ -27,16 +27,18 @@ Layout ring_of(int context, Recompute recompute) {
 std::vector<QueryKeys> strided_pieces_of(const Sharding& sharding, int rank, int from, std::int64_t earlier) {
   std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> of_slice;  // queries, pairs in this block
   for (const Segment& q : sharding.of_rank(rank)) {
+    std::int64_t keys = 0;
+    for (const Segment& k : sharding.of_rank(from))
+      if (k.slice == q.slice && k.q_begin <= q.q_begin) ++keys;
+    if (earlier + keys == 0) continue;
     auto& [queries, pairs] = of_slice[q.slice];
     ++queries;
-    for (const Segment& k : sharding.of_rank(from))
-      if (k.slice == q.slice && k.q_begin <= q.q_begin) ++pairs;
+    pairs += keys;
   }
   std::vector<QueryKeys> pieces;
   for (const auto& [slice, counted] : of_slice) {
     const auto [queries, pairs] = counted;
-    if (earlier + pairs > 0)
-      pieces.push_back({queries, std::max(earlier + (2 * pairs / queries + queries - 1) / 2, queries)});
+    pieces.push_back({queries, std::max(earlier + (2 * pairs / queries + queries - 1) / 2, queries)});
   }
   return pieces;
 }

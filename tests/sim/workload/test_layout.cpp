@@ -226,10 +226,16 @@ TEST_CASE(
   CHECK(layers_of_stages(model, layout) == std::vector<int>{3, 3, 2, 3, 2, 3, 0, 0});
   CHECK(refusal(model, layout) == "");
   layout.pipeline = 16;  // of 1.25
-  CHECK(
-      refusal(model, layout) ==
-      "study.json: parallel.pipeline: expected a number of stages all of which get a block by "
-      "framework.stage_division block-costs, or stage_layers, found 16, of which the last 1 would get none");
+  CHECK(refusal(model, layout) ==
+        "study.json: parallel.pipeline: expected pipeline x virtual_pipeline stages that all get a block by "
+        "framework.stage_division block-costs (parallel.stage_layers or stage_division even divides "
+        "otherwise), "
+        "found 16: the last 1 would get none");
+  layout.virtual_pipeline = 1 << 22;
+  CHECK(refusal(model, layout)
+            .starts_with(
+                "study.json: parallel.pipeline: expected pipeline x virtual_pipeline of at most 16 layers"));
+  layout.virtual_pipeline = 1;
   layout.stage_layers = split_layers(16, 16);  // what a user says goes first
   CHECK(refusal(model, layout) == "");
   CHECK(layers_of_stages(model, layout) == std::vector<int>(16, 1));
