@@ -2,10 +2,11 @@
 //
 // In a node, with x = the bytes that one GPU's link carries (size times nccl-tests' bus factor) and
 // y = x / (ranks - 1), those to each peer:
-//   launch + rank_us * (ranks - 1) + message_us * min(1, y / message_bytes)
-//   + min(max(x / short, x / bus), ramp_us + ramp_rank_us * (ranks - 1) + long_us * x / (x + ramp_bytes) + x
-//   / bus) short = short_GBps / (1 + short_pair_loss / (ranks - 1)),  bus = bus_GBps / (1 + pair_loss /
-//   (ranks - 1))
+//   launch + rank_us * (ranks - 1) + message_us * min(1, y / message_bytes) + min(s, l)
+//   s = max(x / short, x / bus)
+//   l = ramp_us + ramp_rank_us * (ranks - 1) + long_us * x / (x + ramp_bytes) + x / bus
+//   short = short_GBps / (1 + short_pair_loss / (ranks - 1))
+//   bus = bus_GBps / (1 + pair_loss / (ranks - 1))
 // Short messages go by a low-latency protocol, whose packets carry flags and keep links from their rate; long
 // ones by another, cut into steps that fill the links but take time to start and drain. Few ranks keep fewer
 // links busy. All-reduce over enough ranks is done by the switch (NVLS), whose bus bandwidth is its own.
