@@ -13,8 +13,8 @@ INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the registry instead
 
 LIMITS = {
-    "files": 391,
-    "lines": 85_461,
+    "files": 392,
+    "lines": 85_937,
     "headers with one user": 7,
     "files above 550 lines": 0,
     "files that include the tests": 0,

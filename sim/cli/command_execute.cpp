@@ -128,9 +128,9 @@ Study study_of_ranks(const RankOptions& options, const std::string& command, std
   if (options.format == Format::csv) throw UserError(command + ": --format csv; allowed: table, json");
   Study study = possible_study(options.file, options.set);
   for (PolicyRun& row : study.policies) {
-    const bool had = layout_of(study, row).evens_out_stages();
-    if (had && leaves_out_exchange(row, command) && !execution::under_launcher())
-      log << "note: " << row.label << ": without stage_attention_exchange, which ranks do not run\n";
+    const std::string fault = execution::stage_exchange_fault(study.model, layout_of(study, row));
+    if (leaves_out_exchange(row, fault) && !execution::under_launcher())
+      log << "note: " << row.label << ": without stage_attention_exchange: ranks expect " << fault << '\n';
   }
   return study;
 }

@@ -115,12 +115,12 @@ Memory BlockwiseAttention::own_block(std::int64_t rows) const {
 
 void BlockwiseAttention::begin_output(Memory& out, Memory& log_sum) const {
   out = rank_.elements(rows_.padded_rows * query_width_);
-  log_sum = empty_log_sums();
+  log_sum = empty_log_sums(rows_.padded_rows);
   rank_.zero(out.data(), rows_.padded_rows * query_width_);
 }
 
-Memory BlockwiseAttention::empty_log_sums() const {
-  const std::int64_t count = rows_.padded_rows * shape_.query_heads;
+Memory BlockwiseAttention::empty_log_sums(std::int64_t rows) const {
+  const std::int64_t count = rows * shape_.query_heads;
   Memory log_sums = rank_.floats(count);
   const std::vector<float> none(at(count), -std::numeric_limits<float>::infinity());
   rank_.backend.to_device(log_sums.data(), none.data(), none.size() * sizeof(float));
@@ -131,7 +131,7 @@ void BlockwiseAttention::attend(AttentionCall& call, const Memory& block, std::i
                                 const Memory& out, const Memory& log_sum) const {
   if (call.empty()) return;
   const Memory part = rank_.elements(rows_.padded_rows * query_width_);
-  const Memory part_log_sum = empty_log_sums();
+  const Memory part_log_sum = empty_log_sums(rows_.padded_rows);
   call.forward(run_->query.data(), block.data(), value_row(block, 0, rows), part.data(),
                part_log_sum.floats());
   rank_.backend.run(kernels::AttentionMerge{rows_.padded_rows, shape_.query_heads, shape_.head_dim,
@@ -182,6 +182,7 @@ std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank
     if (form == ContextComm::group_cast) return make_group_cast_attention(rank, rows, index, chunks);
     if (shares && rows.rows.exchanges()) return make_ulysses_attention(rank, rows, index, chunks);
   }
+  if (rank.evens_out_stages) return make_stage_attention(rank, rows, index, chunks);
   return make_gathered_attention(rank, rows, index, chunks);
 }
 

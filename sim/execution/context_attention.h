@@ -63,7 +63,7 @@ std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int6
 // --- Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts
 // it: at the exchanges of K and V. One class a form: all-gather, ring, group-cast, disaggregated, and
 // Ulysses, which is round one of the first two where it is nested. Where a lane has one rank, or nothing to
-// exchange, there is nothing but attention.
+// exchange, there is nothing but attention, and what stages of a pipeline share out of it.
 
 // What a chunk of a group leaves for the others, on one layer: its K and V, which later chunks attend to, and
 // what their backwards found for its gradients so far.
@@ -93,8 +93,9 @@ struct AttentionGradient {
 // A micro-batch as its attention sees it: the same for all layers.
 struct AttentionRows {
   MicroBatchRows rows;  // of all CP ranks
-  int rank = 0;         // of the group
-  Group group;
+  const MicroBatch* micro_batch = nullptr;
+  int rank = 0;                  // of the CP group
+  Group group;                   // those ranks; where stages even out their attention, the stages
   Group inner;                   // of the ranks that share out heads
   std::int64_t padded_rows = 0;  // of this rank, a multiple of TP
   std::int64_t capacity = 0;     // rows that K and V buffers have, equal on all CP ranks
@@ -260,8 +261,11 @@ class AttentionForm : public ContextAttention {
   // rank's messages go one after the other (NCCL) nobody waits in a circle.
   template <class To, class From, class Pack, class Unpack>
   void exchange_messages(const To& elements_to, const From& elements_from, const Pack& pack,
-                         const Unpack& unpack) {
-    kernels::Communicator& group = *rows_.group.elements;
+                         const Unpack& unpack, bool floats = false) {
+    kernels::Communicator& group = floats ? *rows_.group.floats : *rows_.group.elements;
+    const auto room = [&](std::int64_t count) {
+      return floats ? rank_.floats(count) : rank_.elements(count);
+    };
     std::vector<Memory> messages;
     std::vector<std::unique_ptr<kernels::Pending>> pending;
     const auto ranks = static_cast<unsigned>(group.size());
@@ -270,12 +274,12 @@ class AttentionForm : public ContextAttention {
       if (partner >= ranks) continue;
       const auto peer = static_cast<int>(partner);
       if (const std::int64_t count = elements_to(peer); count > 0) {
-        messages.push_back(rank_.elements(count));
+        messages.push_back(room(count));
         pack(peer, messages.back());
         pending.push_back(group.start_send(messages.back().data(), count, peer));
       }
       if (const std::int64_t count = elements_from(peer); count > 0) {
-        const Memory message = rank_.elements(count);
+        const Memory message = room(count);
         group.receive(message.data(), count, peer);
         unpack(peer, message);
       }
@@ -338,7 +342,7 @@ class BlockwiseAttention : public AttentionForm {
 
   void begin_output(Memory& out, Memory& log_sum) const;
   // Log-sums of rows that have attended to nothing yet.
-  [[nodiscard]] Memory empty_log_sums() const;
+  [[nodiscard]] Memory empty_log_sums(std::int64_t rows) const;
   // Joins what the queries find in a block of so many rows to `out`. Nothing where the call has no pieces.
   void attend(AttentionCall& call, const Memory& block, std::int64_t rows, const Memory& out,
               const Memory& log_sum) const;
@@ -355,6 +359,6 @@ class BlockwiseAttention : public AttentionForm {
 // Each is a function as make_context_attention is, in the file of its name.
 using MakeAttention = decltype(make_context_attention);
 MakeAttention make_disaggregated_attention, make_gathered_attention, make_group_cast_attention,
-    make_ring_attention, make_ulysses_attention;
+    make_ring_attention, make_stage_attention, make_ulysses_attention;
 
 }  // namespace equipoise::execution

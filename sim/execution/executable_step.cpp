@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 #include "sim/execution/parameters.h"
 #include "sim/execution/rank_context.h"
 
@@ -75,7 +76,58 @@ void leave_out_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) 
   sharding.segments = std::move(kept);
 }
 
+// Of these micro-batches on the stages that run them side by side.
+std::string recompute_fault(const PartOrders& orders, const Layout& layout,
+                            std::span<const MicroBatch> micro_batches) {
+  const int first = orders.recomputed_layers(0, micro_batches.front());
+  for (const MicroBatch& micro_batch : micro_batches)
+    for (int v = 0; v < layout.virtual_stages(); ++v)
+      if (const int other = orders.recomputed_layers(v, micro_batch); other != first)
+        return concatenated("ops that recompute as many layers, found ", first, " and ", other);
+  return "";
+}
+
+void check_no_fault(const std::string& fault) {
+  if (!fault.empty())
+    throw UserError("execute: stage_attention_exchange is true: expected ", fault, "; allowed: false");
+}
+
+// [lane][stage][op], from the same prices as the simulator's.
+std::vector<std::vector<std::vector<StageMoves>>> stage_moves(const LayerCosts& costs, const ShardRule& rule,
+                                                              const StepOptions& options, const Step& step) {
+  const Layout& layout = costs.layout();
+  std::vector<std::vector<std::vector<StageMoves>>> moves(step.lanes.size());
+  const PartOrders orders(costs.model(), layout);
+  MicroBatchCoster coster(costs, rule);
+  int last_group = 0;
+  for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
+  for (int group = 0; group <= last_group; ++group)
+    for (LockstepGroup& lockstep : make_lockstep_groups(step, group, layout, costs.grid(), options)) {
+      const auto of_lanes = cost_lockstep_group(lockstep, coster, costs, orders);
+      for (std::size_t l = 0; l < of_lanes.size(); ++l) {
+        check_no_fault(recompute_fault(orders, layout, lockstep.lanes[l].micro_batches));
+        for (const std::vector<std::int32_t>& entries : lockstep.lanes[l].arrivals.of_op) {
+          std::vector<StageMoves>& of_stage = moves[at(lockstep.lanes[l].lane)].emplace_back();
+          for (const std::int32_t entry : entries) {
+            const EvenedAttention& evened = of_lanes[l][at(entry)].evened;
+            of_stage.push_back({evened[0].moves, evened[1].moves});
+          }
+        }
+      }
+    }
+  return moves;
+}
+
 }  // namespace
+
+std::string stage_exchange_fault(const ModelShape& model, const Layout& layout) {
+  if (!layout.evens_out_stages()) return "";
+  const std::vector<int> layers = layers_of_stages(model, layout);
+  const auto [fewest, most] = std::ranges::minmax(layers);
+  if (fewest < most) return concatenated("stages of as many layers, found ", fewest, " and ", most);
+  const MicroBatch as_the_layout_says;
+  return recompute_fault(PartOrders(model, layout), layout, {&as_the_layout_says, 1});
+}
 
 RankPlace place_of(const RankGrid& grid, int rank) {
   const RankCoordinates coordinates = grid.coordinates(rank);
@@ -137,7 +189,7 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
   if (layout.activation_offload > 0)
     throw UserError("execute: parallel.activation_offload is ", std::to_string(layout.activation_offload),
                     "; ranks keep their activations");
-  if (layout.evens_out_stages()) throw UserError("execute: stage_attention_exchange is true; allowed: false");
+  check_no_fault(stage_exchange_fault(model, layout));
   if (layout.expert > 1) throw UserError("execute: parallel.expert is ", layout.expert, "; allowed: 1");
   if (layout.recompute == Recompute::modules &&
       layout.recompute_modules != module_bit(RecomputeModule::core_attn))
@@ -169,6 +221,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
       leave_out_inner_padding(micro_batch, of_lane.back());
     }
   }
+  if (costs.layout().evens_out_stages()) out.moves = stage_moves(costs, rule, options, step);
   out.weights = loss_weights(step, normalizer);
   return out;
 }

@@ -4,11 +4,14 @@
 
 #include <time.h>
 
+#include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/step/expansion.h"
 #include "sim/step/op_program.h"
 #include "sim/topology/rank_grid.h"
@@ -28,15 +31,24 @@ class DocumentLengths {
   std::vector<std::int64_t> lengths_;
 };
 
+// What stages compute of each other's attention in an op, forward and backward.
+using StageMoves = std::array<std::vector<StageMove>, 2>;
+
 struct ExecutableStep {
   Step step;
   DocumentLengths documents;
   OpProgram program;                            // sequential
   bool repeats_attention = false;               // selective recompute: in every backward
   std::vector<std::vector<Sharding>> sharding;  // [lane][micro-batch]
+  // [lane][stage][op]: what stages compute of each other's attention in it, forward and backward
+  std::vector<std::vector<std::vector<StageMoves>>> moves;
   // [lane][micro-batch][slice]: what each of its tokens' losses is multiplied with
   std::vector<std::vector<std::vector<double>>> weights;
 };
+
+// Why ranks cannot run the exchange of attention among stages; empty where they can: all stages run as many
+// layers, and recompute as many.
+std::string stage_exchange_fault(const ModelShape& model, const Layout& layout);
 
 // The program as ranks run it that overlap nothing: a collective beside a kernel comes before it, gradients
 // are reduced after the last backward.

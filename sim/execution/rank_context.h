@@ -220,10 +220,12 @@ struct RankContext {
   LocalHeads heads;
   LocalVocabulary vocabulary;
   std::int64_t ffn = 0;  // of this TP rank
-  Group tensor, replicas;
+  Group tensor, replicas, stages;
   std::uint64_t seed = 0;
   int replica_count = 1;           // data x context
   bool repeats_attention = false;  // of the step that runs: selective recompute
+  bool evens_out_stages = false;   // of that step
+  const StageMoves* moves = nullptr;  // then, of the op that runs
 
   [[nodiscard]] std::size_t element_bytes() const { return kernels::bytes_of(backend.element_type()); }
   [[nodiscard]] Memory elements(std::int64_t count) const {

@@ -37,6 +37,7 @@ RankExecutor::RankExecutor(const RankSetup& setup)
             0,
             {},
             {},
+            {},
             setup.seed},
       layer_ops_(rank_),
       end_ops_(rank_) {
@@ -64,6 +65,8 @@ void RankExecutor::join_groups() {
   };
   rank_.tensor = join(place.stage * rank_.replica_count + place.replica, place.tensor, tensor_);
   rank_.replicas = join(place.stage * setup_.layout.tensor + place.tensor, place.replica, replicas_);
+  if (setup_.layout.pipeline > 1)
+    rank_.stages = join(place.replica * setup_.layout.tensor + place.tensor, place.stage, stages_);
   // TP ranks that hold the same KV head.
   same_kv_ = rank_.tensor.elements->split(rank_.heads.first_kv, place.tensor);
 }
@@ -138,14 +141,16 @@ void RankExecutor::run_lane(const ExecutableStep& step, int lane, StepRecord& re
         recomputes_[at(scheduled.op.micro_batch)][at(run.layer)] = true;
     }
   }
-  for (std::size_t i = 0; i < stage.size(); ++i) run_scheduled(ops, i, record);
+  for (std::size_t i = 0; i < stage.size(); ++i) run_scheduled(step, i, record);
   for (Message& message : sent_) message.pending->wait();
   sent_.clear();
   kept_.clear();
 }
 
-void RankExecutor::run_scheduled(const OpLane& lane, std::size_t number, StepRecord& record) {
+void RankExecutor::run_scheduled(const ExecutableStep& step, std::size_t number, StepRecord& record) {
+  const OpLane& lane = step.program.lanes[at(lane_)];
   const ScheduledOp& scheduled = lane.stages[at(rank_.place.stage)][number];
+  if (rank_.evens_out_stages) rank_.moves = &step.moves[at(lane_)][at(rank_.place.stage)][number];
   RecordedOp op;
   op.lane = lane_;
   op.scheduled = static_cast<std::int32_t>(number);
@@ -303,6 +308,7 @@ void RankExecutor::prepare(const ExecutableStep& step) {
   for (auto& stage : parts_)
     for (Part& part : stage) std::fill(part.touched.begin(), part.touched.end(), char{0});
   rank_.repeats_attention = step.repeats_attention;
+  rank_.evens_out_stages = !step.moves.empty();
   runs_.clear();
   runs_.resize(step.program.lanes.size());
   int last_group = 0;
@@ -355,7 +361,8 @@ void RankExecutor::prepare_lane(const ExecutableStep& step, int lane, const Cont
     run.index = static_cast<int>(j);
     const auto group_of = [](const auto& group) { return Group{group.get(), group.get()}; };
     const int ranks = step.program.lanes[at(lane)].context;
-    run.rows.group = group_of(context.all);
+    run.rows.micro_batch = run.micro_batch;
+    run.rows.group = rank_.evens_out_stages ? rank_.stages : group_of(context.all);
     run.rows.inner = group_of(context.inner);
     run.rows.rank = rank_.place.replica - step.program.lanes[at(lane)].first_replica;
     const Chunk& chunk = micro_batches[j].chunk;

@@ -85,7 +85,7 @@ class RankExecutor final : private ChunkStates {
                            const DocumentLengths& documents, MicroBatchRun& run);
   // The lanes
   void run_lane(const ExecutableStep& step, int lane, StepRecord& record);
-  void run_scheduled(const OpLane& lane, std::size_t number, StepRecord& record);
+  void run_scheduled(const ExecutableStep& step, std::size_t number, StepRecord& record);
   void run_block(const OpBlock& block, int layer, const ScheduledOp& scheduled, Memory& hidden,
                  RecordedOp at_op, StepRecord& record);
   void receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op, StepRecord& record);
@@ -119,7 +119,7 @@ class RankExecutor final : private ChunkStates {
 
   RankSetup setup_;
   MemoryPool pool_;
-  Groups tensor_, replicas_;
+  Groups tensor_, replicas_, stages_;
   std::unique_ptr<kernels::Communicator> same_kv_;
   RankContext rank_;
   std::vector<std::vector<Part>> parts_;  // by local virtual stage, in bucket order

@@ -401,11 +401,13 @@ void even_out_ticks(LockstepLane& lane, MicroBatchCoster& coster, const LayerCos
     for (const auto& [s, i] : places) {
       const MicroBatch& micro_batch = lane.micro_batches[at(ops[s][i].micro_batch)];
       const MicroBatchCost& cost = costs[at(ops[s][i].micro_batch)];
-      const std::int64_t queries = micro_batch.tokens(), keys = queries + earlier_tokens(micro_batch, 0);
       const int count = layers[tick.first][at(ops[s][i].virtual_stage) * ops.size() + s];
       if (count > 0)
-        stages.push_back(
-            {queries, keys, count, {cost.attention_forward[0][0], cost.attention_backward[0][0]}});
+        stages.push_back({&micro_batch,
+                          ops[s][i].micro_batch,
+                          static_cast<std::int32_t>(s),
+                          count,
+                          {cost.attention_forward[0][0], cost.attention_backward[0][0]}});
     }
     const EvenedAttention evened = even_out(stages, model, costs.front().use);
     for (const auto& [s, i] : places) {

@@ -14,8 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kWindow = 128;
-constexpr std::int64_t kChunk = 48;  // divides no window, and no document but by chance
+constexpr std::int64_t kChunk = 48;  // of a window of 128: divides no window, and no document but by chance
 constexpr std::int64_t kOddChunk = 42;  // is padded by 2 x CP
 constexpr int kSteps = 2;
 constexpr int kHeads = 4;  // of tiny_study's model
@@ -29,7 +28,8 @@ std::string number(std::int64_t n) {
 }
 
 // Documents of one token, short ones, and ones of up to three windows, until both kinds of batch have enough.
-std::vector<std::int64_t> random_lengths(std::uint64_t seed, std::int64_t tokens, std::int64_t documents) {
+std::vector<std::int64_t> random_lengths(std::uint64_t seed, std::int64_t window, std::int64_t tokens,
+                                         std::int64_t documents) {
   SplitMix64 random(seed);
   std::vector<std::int64_t> lengths;
   std::int64_t sum = 0;
@@ -39,9 +39,9 @@ std::vector<std::int64_t> random_lengths(std::uint64_t seed, std::int64_t tokens
   while (sum < tokens || static_cast<std::int64_t>(lengths.size()) < documents) {
     const std::uint64_t kind = random.next() % 10;
     const std::int64_t length = kind < 2   ? 1
-                                : kind < 7 ? up_to(kWindow / 3)
-                                : kind < 9 ? up_to(kWindow)
-                                           : up_to(3 * kWindow);
+                                : kind < 7 ? up_to(window / 3)
+                                : kind < 9 ? up_to(window)
+                                           : up_to(3 * window);
     lengths.push_back(length);
     sum += length;
   }
@@ -69,30 +69,31 @@ json policy_entry(const MatrixCase& c) {
   if (by_degree || policy.derives == Derives::bucket_size)
     entry["bucket_size"] = 72;
   else if (c.shard == "dacp")
-    entry["bucket_size"] = 2 * kWindow / c.context;
+    entry["bucket_size"] = 2 * c.window / c.context;
   if (by_degree) entry["tokens_per_rank"] = 64;
   if (c.policy == "chunkflow")
-    entry.update({{"chunk_size", c.seed % 4 == 0 ? kOddChunk : kChunk},
+    entry.update({{"chunk_size", (c.seed % 4 == 0 ? kOddChunk : kChunk) * c.window / 128},
                   {"keep", c.keep},
                   {"strict_keep", c.strict_keep}});
+  if (c.exchange) entry["stage_attention_exchange"] = true;
   if (c.recompute == "by-stage") entry.update({{"recompute", "auto"}, {"recompute_by_stage", true}});
   if (c.policy == "sequence-slices")
     entry.update({{"slices", c.slices}, {"slice_by", c.seed % 3 == 0 ? "tokens" : "work"}});
   if (c.policy == "equipoise" && c.schedule == "seq1f1b") entry["start"] = "sequence-slices";
   if (c.policy == "wlb" || c.policy == "varlen-solver")
-    entry.update({{"queues", 2}, {"max_tokens", kWindow * 5 / 4}});
+    entry.update({{"queues", 2}, {"max_tokens", c.window * 5 / 4}});
   if (c.policy.ends_with("-solver")) entry["node_limit"] = 20;
-  if (c.policy == "isf") entry["threshold"] = kWindow - 16;
+  if (c.policy == "isf") entry["threshold"] = c.window - 16;
   if (c.policy == "hbp") {
     entry["threshold"] = 16;
-    entry["groups"] = number(kWindow / 4) + ":1," + number(kWindow) + ":" + number(c.context);
+    entry["groups"] = number(c.window / 4) + ":1," + number(c.window) + ":" + number(c.context);
   }
   return entry;
 }
 
 json batch_of(const MatrixCase& c) {
   const int per_lane = std::max(2, c.pipeline);
-  json batch = {{"context_window", kWindow}, {"sequences_per_step", per_lane * c.data}, {"steps", kSteps}};
+  json batch = {{"context_window", c.window}, {"sequences_per_step", per_lane * c.data}, {"steps", kSteps}};
   if (takes_documents(c)) batch["documents_per_step"] = (per_lane + 3) * c.data;
   const bool wide = c.seed % 5 == 0 && !interleaves(c) && per_lane % 2 == 0;
   if (wide || packing_policy(c.policy).pads_documents) batch["micro_batch_size"] = 2;
@@ -118,17 +119,19 @@ json MatrixCase::to_json() const {
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
   if (count_ends) parallel["count_embedding_and_head"] = true;
   const json batch = batch_of(*this);
-  const std::int64_t tokens = kSteps * kWindow * batch["sequences_per_step"].get<std::int64_t>();
+  const std::int64_t tokens = kSteps * window * batch["sequences_per_step"].get<std::int64_t>();
   const std::int64_t documents = kSteps * batch.value("documents_per_step", std::int64_t{1});
   json study = tiny_study(parallel, policy_entry(*this), batch,
-                          random_lengths(seed, takes_documents(*this) ? 1 : tokens, documents));
+                          random_lengths(seed, window, takes_documents(*this) ? 1 : tokens, documents));
   study["model"]["tied_embeddings"] = tied;
   if (by_stage)  // the reserve and 0.3 to 1.2 MB: for all layers, some or none
     study["cluster"]["memory_GB"] = 3.758097 + 0.0003 * static_cast<double>(1 + seed % 4);
   study["model"]["kv_heads"] = kv_heads;
+  if (exchange)  // attention so short is worth its exchange only if it is slow
+    study["framework"] = {{"preset", "execution"}, {"attention_slowdown", 100}};
   if (interleaves(*this) && pipeline == 4)
     study["model"]["layers"] = 8;
-  else if (pipeline > 1 && seed % 4 == 1)
+  else if (pipeline > 1 && seed % 4 == 1 && !exchange)
     study["model"]["layers"] = 5;  // one stage has more than the others
   return {{"study", study}, {"step", seed / 2 % 4}, {"normalizer", normalizer}, {"fold_tp", seed % 3 == 0}};
 }
@@ -301,6 +304,31 @@ void add_slices_packed_anew(Matrix& matrix) {
         c.recompute = kRecompute[matrix.size() / 2 % 4];
         matrix.add(c);
       }
+}
+
+// Stages that even out their attention: documents cut into fewer slices than stages, as many and more, whole
+// ones that share a micro-batch, and chunks of one length.
+void add_stage_exchange(Matrix& matrix) {
+  for (const int pipeline : {2, 4})
+    for (const char* policy : {"sequence-slices", "plain", "chunkflow", "wlb"})
+      for (const char* recompute : kRecompute)
+        for (const bool interleave : {false, true}) {
+          MatrixCase c;
+          c.group = "stage exchange";
+          c.policy = policy;
+          c.schedule = "seq1f1b";
+          c.exchange = true;
+          c.window = 1024;
+          c.pipeline = pipeline;
+          c.interleave = interleave;
+          c.kv_heads = 1 << matrix.size() % 3;
+          c.recompute = recompute;
+          c.slices = static_cast<int>(2 + matrix.size() % 7);
+          c.shard = matrix.size() % 2 == 0 ? "per-sequence" : "per-document";
+          c.tensor = 1 + static_cast<int>(matrix.size() / 4 % 2);
+          c.data = 1 + static_cast<int>(matrix.size() / 3 % 2);
+          matrix.add(c);
+        }
 }
 
 // Steps in lanes of other CP degrees than the layout's, some one after the other, with whole documents on
@@ -476,6 +504,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_group_cast(matrix);
   add_disaggregated(matrix);
   add_slices_packed_anew(matrix);
+  add_stage_exchange(matrix);
   add_own_degrees(matrix);
   return matrix.take();
 }

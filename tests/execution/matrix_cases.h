@@ -22,10 +22,12 @@ struct MatrixCase {
   int inner = 0;  // ranks of an all-to-all, of a nested form
   int block = 0;  // of group-cast
   int zero = 1;
+  std::int64_t window = 128;
   int keep = 1;
   int slices = 3;
   bool interleave = false;  // seq1f1b with two model chunks a rank
   bool strict_keep = false;
+  bool exchange = false;  // stages even out their attention
   bool tied = false;
   bool count_ends = false;  // embedding and head count as layers where stages get theirs
   int kv_heads = 2;

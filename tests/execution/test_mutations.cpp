@@ -212,6 +212,34 @@ TEST_CASE("the check finds gradients of K and V that do not reach earlier chunks
   }
 }
 
+TEST_CASE("the check finds a query and a key that stages leave to each other") {
+  // Two stages, documents in slices.
+  json study = tiny_study({{"pipeline", 2}}, {{"name", "slimpipe"}, {"slices", 4}, {"shard", "per-sequence"}},
+                          {{"context_window", 1024}, {"documents_per_step", 3}}, {2048, 700, 1500});
+  study["framework"] = {{"preset", "execution"}, {"attention_slowdown", 100}};
+  for (const bool keys : {true, false})
+    for (const std::size_t pass : {0, 1}) {
+      study["model"]["kv_heads"] = keys ? 4 : 1;  // which of the two are fewer bytes
+      CAPTURE(keys);
+      CAPTURE(pass);
+      check_found(study, Options([&](ExecutableStep& step) {
+                    for (std::vector<execution::StageMoves>& of_stage : step.moves.at(0))
+                      for (execution::StageMoves& of_op : of_stage)
+                        for (StageMove& move : of_op[pass])
+                          if (move.keys == keys && move.begin == 0) {
+                            // The stages of the tick have it by their own ops.
+                            for (auto& others : step.moves[0])
+                              for (execution::StageMoves& other : others)
+                                for (StageMove& same : other[pass])
+                                  if (&same != &move && same == move) ++same.begin;
+                            ++move.begin;
+                            return;
+                          }
+                    FAIL("no such move");
+                  }));
+    }
+}
+
 TEST_CASE("the check finds a part of a document at wrong positions") {
   check_found(windows(json::object()), Options(on_every_rank<WrongPositions>()));
 }

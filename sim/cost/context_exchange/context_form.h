@@ -196,15 +196,27 @@ inline const ContextForm& context_form(const LayerCosts& costs) {
 
 // What a stage brings to a tick, in which all stages run forwards, or all run backwards.
 struct StageAttention {
-  std::int64_t queries = 0, keys = 0;      // keys of earlier chunks, too
+  const MicroBatch* micro_batch = nullptr;
+  std::int32_t number = 0, stage = 0;      // of the micro-batch in its lane, and of the stage
   int layers = 0;                          // of the stage
   std::array<Picoseconds, 2> attention{};  // of a layer, forward and backward
+};
+// Part of a micro-batch's attention that another stage computes: its tokens [begin, end), in the order of its
+// slices, as queries with all keys that they see; or all its tokens with the keys [begin, end) of the chunks
+// before it.
+struct StageMove {
+  std::int32_t from = 0, to = 0;  // stages
+  std::int32_t micro_batch = 0;
+  bool keys = false;
+  std::int64_t begin = 0, end = 0;
+  friend bool operator==(const StageMove&, const StageMove&) = default;
 };
 // What each layer of them takes instead in a pass, and what that moves: nothing that takes longer than it.
 struct EvenedPass {
   Picoseconds attention = 0;
   Op exchange{OpName::cp_all_to_all, Stream::cp};
   std::int64_t received = 0;  // as if K and V: tokens on the stage with the most
+  std::vector<StageMove> moves = {};
   friend bool operator==(const EvenedPass&, const EvenedPass&) = default;
 };
 using EvenedAttention = std::array<EvenedPass, 2>;

@@ -20,6 +20,7 @@
 // attention: keys can leave before their tick, as the authors send them.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
@@ -145,31 +146,107 @@ const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding&
   return planned;
 }
 
-// Moves what layers take above `mean`, from the heaviest stage to the lightest, until all are even. Some of
-// the queries go with all keys, or all queries to some of the keys: the fewer bytes. O(stages^2).
-static AttentionTasks moved_work(std::span<const StageAttention> stages, std::size_t pass, double mean,
-                                 const TokenBytes& of) {
-  AttentionTasks moved;
-  moved.traffic.resize(stages.size());
-  std::vector<double> above;  // over the stage's layers
-  for (const StageAttention& s : stages) above.push_back(s.layers * (as_double(s.attention[pass]) - mean));
+namespace {
+
+// The attention of a micro-batch on one rank, to be cut: queries from the first on, or keys of the chunks
+// before it from the first on. Shares are of its visible pairs.
+class AttentionCut {
+ public:
+  explicit AttentionCut(const MicroBatch& micro_batch)
+      : micro_batch_(micro_batch), earlier_(earlier_tokens(micro_batch, 0)) {
+    for (const Slice& slice : micro_batch.slices) pairs_ += pairs_of(slice.tokens());
+  }
+
+  // Fewest bytes for this share: some of the queries with all keys that they see, or all queries with some
+  // keys.
+  [[nodiscard]] bool takes_keys(double share, const TokenBytes& of) const {
+    const std::int64_t rows = queries(share), part = keys(share);
+    return part <= earlier_ && bytes(micro_batch_.tokens(), part, of) < bytes(rows, keys_seen(0, rows), of);
+  }
+  [[nodiscard]] std::int64_t keys(double share) const {
+    return std::llround(share * pairs_ / as_double(std::max<std::int64_t>(1, micro_batch_.tokens())));
+  }
+  [[nodiscard]] std::int64_t queries(double share) const {
+    double left = share * pairs_;
+    std::int64_t before = 0;
+    for (const Slice& slice : micro_batch_.slices) {
+      const double of_slice = pairs_of(slice.tokens());
+      if (left < of_slice) {
+        const double linear = as_double(2 * earlier_ + 1);
+        return before + std::llround((std::sqrt(linear * linear + 8 * left) - linear) / 2);
+      }
+      left -= of_slice;
+      before += slice.tokens();
+    }
+    return before;
+  }
+  // By the queries [begin, end).
+  [[nodiscard]] std::int64_t keys_seen(std::int64_t begin, std::int64_t end) const {
+    std::int64_t before = 0;
+    for (const Slice& slice : micro_batch_.slices) {
+      if (before + slice.tokens() > begin) break;
+      before += slice.tokens();
+    }
+    return earlier_ + end - before;
+  }
+
+ private:
+  [[nodiscard]] double pairs_of(std::int64_t tokens) const {
+    return as_double(tokens) * (as_double(earlier_) + as_double(tokens + 1) / 2);
+  }
+  static double bytes(std::int64_t queries, std::int64_t keys, const TokenBytes& of) {
+    return as_double(queries) * (of.query + of.output) + as_double(keys) * of.key_value;
+  }
+
+  const MicroBatch& micro_batch_;
+  std::int64_t earlier_;
+  double pairs_ = 0;
+};
+
+struct MovedWork {
+  std::vector<StageMove> moves;
+  AttentionTasks tasks;  // the traffic
+};
+
+// Moves what layers take above `mean`, from the heaviest stage to the lightest, until all are even.
+// O(stages^2).
+MovedWork moved_work(std::span<const StageAttention> stages, std::size_t pass, double mean,
+                     const TokenBytes& of) {
+  MovedWork out;
+  out.tasks.traffic.resize(stages.size());
+  std::vector<double> above, all, given(stages.size(), 0);  // over the stage's layers
+  for (const StageAttention& s : stages) {
+    all.push_back(s.layers * as_double(s.attention[pass]));
+    above.push_back(all.back() - s.layers * mean);
+  }
+  const std::vector<double> to_give = above;
   for (;;) {
     const auto [to, from] = std::ranges::minmax_element(above);
     const double moves = std::min(*from, -*to);
-    if (moves < 1) return moved;
-    const StageAttention& giver = stages[at(from - above.begin())];
-    TaskTraffic& sends = moved.traffic[at(from - above.begin())];
-    TaskTraffic& gets = moved.traffic[at(to - above.begin())];
-    double queries = as_double(giver.queries), keys = as_double(giver.keys);
-    (queries * (of.query + of.output) > keys * of.key_value ? queries : keys) *=
-        moves / (giver.layers * as_double(giver.attention[pass]));
-    for (std::int64_t* tokens : {&sends.queries_sent, &gets.queries_received})
-      *tokens += std::llround(queries);
-    for (std::int64_t* tokens : {&sends.keys_sent, &gets.keys_received}) *tokens += std::llround(keys);
+    if (moves < 1) return out;
+    const std::size_t giver = at(from - above.begin()), taker = at(to - above.begin());
     *from -= moves;
     *to += moves;
+    const MicroBatch& micro_batch = *stages[giver].micro_batch;
+    const AttentionCut cut(micro_batch);
+    StageMove move{stages[giver].stage, stages[taker].stage, stages[giver].number,
+                   cut.takes_keys(to_give[giver] / all[giver], of)};
+    const auto place = [&](double share) { return move.keys ? cut.keys(share) : cut.queries(share); };
+    move.begin = place(given[giver] / all[giver]);
+    given[giver] += moves;
+    move.end = place(given[giver] / all[giver]);
+    if (move.begin == move.end) continue;
+    const std::int64_t queries = move.keys ? micro_batch.tokens() : move.end - move.begin;
+    const std::int64_t keys = move.keys ? move.end - move.begin : cut.keys_seen(move.begin, move.end);
+    out.moves.push_back(move);
+    out.tasks.traffic[giver].queries_sent += queries;
+    out.tasks.traffic[giver].keys_sent += keys;
+    out.tasks.traffic[taker].queries_received += queries;
+    out.tasks.traffic[taker].keys_received += keys;
   }
 }
+
+}  // namespace
 
 EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCosts& costs, RangeUse& use) {
   if (stages.size() < 2) return {};
@@ -183,15 +260,16 @@ EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCost
       layers += s.layers;
     }
     const double mean = sum / std::max(1.0, layers);
-    const PlannedTasks::Bytes most = most_bytes(moved_work(stages, pass, mean, of), of, false);
+    MovedWork moved = moved_work(stages, pass, mean, of);
+    const PlannedTasks::Bytes most = most_bytes(moved.tasks, of, false);
     if (most.none()) continue;
     EvenedPass even{std::llround(mean),
                     uneven_all_to_all(costs, pass == 0 ? most.inputs : most.resent, group, use),
-                    std::llround((most.inputs + most.output) / of.key_value)};
+                    std::llround((most.inputs + most.output) / of.key_value), std::move(moved.moves)};
     const Op back = uneven_all_to_all(costs, pass == 0 ? most.output : most.gradients, group, use);
     even.exchange.duration += back.duration;
     even.exchange.bytes += back.bytes;
-    if (even.exchange.duration <= even.attention) out[pass] = even;
+    if (even.exchange.duration <= even.attention) out[pass] = std::move(even);
   }
   return out;
 }

@@ -98,27 +98,40 @@ TEST_CASE("Two stages and two slices: the second forward of one runs beside the 
   CHECK(lane.of(0, 3) == first);
 }
 
-TEST_CASE("What moves: queries with all keys or all queries with some, and the output home") {
+TEST_CASE(
+    "What moves: some queries with the keys they see or all queries with some keys, and the output home") {
   const Models models(builtin_model("wlb-550m"), exchanging(2));
   RangeUse use;
-  // 3 of 4 seconds more: a third of the heavier stage's work moves. 12 heads of 128 in 2 bytes: a query, its
-  // output, a key and value take 3,072, 3,072 and 6,144 bytes, a log-sum 48.
+  // 3 of 4 seconds more: a third of the heavier stage's work moves, of 3,000 queries behind 6,000 tokens
+  // 7,500,500 of 22,501,500 pairs. 12 heads of 128 in 2 bytes: a query, its output, a key and value take
+  // 3,072, 3,072 and 6,144 bytes, a log-sum 48.
   const std::int64_t second = 1'000'000'000'000;
-  const StageAttention heavy{3000, 9000, 8, {9 * second, 18 * second}},
-      light{3000, 3000, 8, {3 * second, 6 * second}};
+  const Step slices = sliced(1, 3, 3000);
+  const std::vector<MicroBatch>& of = slices.lanes[0].micro_batches;
+  const StageAttention heavy{&of[2], 2, 0, 8, {9 * second, 18 * second}},
+      light{&of[0], 0, 1, 8, {3 * second, 6 * second}};
   const StageAttention both[] = {heavy, light};
   const EvenedAttention evened = even_out(both, models.costs, use);
   CHECK(evened[0].attention == 6 * second);
   CHECK(evened[1].attention == 12 * second);
-  // All 3,000 queries and 3,000 of the keys: 2 ranks send half of the buffer that an all-to-all counts.
-  CHECK(evened[0].exchange.bytes == 2 * (3000.0 * (3072 + 6144) + 3000.0 * (3072 + 48)));
-  CHECK(evened[1].exchange.bytes == 2 * (3000.0 * (3072 + 2 * 3072 + 48 + 6144) + 3000.0 * (3072 + 6144)));
+  // 1,141 queries would see 7,141 keys. So it is all queries and 2,500 of the keys: 2 ranks send half of the
+  // buffer that an all-to-all counts.
+  for (const EvenedPass& pass : evened) CHECK(pass.moves == std::vector<StageMove>{{0, 1, 2, true, 0, 2500}});
+  CHECK(evened[0].exchange.bytes == 2 * (3000.0 * 3072 + 2500.0 * 6144 + 3000.0 * (3072 + 48)));
+  CHECK(evened[1].exchange.bytes ==
+        2 * (3000.0 * (3072 + 2 * 3072 + 48) + 2500.0 * 6144 + 3000.0 * 3072 + 2500.0 * 6144));
+  // A whole document has no keys of earlier chunks: its first 1,732 queries have a third of its pairs.
+  const Step whole = sliced(1, 1, 3000);
+  const StageAttention alone{&whole.lanes[0].micro_batches[0], 0, 0, 8, {9 * second, 18 * second}};
+  const StageAttention with_light[] = {alone, light};
+  CHECK(even_out(with_light, models.costs, use)[0].moves ==
+        std::vector<StageMove>{{0, 1, 0, false, 0, 1732}});
   for (const std::size_t few : {0, 1})
     CHECK(even_out(std::span(both).first(few), models.costs, use) == EvenedAttention{});
   const StageAttention equal[] = {heavy, heavy, heavy};
   CHECK(even_out(equal, models.costs, use) == EvenedAttention{});
   // An exchange that takes longer than the attention that it shortens is left out.
-  const StageAttention brief[] = {{3000, 9000, 8, {9000, 18000}}, {3000, 3000, 8, {3000, 6000}}};
+  const StageAttention brief[] = {{&of[2], 2, 0, 8, {9000, 18000}}, {&of[0], 0, 1, 8, {3000, 6000}}};
   CHECK(even_out(brief, models.costs, use) == EvenedAttention{});
 }
 
