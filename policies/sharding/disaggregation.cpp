@@ -182,13 +182,19 @@ void disaggregate(const Sharding& owners, const NanoBatch* only, double epsilon,
     keys = std::max(keys, task.queries.keys());
   }
   if (only != nullptr)
-    std::erase_if(out.tasks,
-                  [&](const AttentionTask& t) { return only->cut.behind(t.queries) != (only->number == 1); });
+    std::erase_if(out.tasks, [&](const AttentionTask& t) { return !only->has(t.queries); });
   for (const AttentionTask& task : out.tasks) out.pairs[at(task.rank)] += task.pairs;
   std::sort(out.tasks.begin(), out.tasks.end(), by_rank);
   Planner(epsilon, bytes, out).run();
   std::sort(out.tasks.begin(), out.tasks.end(), by_rank);
   count_traffic(out);
+}
+
+void append_cut(const NanoCut& cut, std::size_t slices, std::vector<std::int64_t>& out) {
+  for (std::size_t i = 0; i < slices; ++i)
+    out.push_back(i < at(cut.slice)   ? std::numeric_limits<std::int64_t>::max()
+                  : i > at(cut.slice) ? 0
+                                      : cut.token);
 }
 
 NanoCut nano_cut(const MicroBatch& micro_batch, int ranks) {

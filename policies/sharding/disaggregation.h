@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/sharding/sharding.h"
 
 namespace equipoise {
@@ -81,11 +82,16 @@ NanoCut nano_cut(const MicroBatch& micro_batch, int ranks);
 void shard_in_halves(const ShardPolicy& rule, const MicroBatch& micro_batch, int ranks,
                      const ShardOptions& options, const AttentionCost& cost, Sharding& out);
 
-// Which of the two a task is of.
+// Which of the two a task is of. A pool of several micro-batches has a cut in each.
 struct NanoBatch {
-  NanoCut cut;
+  std::span<const std::int64_t> cut;  // by slice: its tokens before the cut
   int number = 0;
+  [[nodiscard]] bool has(const Segment& s) const {
+    return (s.q_begin - s.kv_begin >= cut[at(s.slice)]) == (number == 1);
+  }
 };
+// Appends such tokens of so many slices.
+void append_cut(const NanoCut& cut, std::size_t slices, std::vector<std::int64_t>& out);
 // Tasks of the queries in `owners`, all of them or those of a nano-batch; keys lie wherever they do.
 // O(moves x segments + ranks x segments).
 void disaggregate(const Sharding& owners, const NanoBatch* only, double epsilon, TaskBytes bytes,

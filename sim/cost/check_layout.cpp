@@ -55,12 +55,26 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
   require_layout(heads_suit(p, heads, p.context), where,
                  ".context: " + std::string(form.title) + " needs a divisor of the " + num(heads) +
                      " query heads of a TP rank, found " + num(p.context));
-  for (const auto& [axis, size] : {std::pair(".context", p.context), {".expert", p.expert}})
-    require_layout(size == 1 || !p.evens_out_stages(), where,
-                   std::string(axis) + ": expected 1, or stage_attention_exchange false, found " + num(size));
-  require_layout(m.sliding_window == 0 || !p.evens_out_stages(), where,
-                 ".pipeline: expected 1 for sliding windows, or stage_attention_exchange false, found " +
-                     num(p.pipeline));
+  if (!p.evens_out_stages()) return;
+  const char* const otherwise = ", or stage_attention_exchange false, found ";
+  require_layout(
+      p.context == 1 || p.context_comm == ContextComm::disaggregated, where,
+      ".context: expected 1 or context_comm disaggregated" + std::string(otherwise) + num(p.context));
+  require_layout(p.expert == 1, where, ".expert: expected 1" + std::string(otherwise) + num(p.expert));
+  require_layout(m.sliding_window == 0, where,
+                 ".pipeline: expected 1 for sliding windows" + std::string(otherwise) + num(p.pipeline));
+}
+
+void check_stage_layers(const ModelShape& m, const Layout& p, int stages, const std::string& where) {
+  require_layout(std::ssize(p.stage_layers) == stages, where,
+                 ".stage_layers: expected layers of " + num(stages) +
+                     " stages (pipeline x virtual_pipeline), found " + num(std::ssize(p.stage_layers)) +
+                     " numbers");
+  const std::int64_t sum = std::accumulate(p.stage_layers.begin(), p.stage_layers.end(), std::int64_t{0});
+  require_layout(sum == m.layers, where,
+                 ".stage_layers: expected the model's " + num(m.layers) + " layers, found " + num(sum));
+  require_layout(!p.count_embedding_and_head, where,
+                 ".stage_layers: expected no count_embedding_and_head beside it, which shares layers out");
 }
 
 void check_stages(const ModelShape& m, const Layout& p, const std::string& where) {
@@ -74,16 +88,13 @@ void check_stages(const ModelShape& m, const Layout& p, const std::string& where
         "found " +
             num(stages) + ": the last " + num(stages - filled) + " would get none");
   }
-  if (p.stage_layers.empty()) return;
-  require_layout(std::ssize(p.stage_layers) == stages, where,
-                 ".stage_layers: expected layers of " + num(stages) +
-                     " stages (pipeline x virtual_pipeline), found " + num(std::ssize(p.stage_layers)) +
-                     " numbers");
-  const std::int64_t sum = std::accumulate(p.stage_layers.begin(), p.stage_layers.end(), std::int64_t{0});
-  require_layout(sum == m.layers, where,
-                 ".stage_layers: expected the model's " + num(m.layers) + " layers, found " + num(sum));
-  require_layout(!p.count_embedding_and_head, where,
-                 ".stage_layers: expected no count_embedding_and_head beside it, which shares layers out");
+  if (!p.stage_layers.empty()) check_stage_layers(m, p, stages, where);
+  if (!p.evens_out_stages() || p.context == 1) return;
+  const std::vector<int> layers = layers_of_stages(m, p);
+  const auto [fewest, most] = std::ranges::minmax(layers);
+  require_layout(fewest == most, where,
+                 ".pipeline: expected stages of as many layers, or stage_attention_exchange false, found " +
+                     num(fewest) + " and " + num(most));
 }
 
 }  // namespace

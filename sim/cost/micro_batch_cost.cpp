@@ -185,13 +185,20 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
                                       MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
   const Sharding& seen = out.seen_by(window);
-  const ContextCase of{costs_, attention_, micro_batch, seen, exchanged_tokens(micro_batch, seen, window, costs_),
-                       context, window};
+  const ContextCase of{costs_,
+                       attention_,
+                       micro_batch,
+                       seen,
+                       exchanged_tokens(micro_batch, seen, window, costs_, out.pool.get()),
+                       context,
+                       window};
   out.cast_tokens = std::max(
       {out.cast_tokens, of.tokens.cast.held, of.tokens.tasks != nullptr ? of.tokens.tasks->held : 0});
   exchanges_.forward.clear();
   exchanges_.backward.clear();
-  if (context > 1) form.exchange(costs_, of.tokens, context_group(costs_, context), exchanges_, out.use);
+  if (context > 1)
+    form.exchange(costs_, of.tokens, out.pool ? out.pool->group : context_group(costs_, context), exchanges_,
+                  out.use);
   const bool alone = exchanges_.forward.empty();
   (alone ? attend_alone : form.attend)(of, passes_, out.use);
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&

@@ -51,6 +51,7 @@ struct MicroBatchCost {
     return window > 0 && !chunks.rank_begin.empty() ? chunks : sharding;
   }
   EvenedAttention evened{};              // given, as the sharding is
+  std::shared_ptr<const StagePool> pool;  // given, where stages pool their CP ranks
   std::vector<ExpertArrivals> arriving;  // by rank
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of

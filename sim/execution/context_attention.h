@@ -78,8 +78,7 @@ struct AttentionRun {
   Memory keys;     // K rows, then V rows from row `capacity` on, each (KV heads, head dim)
   Memory out;      // as query
   Memory log_sum;  // (rows, query heads)
-  // Where ranks share out heads: the same of this rank's heads, of all rows of its inner group. Where
-  // attention is disaggregated: the log-sums of the queries that this rank computes.
+  // Where ranks share out heads: the same of this rank's heads, of all rows of its inner group.
   std::shared_ptr<AttentionRun> of_heads;
 };
 

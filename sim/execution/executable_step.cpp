@@ -1,6 +1,7 @@
 #include "sim/execution/executable_step.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -92,11 +93,60 @@ void check_no_fault(const std::string& fault) {
     throw UserError("execute: stage_attention_exchange is true: expected ", fault, "; allowed: false");
 }
 
-// [lane][stage][op], from the same prices as the simulator's.
-std::vector<std::vector<std::vector<StageMoves>>> stage_moves(const LayerCosts& costs, const ShardRule& rule,
-                                                              const StepOptions& options, const Step& step) {
+// Ticks in an order that no stage's own contradicts, nor what stages hand on from tick to tick.
+std::vector<Tick> in_order(std::vector<Tick> ticks, const Schedule& schedule) {
+  std::vector<std::vector<std::size_t>> ops;  // [stage][op]: its tick
+  for (const auto& of_stage : schedule.ops) ops.emplace_back(of_stage.size());
+  const auto is_backward = [&](const Tick& tick) {
+    return schedule.ops[tick[0].stage][tick[0].position].kind == OpKind::B;
+  };
+  std::vector<std::set<std::size_t>> before(ticks.size());
+  for (std::size_t t = 0; t < ticks.size(); ++t) {
+    for (const TickOp& op : ticks[t]) ops[op.stage][op.position] = t;
+    if (t > 0 && is_backward(ticks[t]) == is_backward(ticks[t - 1])) before[t].insert(t - 1);
+  }
+  for (const auto& of_stage : ops)
+    for (std::size_t i = 1; i < of_stage.size(); ++i) before[of_stage[i]].insert(of_stage[i - 1]);
+  std::vector<Tick> out;
+  std::vector<char> done(ticks.size(), 0);
+  while (out.size() < ticks.size()) {
+    std::size_t t = 0;
+    while (done[t] != 0 || !std::ranges::all_of(before[t], [&](std::size_t b) { return done[b] != 0; }))
+      if (++t == ticks.size()) throw EngineError("real execution: stages wait for each other in a circle");
+    done[t] = 1;
+    out.push_back(std::move(ticks[t]));
+  }
+  return out;
+}
+
+LaneTicks lane_ticks(const LockstepLane& lane, std::span<const MicroBatchCost> costs) {
+  LaneTicks out;
+  const auto& ops = lane.schedule.ops;
+  out.stages.resize(ops.size());
+  for (const Tick& tick : in_order(ticks_of(lane.schedule), lane.schedule)) {
+    StageTick made;
+    std::vector<std::int32_t> op_of(ops.size(), kIdle), micro_batch_of(ops.size(), kIdle);
+    for (const TickOp& place : tick) {
+      op_of[place.stage] = static_cast<std::int32_t>(place.position);
+      micro_batch_of[place.stage] = ops[place.stage][place.position].micro_batch;
+      const MicroBatchCost& cost = costs[at(lane.arrivals.of_op[place.stage][place.position])];
+      made.moves = {cost.evened[0].moves, cost.evened[1].moves};
+      if (cost.pool) made.pool = micro_batch_of;
+    }
+    if (!made.pool.empty()) made.pool = micro_batch_of;
+    for (std::size_t s = 0; s < ops.size(); ++s)
+      if (op_of[s] != kIdle || !made.pool.empty()) out.stages[s].push_back({out.ticks.size(), op_of[s]});
+    out.ticks.push_back(std::move(made));
+    out.first.push_back(tick.front());
+  }
+  return out;
+}
+
+// By lane, from the same prices as the simulator's.
+std::vector<LaneTicks> shared_ticks(const LayerCosts& costs, const ShardRule& rule,
+                                    const StepOptions& options, const Step& step) {
   const Layout& layout = costs.layout();
-  std::vector<std::vector<std::vector<StageMoves>>> moves(step.lanes.size());
+  std::vector<LaneTicks> ticks(step.lanes.size());
   const PartOrders orders(costs.model(), layout);
   MicroBatchCoster coster(costs, rule);
   int last_group = 0;
@@ -106,16 +156,10 @@ std::vector<std::vector<std::vector<StageMoves>>> stage_moves(const LayerCosts& 
       const auto of_lanes = cost_lockstep_group(lockstep, coster, costs, orders);
       for (std::size_t l = 0; l < of_lanes.size(); ++l) {
         check_no_fault(recompute_fault(orders, layout, lockstep.lanes[l].micro_batches));
-        for (const std::vector<std::int32_t>& entries : lockstep.lanes[l].arrivals.of_op) {
-          std::vector<StageMoves>& of_stage = moves[at(lockstep.lanes[l].lane)].emplace_back();
-          for (const std::int32_t entry : entries) {
-            const EvenedAttention& evened = of_lanes[l][at(entry)].evened;
-            of_stage.push_back({evened[0].moves, evened[1].moves});
-          }
-        }
+        ticks[at(lockstep.lanes[l].lane)] = lane_ticks(lockstep.lanes[l], of_lanes[l]);
       }
     }
-  return moves;
+  return ticks;
 }
 
 }  // namespace
@@ -221,7 +265,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
       leave_out_inner_padding(micro_batch, of_lane.back());
     }
   }
-  if (costs.layout().evens_out_stages()) out.moves = stage_moves(costs, rule, options, step);
+  if (costs.layout().evens_out_stages()) out.ticks = shared_ticks(costs, rule, options, step);
   out.weights = loss_weights(step, normalizer);
   return out;
 }

@@ -13,6 +13,7 @@
 #include "policies/sharding/sharding.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/step/expansion.h"
+#include "sim/step/lockstep.h"
 #include "sim/step/op_program.h"
 #include "sim/topology/rank_grid.h"
 
@@ -31,8 +32,24 @@ class DocumentLengths {
   std::vector<std::int64_t> lengths_;
 };
 
-// What stages compute of each other's attention in an op, forward and backward.
-using StageMoves = std::array<std::vector<StageMove>, 2>;
+// What the stages of a lane run at one time where they share out attention.
+struct StageTick {
+  std::array<std::vector<StageMove>, 2> moves;  // forward and backward
+  // By stage: its micro-batch; kIdle computes for the others. Empty where stages do not pool their CP ranks.
+  std::vector<std::int32_t> pool;
+};
+inline constexpr std::int32_t kIdle = -1;
+// A stage's op of a tick, and for whom it computes meanwhile.
+struct TickPlace {
+  std::size_t tick = 0;
+  std::int32_t op = kIdle;
+};
+struct LaneTicks {
+  std::vector<StageTick> ticks;                // in an order in which all stages may run them
+  std::vector<std::vector<TickPlace>> stages;  // what each runs
+  // Of a tick: a stage that has an op in it, and which.
+  std::vector<TickOp> first;
+};
 
 struct ExecutableStep {
   Step step;
@@ -40,8 +57,7 @@ struct ExecutableStep {
   OpProgram program;                            // sequential
   bool repeats_attention = false;               // selective recompute: in every backward
   std::vector<std::vector<Sharding>> sharding;  // [lane][micro-batch]
-  // [lane][stage][op]: what stages compute of each other's attention in it, forward and backward
-  std::vector<std::vector<std::vector<StageMoves>>> moves;
+  std::vector<LaneTicks> ticks;                 // by lane, where stages share out attention
   // [lane][micro-batch][slice]: what each of its tokens' losses is multiplied with
   std::vector<std::vector<std::vector<double>>> weights;
 };

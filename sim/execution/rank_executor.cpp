@@ -66,7 +66,8 @@ void RankExecutor::join_groups() {
   rank_.tensor = join(place.stage * rank_.replica_count + place.replica, place.tensor, tensor_);
   rank_.replicas = join(place.stage * setup_.layout.tensor + place.tensor, place.replica, replicas_);
   if (setup_.layout.pipeline > 1)
-    rank_.stages = join(place.replica * setup_.layout.tensor + place.tensor, place.stage, stages_);
+    rank_.stages = join(place.replica / setup_.layout.context * setup_.layout.tensor + place.tensor,
+                        place.stage * setup_.layout.context + place.replica % setup_.layout.context, stages_);
   // TP ranks that hold the same KV head.
   same_kv_ = rank_.tensor.elements->split(rank_.heads.first_kv, place.tensor);
 }
@@ -141,16 +142,66 @@ void RankExecutor::run_lane(const ExecutableStep& step, int lane, StepRecord& re
         recomputes_[at(scheduled.op.micro_batch)][at(run.layer)] = true;
     }
   }
-  for (std::size_t i = 0; i < stage.size(); ++i) run_scheduled(step, i, record);
+  if (rank_.evens_out_stages)
+    run_ticks(step, record);
+  else
+    for (std::size_t i = 0; i < stage.size(); ++i) run_scheduled(step, i, record);
   for (Message& message : sent_) message.pending->wait();
   sent_.clear();
   kept_.clear();
 }
 
+void RankExecutor::run_ticks(const ExecutableStep& step, StepRecord& record) {
+  const LaneTicks& lane = step.ticks[at(lane_)];
+  for (const TickPlace& place : lane.stages[at(rank_.place.stage)]) {
+    rank_.tick = &lane.ticks[place.tick];
+    if (place.op == kIdle)
+      serve(step, lane.first[place.tick]);
+    else
+      run_scheduled(step, at(place.op), record);
+  }
+}
+
+// Computes attention for other stages, of which one runs this op, pass by pass as they do.
+void RankExecutor::serve(const ExecutableStep& step, const TickOp& with) {
+  AttentionRows rows;
+  rows.rows.ranks.resize(at(setup_.layout.context));
+  rows.rank = rank_.place.replica % setup_.layout.context;
+  rows.group = rank_.stages;
+  const std::unique_ptr<ContextAttention> attention = make_disaggregated_attention(rank_, rows, kIdle, *this);
+  const OpLane& lane = step.program.lanes[at(lane_)];
+  const ScheduledOp& scheduled = lane.stages[with.stage][with.position];
+  for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+    const BlockRun& run = lane.runs[scheduled.first_run + r];
+    const OpBlock& block = lane.blocks[run.block];
+    if (!is_layer(block.role)) continue;
+    for (std::uint32_t i = 0; i < run.repeat; ++i) serve_layer(block, *attention);
+  }
+}
+
+void RankExecutor::serve_layer(const OpBlock& block, ContextAttention& attention) {
+  const bool forward = block.role == BlockRole::layer_forward;
+  AttentionRun run;
+  AttentionGradient gradient;
+  run.query = run.keys = run.out = gradient.out = rank_.elements(0);
+  if (forward)
+    attention.begin_forward(run, 0);
+  else
+    attention.begin_backward(run, gradient, 0, rank_.repeats_attention);
+  int syncs = 0, calls = 0;
+  for (const OpStep& op : block.steps) {
+    begin_op(setup_.progress, op.name);
+    if (op.name == OpName::cp_all_to_all)
+      forward ? attention.forward_sync(syncs++) : attention.backward_sync(syncs++);
+    if (op.name == OpName::attention)
+      forward ? attention.forward_attend(calls++) : attention.backward_attend(calls++);
+  }
+  if (!forward) attention.end_backward();
+}
+
 void RankExecutor::run_scheduled(const ExecutableStep& step, std::size_t number, StepRecord& record) {
   const OpLane& lane = step.program.lanes[at(lane_)];
   const ScheduledOp& scheduled = lane.stages[at(rank_.place.stage)][number];
-  if (rank_.evens_out_stages) rank_.moves = &step.moves[at(lane_)][at(rank_.place.stage)][number];
   RecordedOp op;
   op.lane = lane_;
   op.scheduled = static_cast<std::int32_t>(number);
@@ -308,7 +359,7 @@ void RankExecutor::prepare(const ExecutableStep& step) {
   for (auto& stage : parts_)
     for (Part& part : stage) std::fill(part.touched.begin(), part.touched.end(), char{0});
   rank_.repeats_attention = step.repeats_attention;
-  rank_.evens_out_stages = !step.moves.empty();
+  rank_.evens_out_stages = !step.ticks.empty();
   runs_.clear();
   runs_.resize(step.program.lanes.size());
   int last_group = 0;

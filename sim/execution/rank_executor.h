@@ -85,6 +85,9 @@ class RankExecutor final : private ChunkStates {
                            const DocumentLengths& documents, MicroBatchRun& run);
   // The lanes
   void run_lane(const ExecutableStep& step, int lane, StepRecord& record);
+  void run_ticks(const ExecutableStep& step, StepRecord& record);
+  void serve(const ExecutableStep& step, const TickOp& with);
+  void serve_layer(const OpBlock& block, ContextAttention& attention);
   void run_scheduled(const ExecutableStep& step, std::size_t number, StepRecord& record);
   void run_block(const OpBlock& block, int layer, const ScheduledOp& scheduled, Memory& hidden,
                  RecordedOp at_op, StepRecord& record);

@@ -99,7 +99,7 @@ class StageAttention final : public BlockwiseAttention {
 
   // What the op that runs moves in a pass, made ready when first asked for.
   Tick& tick_of(std::size_t pass) {
-    const std::vector<StageMove>& moves = (*rank_.moves)[pass];
+    const std::vector<StageMove>& moves = rank_.tick->moves[pass];
     const auto found = ticks_.find(&moves);
     if (found != ticks_.end()) return found->second;
     std::int64_t given = 0;

@@ -328,9 +328,11 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   const std::int64_t window = costs_.window_of(kind);
   exchanges_.forward.clear();
   exchanges_.backward.clear();
-  const ExchangedTokens tokens = exchanged_tokens(micro_batch, cost.seen_by(window), window, costs_);
+  const ExchangedTokens tokens =
+      exchanged_tokens(micro_batch, cost.seen_by(window), window, costs_, cost.pool.get());
   if (cost.ranks > 1)
-    context_form(costs_).exchange(costs_, tokens, context_group(costs_, cost.ranks), exchanges_, use_);
+    context_form(costs_).exchange(
+        costs_, tokens, cost.pool ? cost.pool->group : context_group(costs_, cost.ranks), exchanges_, use_);
   if (cost.evened[0].attention > 0) exchanges_.forward = {cost.evened[0].exchange};
   if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
   const double flops = attention_flops(cost, tokens, window);

@@ -147,9 +147,9 @@ std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const La
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
     const Lane& lane = step.lanes[l];
     if (lane.barrier_group != barrier_group) continue;
-    if (layout.evens_out_stages() && lane.context > 1)
+    if (layout.evens_out_stages() && lane.context != layout.context)
       throw UserError("stage_attention_exchange: true with a lane of CP degree ", lane.context,
-                      "; allowed: 1, or false");
+                      "; allowed: ", layout.context, ", or false");
     LockstepLane out;
     out.lane = static_cast<std::int32_t>(l);
     out.first_replica = place;
@@ -169,6 +169,21 @@ std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const La
 
 bool lanes_synchronize(const Layout& layout) {
   return layout.expert > 1 || reduces_each_micro_batch(layout) || layout.evens_out_stages();
+}
+
+std::vector<Tick> ticks_of(const Schedule& schedule) {
+  const std::size_t stages = schedule.ops.size();
+  std::map<std::pair<OpClass, std::size_t>, Tick> ticks;
+  for (std::size_t s = 0; s < stages; ++s) {
+    std::size_t number[] = {s, stages - 1 - s};
+    for (std::size_t i = 0; i < schedule.ops[s].size(); ++i) {
+      const OpClass of = class_of(schedule.ops[s][i].kind);
+      ticks[{of, number[of]++}].push_back({s, i});
+    }
+  }
+  std::vector<Tick> out;
+  for (auto& [number, tick] : ticks) out.push_back(std::move(tick));
+  return out;
 }
 
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
@@ -379,51 +394,105 @@ std::vector<MicroBatchCost> cost_apart(LockstepLane& lane, MicroBatchCoster& cos
   return costs;
 }
 
-// Where the stages of a lane even out their attention, tick by tick (ScheduleInput::in_step): an op has a
-// price of its own, behind those of the micro-batches.
-void even_out_ticks(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
-                    std::vector<MicroBatchCost>& costs) {
-  const auto& ops = lane.schedule.ops;
-  LaneArrivals& arrivals = lane.arrivals;
-  const std::vector<int> layers[] = {layers_of_stages(model.model(), model.layout()),
-                                     backward_layers(model.model(), model.layout())};
-  std::map<std::pair<OpClass, std::size_t>, std::vector<std::pair<std::size_t, std::size_t>>> ticks;
-  for (std::size_t s = 0; s < ops.size(); ++s) {
-    std::size_t number[] = {s, ops.size() - 1 - s};
-    arrivals.of_op.emplace_back();
-    for (const ScheduleOp& op : ops[s]) {
-      ticks[{class_of(op.kind), number[class_of(op.kind)]++}].emplace_back(s, arrivals.of_op[s].size());
-      arrivals.of_op[s].push_back(op.micro_batch);
-    }
+// Where the stages of a lane even out their attention, tick by tick: an op has a price of its own, behind
+// those of the micro-batches.
+class TickCosts {
+ public:
+  TickCosts(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
+            std::vector<MicroBatchCost>& costs)
+      : lane_(lane), coster_(coster), model_(model), costs_(costs) {
+    no_tokens_.rank_begin.assign(lane.expert_group.size() + 1, 0);
+    no_tokens_.rank_tokens.assign(lane.expert_group.size(), 0);
   }
-  for (const auto& [tick, places] : ticks) {
+
+  void run() {
+    for (const std::vector<ScheduleOp>& of_stage : lane_.schedule.ops) {
+      lane_.arrivals.of_op.emplace_back();
+      for (const ScheduleOp& op : of_stage) lane_.arrivals.of_op.back().push_back(op.micro_batch);
+    }
+    const bool pools = lane_.expert_group.size() > 1;
+    for (const Tick& tick : ticks_of(lane_.schedule)) pools ? pool(tick) : even_out_attention(tick);
+  }
+
+ private:
+  void even_out_attention(const Tick& tick) {
+    const std::vector<int> layers = class_of(op_at(tick.front()).kind) == kBackwards
+                                        ? backward_layers(model_.model(), model_.layout())
+                                        : layers_of_stages(model_.model(), model_.layout());
     std::vector<StageAttention> stages;
-    for (const auto& [s, i] : places) {
-      const MicroBatch& micro_batch = lane.micro_batches[at(ops[s][i].micro_batch)];
-      const MicroBatchCost& cost = costs[at(ops[s][i].micro_batch)];
-      const int count = layers[tick.first][at(ops[s][i].virtual_stage) * ops.size() + s];
+    for (const TickOp& place : tick) {
+      const ScheduleOp& op = op_at(place);
+      const MicroBatchCost& cost = costs_[at(op.micro_batch)];
+      const int count = layers[at(op.virtual_stage) * lane_.schedule.ops.size() + place.stage];
       if (count > 0)
-        stages.push_back({&micro_batch,
-                          ops[s][i].micro_batch,
-                          static_cast<std::int32_t>(s),
+        stages.push_back({&lane_.micro_batches[at(op.micro_batch)],
+                          op.micro_batch,
+                          static_cast<std::int32_t>(place.stage),
                           count,
                           {cost.attention_forward[0][0], cost.attention_backward[0][0]}});
     }
-    const EvenedAttention evened = even_out(stages, model, costs.front().use);
-    for (const auto& [s, i] : places) {
-      if (evened == EvenedAttention{}) break;
+    const EvenedAttention evened = even_out(stages, model_, costs_.front().use);
+    if (evened == EvenedAttention{}) return;
+    for (const TickOp& place : tick) {
       MicroBatchCost cost;
-      const std::size_t own = at(ops[s][i].micro_batch);
-      cost.sharding = costs[own].sharding;
       cost.evened = evened;
-      coster.cost_sharded(lane.micro_batches[own], 1, costs[own].arriving, {}, cost);
-      costs[own].cast_tokens = std::max({costs[own].cast_tokens, evened[0].received, evened[1].received});
-      arrivals.of_op[s][i] = static_cast<std::int32_t>(costs.size());
-      arrivals.entries.push_back(arrivals.entries[own]);
-      costs.push_back(std::move(cost));
+      add(place, std::move(cost), std::max(evened[0].received, evened[1].received));
     }
   }
-}
+
+  // CP ranks of all stages share out the attention of the tick: those of stages without an op, too.
+  void pool(const Tick& tick) {
+    std::vector<PooledTokens> stages(lane_.schedule.ops.size(), {&idle_, &no_tokens_});
+    for (const TickOp& place : tick) {
+      const auto own = at(op_at(place).micro_batch);
+      stages[place.stage] = {&lane_.micro_batches[own], &costs_[own].sharding};
+    }
+    std::vector<PlannedTasks> tasks = pooled_tasks(stages, model_);
+    std::int64_t held = 0;
+    for (const PlannedTasks& of_stage : tasks) held = std::max(held, of_stage.held);
+    for (const TickOp& place : tick) {
+      MicroBatchCost cost;
+      cost.pool = std::make_shared<const StagePool>(StagePool{std::move(tasks[place.stage]), group()});
+      add(place, std::move(cost), held);
+    }
+  }
+  // Of the CP ranks of all stages.
+  const ContextGroup& group() {
+    if (group_.ranks > 1) return group_;
+    const RankGrid& grid = model_.grid();
+    std::vector<int> gpus;
+    for (int stage = 0; stage < lane_.schedule.stages; ++stage) {
+      const std::vector<int> replicas = grid.data_context_group(grid.gpu({0, 0, 0, stage}));
+      for (std::size_t r = 0; r < lane_.expert_group.size(); ++r)
+        gpus.push_back(replicas[at(lane_.first_replica) + r]);
+    }
+    group_ = {static_cast<int>(gpus.size()), grid.shape_of(gpus), as_double(model_.kv_bytes_per_token())};
+    return group_;
+  }
+
+  [[nodiscard]] const ScheduleOp& op_at(const TickOp& place) const {
+    return lane_.schedule.ops[place.stage][place.position];
+  }
+  // `held`: tokens on the fullest rank, as if K and V.
+  void add(const TickOp& place, MicroBatchCost&& cost, std::int64_t held) {
+    const auto own = at(op_at(place).micro_batch);
+    cost.sharding = costs_[own].sharding;
+    coster_.cost_sharded(lane_.micro_batches[own], static_cast<int>(lane_.expert_group.size()),
+                         costs_[own].arriving, {}, cost);
+    costs_[own].cast_tokens = std::max(costs_[own].cast_tokens, held);
+    lane_.arrivals.of_op[place.stage][place.position] = static_cast<std::int32_t>(costs_.size());
+    lane_.arrivals.entries.push_back(lane_.arrivals.entries[own]);
+    costs_.push_back(std::move(cost));
+  }
+
+  LockstepLane& lane_;
+  MicroBatchCoster& coster_;
+  const LayerCosts& model_;
+  std::vector<MicroBatchCost>& costs_;
+  ContextGroup group_;
+  MicroBatch idle_;  // of a stage without an op
+  Sharding no_tokens_;
+};
 
 // The micro-batches of a lane with their shardings; what choosing those has counted is used when all else
 // is costed.
@@ -495,7 +564,7 @@ std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lock
   if (costs.layout().expert == 1) {
     for (LockstepLane& lane : lockstep.lanes) {
       of_lanes.push_back(cost_apart(lane, coster));
-      if (costs.layout().evens_out_stages()) even_out_ticks(lane, coster, costs, of_lanes.back());
+      if (costs.layout().evens_out_stages()) TickCosts(lane, coster, costs, of_lanes.back()).run();
     }
     return of_lanes;
   }

@@ -48,6 +48,14 @@ ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const La
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
                      const StepOptions& options);
 
+// The ops that the stages of a lane run at one time where they are in step (ScheduleInput::in_step): forward
+// i of stage s and forward i + 1 of stage s - 1, and so on; or backwards.
+struct TickOp {
+  std::size_t stage = 0, position = 0;
+};
+using Tick = std::vector<TickOp>;  // by stage
+std::vector<Tick> ticks_of(const Schedule& schedule);
+
 // What arrives at a lane's experts with each of its ops.
 struct LaneArrivals {
   struct Entry {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <set>
 
 #include "policies/base/error.h"
 
@@ -223,6 +224,13 @@ GroupShape RankGrid::context_shape(int degree) const {
 GroupShape RankGrid::outer_shape(int degree) const {
   (void)context_shape(degree);  // that there is one
   return outer_shapes_.at(degree);
+}
+
+GroupShape RankGrid::shape_of(std::span<const int> gpus) const {
+  std::set<int> nodes;
+  for (const int gpu : gpus) nodes.insert(node(gpu));
+  const auto ranks = static_cast<int>(gpus.size()), touched = static_cast<int>(nodes.size());
+  return {ranks, (ranks + touched - 1) / touched};
 }
 
 GroupShape RankGrid::hop_shape(int from_stage, int to_stage) const {

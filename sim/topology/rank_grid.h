@@ -19,6 +19,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -83,6 +84,9 @@ class RankGrid {
   // Ranks of an inner group of such a CP group, and how those of equal number of its inner groups lie.
   [[nodiscard]] int inner_ranks(int degree) const { return std::gcd(sizes_.context_inner, degree); }
   [[nodiscard]] GroupShape outer_shape(int degree) const;
+
+  // Of the GPUs named, taken as spread evenly over their nodes.
+  [[nodiscard]] GroupShape shape_of(std::span<const int> gpus) const;
 
   // A pipeline transfer between two stages: {2, 2} if sender and receiver share a node in every lane, else
   // {2, 1}; {1, 1} for a stage to itself (virtual stages with pipeline 1).

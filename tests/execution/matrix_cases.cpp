@@ -129,8 +129,8 @@ json MatrixCase::to_json() const {
   study["model"]["kv_heads"] = kv_heads;
   if (exchange)  // attention so short is worth its exchange only if it is slow
     study["framework"] = {{"preset", "execution"}, {"attention_slowdown", 100}};
-  if (interleaves(*this) && pipeline == 4)
-    study["model"]["layers"] = 8;
+  if (interleaves(*this) || pipeline == 3)
+    study["model"]["layers"] = pipeline == 2 ? 4 : 2 * pipeline;
   else if (pipeline > 1 && seed % 4 == 1 && !exchange)
     study["model"]["layers"] = 5;  // one stage has more than the others
   return {{"study", study}, {"step", seed / 2 % 4}, {"normalizer", normalizer}, {"fold_tp", seed % 3 == 0}};
@@ -331,6 +331,37 @@ void add_stage_exchange(Matrix& matrix) {
         }
 }
 
+// The CP ranks of all stages as one pool, those without an op in it, too.
+void add_stage_pools(Matrix& matrix) {
+  for (const int pipeline : {2, 3, 4})
+    for (const int context : {2, 3, 4})
+      for (const char* policy : {"plain", "wlb", "lpt"})
+        for (const char* recompute : {"none", "selective", "full"})
+          for (const bool interleave : {false, true}) {
+            if (pipeline * context > 12 || (interleave && pipeline * context > 6)) continue;
+            MatrixCase c;
+            c.group = "stage pools";
+            c.policy = policy;
+            c.schedule = "seq1f1b";
+            c.form = "disaggregated";
+            c.exchange = true;
+            c.pipeline = pipeline;
+            c.context = context;
+            c.interleave = interleave;
+            c.recompute = recompute;
+            c.kv_heads = 1 << matrix.size() % 3;
+            for (std::size_t i = matrix.size();; ++i)
+              if (const ShardPolicy& rule = sharding_policies()[i % sharding_policies().size()];
+                  !rule.deals_tokens) {
+                c.shard = rule.name;
+                break;
+              }
+            c.tensor = pipeline * context <= 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
+            c.data = pipeline * context <= 6 ? 1 + static_cast<int>(matrix.size() / 2 % 2) : 1;
+            matrix.add(c);
+          }
+}
+
 // Steps in lanes of other CP degrees than the layout's, some one after the other, with whole documents on
 // ranks.
 void add_own_degrees(Matrix& matrix) {
@@ -505,6 +536,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_disaggregated(matrix);
   add_slices_packed_anew(matrix);
   add_stage_exchange(matrix);
+  add_stage_pools(matrix);
   add_own_degrees(matrix);
   return matrix.take();
 }

@@ -223,18 +223,12 @@ TEST_CASE("the check finds a query and a key that stages leave to each other") {
       CAPTURE(keys);
       CAPTURE(pass);
       check_found(study, Options([&](ExecutableStep& step) {
-                    for (std::vector<execution::StageMoves>& of_stage : step.moves.at(0))
-                      for (execution::StageMoves& of_op : of_stage)
-                        for (StageMove& move : of_op[pass])
-                          if (move.keys == keys && move.begin == 0) {
-                            // The stages of the tick have it by their own ops.
-                            for (auto& others : step.moves[0])
-                              for (execution::StageMoves& other : others)
-                                for (StageMove& same : other[pass])
-                                  if (&same != &move && same == move) ++same.begin;
-                            ++move.begin;
-                            return;
-                          }
+                    for (execution::StageTick& tick : step.ticks.at(0).ticks)
+                      for (StageMove& move : tick.moves[pass])
+                        if (move.keys == keys && move.begin == 0) {
+                          ++move.begin;
+                          return;
+                        }
                     FAIL("no such move");
                   }));
     }

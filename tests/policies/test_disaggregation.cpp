@@ -328,7 +328,9 @@ TEST_CASE(
       std::int64_t pairs = 0, owned = 0;
       for (const Segment& s : halves.segments) owned += s.pairs();
       for (int n = 0; n < 2; ++n) {
-        const NanoBatch half{cut, n};
+        std::vector<std::int64_t> by_slice;
+        append_cut(cut, micro_batch.slices.size(), by_slice);
+        const NanoBatch half{by_slice, n};
         AttentionTasks tasks;
         disaggregate(halves, &half, 0.1, {}, tasks);
         for (const AttentionTask& t : tasks.tasks) {

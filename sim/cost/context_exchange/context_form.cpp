@@ -46,9 +46,11 @@ ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& 
 }
 
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 const LayerCosts& costs) {
+                                 const LayerCosts& costs, const StagePool* pool) {
   ExchangedTokens tokens = exchanged_tokens(micro_batch, sharding, window, costs.layout());
-  if (costs.layout().acting_form() == ContextComm::disaggregated && sharding.ranks() > 1)
+  if (pool != nullptr)
+    tokens.tasks = &pool->tasks;
+  else if (costs.layout().acting_form() == ContextComm::disaggregated && sharding.ranks() > 1)
     tokens.tasks = &planned_tasks(micro_batch, sharding, costs);
   return tokens;
 }

@@ -83,10 +83,6 @@ struct ExchangedTokens {
 };
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const Layout& layout);
-// The same with planned tasks.
-ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 const LayerCosts& costs);
-
 // Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
 struct ContextGroup {
   int ranks = 1;
@@ -95,6 +91,15 @@ struct ContextGroup {
 };
 // A whole CP group of that degree.
 ContextGroup context_group(const LayerCosts& costs, int context);
+
+// The CP ranks of all stages that run an op at one time, and the tasks of one stage's ranks among them.
+struct StagePool {
+  PlannedTasks tasks;
+  ContextGroup group;
+};
+// With planned tasks, too; those of the pool, if there is one.
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+                                 const LayerCosts& costs, const StagePool* pool);
 
 // The exchanges of one layer, in order. All ranks of the group take part, and wait for each other.
 struct ContextExchanges {
@@ -237,6 +242,16 @@ Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& 
 // The tasks of a sharded micro-batch; good until this thread asks again.
 const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
                                   const LayerCosts& costs);
+// A micro-batch of a stage on its CP ranks.
+struct PooledTokens {
+  const MicroBatch* micro_batch = nullptr;
+  const Sharding* sharding = nullptr;
+};
+// The tasks of a pool of stages, by stage, whose ranks count from 0: what any of the pool owns, any may
+// compute.
+std::vector<PlannedTasks> pooled_tasks(std::span<const PooledTokens> stages, const LayerCosts& costs);
+// Their segments as those of one micro-batch, whose slices are those of all stages in order.
+Sharding pooled_sharding(std::span<const PooledTokens> stages);
 
 // Whether a group of `degree` ranks can share out the heads of a TP rank as the layout's form does.
 bool heads_suit(const Layout& layout, int heads, int degree);

@@ -119,31 +119,93 @@ void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool h
   if (sharding.strided) throw UserError(form, "striped sharding; allowed: rules that leave runs of tokens");
 }
 
-const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
-                                  const LayerCosts& costs) {
-  thread_local PlannedTasks planned;
+// `cut`: of the slices of `owners`, in two nano-batches.
+static void plan_tasks(const Sharding& owners, std::span<const std::int64_t> cut, const LayerCosts& costs,
+                       PlannedTasks& planned) {
   const TokenBytes of = token_bytes(costs);
-  planned.nano_batches = costs.layout().nano_batches_of(sharding.ranks());
-  planned.held = planned.received = 0;
-  const bool pair = planned.nano_batches == 2;
-  const NanoCut cut = pair ? nano_cut(micro_batch, sharding.ranks()) : NanoCut{};
   for (int n = 0; n < planned.nano_batches; ++n) {
     AttentionTasks& tasks = planned.parts[at(n)];
     const NanoBatch half{cut, n};
-    disaggregate(sharding, pair ? &half : nullptr, costs.layout().epsilon, {of.query, of.key_value}, tasks);
+    disaggregate(owners, planned.nano_batches == 2 ? &half : nullptr, costs.layout().epsilon,
+                 {of.query, of.key_value}, tasks);
     planned.most[at(n)] = most_bytes(tasks, of, costs.framework().keep_gathered_kv);
   }
+}
+
+// What the ranks from `first` on hold, which own what `sharding` says.
+static void count_held(const Sharding& sharding, std::size_t first, const TokenBytes& of,
+                       PlannedTasks& planned) {
+  planned.held = planned.received = 0;
   for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
     double held = as_double(sharding.rank_tokens[r]);  // both nano-batches are under way
     for (int n = 0; n < planned.nano_batches; ++n) {
-      const TaskTraffic& t = planned.parts[at(n)].traffic[r];
+      const TaskTraffic& t = planned.parts[at(n)].traffic[first + r];
       planned.received += t.keys_received;
       held +=
           as_double(t.keys_received) + as_double(t.queries_received) * (of.query + of.output) / of.key_value;
     }
     planned.held = std::max(planned.held, static_cast<std::int64_t>(held));
   }
+}
+
+const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
+                                  const LayerCosts& costs) {
+  thread_local PlannedTasks planned;
+  thread_local std::vector<std::int64_t> cut;
+  planned.nano_batches = costs.layout().nano_batches_of(sharding.ranks());
+  cut.clear();
+  if (planned.nano_batches == 2)
+    append_cut(nano_cut(micro_batch, sharding.ranks()), micro_batch.slices.size(), cut);
+  plan_tasks(sharding, cut, costs, planned);
+  count_held(sharding, 0, token_bytes(costs), planned);
   return planned;
+}
+
+Sharding pooled_sharding(std::span<const PooledTokens> stages) {
+  Sharding all;
+  all.rank_begin = {0};
+  std::int32_t slices = 0;
+  for (const PooledTokens& stage : stages) {
+    const Sharding& own = *stage.sharding;
+    const auto first = static_cast<std::uint32_t>(all.segments.size());
+    for (Segment s : own.segments) {
+      s.slice += slices;
+      all.segments.push_back(s);
+    }
+    for (std::size_t r = 1; r < own.rank_begin.size(); ++r)
+      all.rank_begin.push_back(first + own.rank_begin[r]);
+    all.rank_tokens.insert(all.rank_tokens.end(), own.rank_tokens.begin(), own.rank_tokens.end());
+    slices += static_cast<std::int32_t>(stage.micro_batch->slices.size());
+  }
+  return all;
+}
+
+std::vector<PlannedTasks> pooled_tasks(std::span<const PooledTokens> stages, const LayerCosts& costs) {
+  const int ranks = stages.front().sharding->ranks();
+  PlannedTasks pool;
+  pool.nano_batches = costs.layout().nano_batches_of(ranks);
+  std::vector<std::int64_t> cut;
+  for (const PooledTokens& stage : stages)
+    append_cut(nano_cut(*stage.micro_batch, ranks), stage.micro_batch->slices.size(), cut);
+  plan_tasks(pooled_sharding(stages), cut, costs, pool);
+  std::vector<PlannedTasks> out(stages.size());
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const int first = static_cast<int>(s) * ranks;
+    count_held(*stages[s].sharding, at(first), token_bytes(costs), pool);
+    out[s].nano_batches = pool.nano_batches;
+    out[s].most = pool.most;
+    out[s].held = pool.held;
+    out[s].received = pool.received;
+    for (std::size_t n = 0; n < at(pool.nano_batches); ++n) {
+      out[s].parts[n].pairs.assign(pool.parts[n].pairs.begin() + first,
+                                   pool.parts[n].pairs.begin() + first + ranks);
+      for (AttentionTask task : pool.parts[n].tasks) {
+        task.rank -= first;
+        if (task.rank >= 0 && task.rank < ranks) out[s].parts[n].tasks.push_back(task);
+      }
+    }
+  }
+  return out;
 }
 
 namespace {

@@ -62,7 +62,7 @@ TEST_CASE(
     RangeUse use;
     const ContextGroup group = context_group(models.costs, 2);
     context_form(models.costs)
-        .exchange(models.costs, exchanged_tokens(micro_batch, cost.sharding, 0, models.costs), group,
+        .exchange(models.costs, exchanged_tokens(micro_batch, cost.sharding, 0, models.costs, nullptr), group,
                   exchanges, use);
     const ModelShape& m = models.costs.model();
     const double q = static_cast<double>(sent.queries_sent), query = 2.0 * m.heads * m.head_dim;

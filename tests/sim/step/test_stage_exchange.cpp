@@ -1,6 +1,7 @@
 // Stages that even out the attention of what they run at one time (SlimPipe): by hand, and what always holds.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "policies/base/error.h"
@@ -193,6 +194,106 @@ TEST_CASE("Stages without layers, and layers that no backward reaches, have noth
   CHECK(ran(Models(model, exchanging(4)), sliced(2, 4, 8192)).result.times.makespan > 0);
 }
 
+namespace {
+
+// The CP ranks of all stages as one pool.
+Layout pooling(int stages, int context, int nano_batches = 1) {
+  Layout layout = exchanging(stages);
+  layout.context = context;
+  layout.context_comm = ContextComm::disaggregated;
+  layout.epsilon = 0;
+  layout.nano_batches = nano_batches;
+  return layout;
+}
+
+Step on_ranks(Step step, int context) {
+  for (Lane& lane : step.lanes) lane.context = context;
+  return step;
+}
+
+}  // namespace
+
+TEST_CASE("A pool of two stages: a tick with one op has all four ranks at work, and two ops share them") {
+  const Models models(builtin_model("wlb-550m"), pooling(2, 2));
+  const Costed lane(models, on_ranks(sliced(2, 1, 65536), 2));
+  const std::int64_t pairs = std::int64_t{65536} * 65537 / 2;
+  // In step: stage 0 runs F0 F1 . B0 B1 ., stage 1 . F0 F1 B0 B1: the last stage begins the backwards.
+  const auto each = [&](std::size_t stage, std::size_t position) {
+    const MicroBatchCost& cost = lane.of(stage, position);
+    REQUIRE(cost.pool != nullptr);
+    CHECK(cost.pool->group.ranks == 4);
+    REQUIRE(cost.pool->tasks.parts[0].pairs.size() == 2);
+    const auto [least, most] = std::ranges::minmax(cost.pool->tasks.parts[0].pairs);
+    CHECK(most - least < 3 * 65536);  // whole queries move
+    return static_cast<double>(least + most) / 2;
+  };
+  const double quarter = static_cast<double>(pairs) / 4;
+  CHECK(each(0, 0) == doctest::Approx(quarter).epsilon(0.01));      // F0 alone
+  CHECK(each(0, 1) == doctest::Approx(2 * quarter).epsilon(0.01));  // F1 of stage 0 and F0 of stage 1
+  CHECK(each(1, 0) == doctest::Approx(2 * quarter).epsilon(0.01));
+  CHECK(each(1, 1) == doctest::Approx(quarter).epsilon(0.01));  // F1 of stage 1 alone
+  // Less attention where idle ranks help, as much where all have it.
+  const MicroBatchCost& own = lane.costs[0];
+  CHECK(lane.of(0, 0).attention_forward[0][0] < 0.6 * static_cast<double>(own.attention_forward[0][0]));
+  CHECK(lane.of(1, 0).attention_forward[0][0] ==
+        doctest::Approx(static_cast<double>(own.attention_forward[0][0])).epsilon(0.05));
+}
+
+TEST_CASE("Pools: every pair is somewhere, idle ranks take their part, both fidelities agree") {
+  SplitMix64 random(43);
+  for (int round = 0; round < 24; ++round) {
+    const int stages = 2 + static_cast<int>(random.next() % 3),
+              context = 2 + static_cast<int>(random.next() % 3);
+    CAPTURE(stages);
+    CAPTURE(context);
+    ModelShape model = builtin_model("wlb-550m");
+    model.layers = stages * 2;
+    const Models models(model, pooling(stages, context, 1 + round % 2));
+    Step step;
+    step.lanes.emplace_back().context = context;
+    for (int j = 0; j < 5; ++j) {
+      MicroBatch& micro_batch = step.lanes[0].micro_batches.emplace_back();
+      for (int d = 0; d < 3; ++d)
+        micro_batch.slices.push_back({3 * j + d, 0, 64 + static_cast<std::int64_t>(random.next() % 20000)});
+    }
+    const ShardRule rule = shard_by(round % 3 == 0 ? "contiguous" : "per-document");
+    std::vector<Sharding> shardings;
+    MicroBatchCoster coster(models.costs, rule);
+    for (const MicroBatch& micro_batch : step.lanes[0].micro_batches) {
+      MicroBatchCost cost;
+      coster.cost(micro_batch, context, cost);
+      shardings.push_back(cost.sharding);
+    }
+    const MicroBatch idle;
+    Sharding nothing;
+    nothing.rank_begin.assign(at(context) + 1, 0);
+    nothing.rank_tokens.assign(at(context), 0);
+    std::vector<PooledTokens> pool = {{&idle, &nothing}};
+    std::int64_t owned = 0;
+    for (std::size_t s = 1; s < at(stages); ++s) {
+      pool.push_back({&step.lanes[0].micro_batches[s], &shardings[s]});
+      for (const Segment& segment : shardings[s].segments) owned += segment.pairs();
+    }
+    std::int64_t planned = 0;
+    const std::vector<PlannedTasks> tasks = pooled_tasks(pool, models.costs);
+    for (const PlannedTasks& of_stage : tasks) {
+      std::int64_t of_ranks = 0;
+      for (std::size_t n = 0; n < at(of_stage.nano_batches); ++n) {
+        for (const AttentionTask& task : of_stage.parts[n].tasks) of_ranks += task.pairs;
+        CHECK(of_stage.most[n].inputs == tasks[0].most[n].inputs);
+      }
+      planned += of_ranks;
+      CHECK(static_cast<double>(of_ranks) ==
+            doctest::Approx(static_cast<double>(owned) / stages).epsilon(0.05));
+      CHECK(of_stage.held > 0);
+    }
+    CHECK(planned == owned);
+    StepSimulator simulator(models.costs, rule, by("seq1f1b"), &models.memory);
+    OpStepSimulator op(models.costs, rule, by("seq1f1b"), {});
+    CHECK(op.run(step).times.makespan == simulator.run(step).times.makespan);
+  }
+}
+
 TEST_CASE("The exchange is refused where stages do not run in step, and with what its prices leave out") {
   const Models models(builtin_model("wlb-550m"), exchanging(2));
   CHECK_THROWS_WITH_AS(ran(models, sliced(4, 1, 1024), "1f1b"),
@@ -208,6 +309,12 @@ TEST_CASE("The exchange is refused where stages do not run in step, and with wha
   Layout layout = exchanging(2);
   layout.context = 2;
   CHECK_THROWS_WITH_AS(check_layout(models.costs.model(), layout, "study.json"),
-                       "study.json: parallel.context: expected 1, or stage_attention_exchange false, found 2",
+                       "study.json: parallel.context: expected 1 or context_comm disaggregated, or "
+                       "stage_attention_exchange false, found 2",
+                       UserError);
+  layout = pooling(5, 2);
+  CHECK_THROWS_WITH_AS(check_layout(models.costs.model(), layout, "study.json"),
+                       "study.json: parallel.pipeline: expected stages of as many layers, or "
+                       "stage_attention_exchange false, found 3 and 4",
                        UserError);
 }

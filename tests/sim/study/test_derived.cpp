@@ -294,8 +294,9 @@ TEST_CASE(
   CHECK(spread.impossible.empty());
   CHECK(std::any_of(spread.notes.begin(), spread.notes.end(), [](const std::string& note) {
     return note.find("slimpipe: without stage_attention_exchange: ") == 0 &&
-           note.find("parallel.context: expected 1, or stage_attention_exchange false, found 2") !=
-               std::string::npos;
+           note.find(
+               "parallel.context: expected 1 or context_comm disaggregated, or stage_attention_exchange "
+               "false, found 2") != std::string::npos;
   }));
   const auto note_of = [](json row) {
     row["label"] = "row";
@@ -320,9 +321,11 @@ TEST_CASE("A typed stage_attention_exchange is refused where it cannot be, with 
   };
   const json stages = {{"pipeline", 2}, {"data", 4}, {"recompute", "auto"}};
   refused({{"name", "slimpipe"}}, {{"pipeline", 2}, {"context", 2}},
-          "parallel.context: expected 1, or stage_attention_exchange false, found 2");
-  refused({{"name", "disaggregated"}, {"schedule", "seq1f1b"}}, {{"pipeline", 2}, {"context", 2}},
-          "parallel.context: expected 1, or stage_attention_exchange false, found 2");
+          "parallel.context: expected 1 or context_comm disaggregated, or stage_attention_exchange false, "
+          "found 2");
+  refused({{"name", "wlb"}, {"schedule", "seq1f1b"}}, {{"pipeline", 2}, {"context", 2}},
+          "parallel.context: expected 1 or context_comm disaggregated, or stage_attention_exchange false, "
+          "found 2");
   refused({{"name", "slimpipe"}, {"schedule", "1f1b"}}, stages,
           "schedule: expected seq1f1b, or stage_attention_exchange false, found 1f1b");
   refused({{"name", "slimpipe"}, {"recompute_by_stage", true}}, stages,
