@@ -285,7 +285,8 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
         "recompute_by_stage", "Recompute auto chooses layers for each micro-batch and stage (InfiniPipe)"),
     flag<&PolicyRun::stage_attention_exchange>(
         "stage_attention_exchange",
-        "Stages even out the attention of what they run at one time (SlimPipe); with schedule seq1f1b"),
+        "Stages even out the attention of what they run at one time (SlimPipe), of all CP ranks with "
+        "context_comm disaggregated (DistCA); with schedule seq1f1b"),
     other<PolicyRun>("published", published_schema,
                      "What a paper printed for this row, shown beside ours; one object, or one a source"),
 };
