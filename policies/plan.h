@@ -97,6 +97,7 @@ struct Plan {
   std::vector<Slice> dropped;  // by --oversize drop or truncate: counted and printed, never silent
   std::vector<SolverReport> solver;
   std::vector<std::string> notes;  // decisions the user should see, e.g. HBP's selected groups
+  std::string schedule;            // the one it runs with, where its row chose it; else empty
 };
 
 }  // namespace equipoise

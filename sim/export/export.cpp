@@ -198,6 +198,7 @@ std::pair<std::string, std::string> untold(const Exporter& to, const Study& stud
       if (gap.key.starts_with("parallel.") || gap.key == "schedule" || gap.key == "recompute") asked.push_back(gap.key);
   } else {
     asked.push_back(kDegreesOfRow);
+    if (row.run.schedule_auto) row.run.schedule = "seq1f1b";  // which it may choose
     if (!row.run.schedule.empty()) asked.push_back("schedule");
     row.layout.context_comm = row.run.context_comm.value_or(ContextComm::ring);
     row.layout.context = row.run.context_comm ? std::max(2, row.layout.context) : 1;

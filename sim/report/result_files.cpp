@@ -60,6 +60,7 @@ json derived_json(const PolicyRun& run) {
   if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups &&
       !run.recompute_by_stage)
     node["recompute_layers"] = run.recompute_layers;
+  if (run.schedule_chosen) node["schedule"] = run.schedule;
   for (const GroupCandidate& c : run.pack.candidates)
     node["candidates"].push_back({{"length", c.length},
                                   {"context", c.context},
@@ -129,6 +130,7 @@ json plan_json(const Plan& plan, const json& metrics, const RecomputedLayers* re
                {"recompute", "study"},  // of micro-batches without recompute_layers_of_model
                {"steps", std::move(steps)},
                {"metrics", metrics}};
+  if (!plan.schedule.empty()) node["schedule"] = plan.schedule;
   if (plan.sees_whole_set) node["sees_whole_set"] = true;
   if (plan.queue_emptied) node["queue_emptied"] = *plan.queue_emptied;
   if (!plan.dropped.empty()) node["dropped"] = slices_json(plan.dropped);

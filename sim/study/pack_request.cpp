@@ -221,6 +221,8 @@ PolicyRun row_of_request(const PackRequest& request, const Study& study, const s
   entry.update(request.policy);
   entry["name"] = policy;
   PolicyRun run = read_policy_run(entry, "pack", study);
+  if (run.schedule_auto)
+    throw UserError("pack: job: policies[0].schedule: expected the one that `study` chose, found auto");
   run.pack.seed = request.policy.contains("seed") ? run.pack.seed : request.seed;
   if (const std::optional<CostKind> cost = cost_for(request, run.policy())) run.cost = *cost;
   return run;

@@ -447,6 +447,7 @@ bool Search::probe_has_room(std::uint32_t layout) const {
   try {
     const Study study = candidate_study(candidates_, {layout, probe_}, options_.name);
     StudyRow row(study, inputs_.documents, &inputs_.profile, study.policies.front());
+    if (row.run.schedule_auto) return true;  // each schedule has another
     derive_sizes(row, false);
     if (!row.no_room.empty()) return false;
     const auto hard_limit = row.run.policy().hard_limit;

@@ -391,7 +391,7 @@ std::string label_of(const json& entry, const std::vector<TriedKey>& axes) {
   std::string label = text_of(labelled ? entry["label"] : entry["name"]);
   for (const TriedKey& axis : axes) {
     if (axis.key == "name" || axis.key == "label" || (labelled && axis.values.size() == 1)) continue;
-    const bool says_itself = axis.key == "shard" || axis.key == "schedule";
+    const bool says_itself = axis.key == "shard" || (axis.key == "schedule" && entry["schedule"] != "auto");
     label += ", " + (says_itself ? "" : axis.key + " ") + text_of(entry[axis.key]);
   }
   return label;

@@ -79,7 +79,13 @@ void make_steps(const StudyInputs& inputs, const RealRowOptions& options, RealRo
 
 RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t number,
                  const RealRowOptions& options, kernels::Communicator& world) {
-  RealRow row{study.policies[number].label, StudyRow(study, inputs, study.policies[number]), {}, {}, {}, {}};
+  PolicyRun entry = study.policies[number];
+  if (entry.schedule_auto) {  // rank 0 chooses: with a solver another could be faster a second time
+    const StudyRow own(study, inputs, entry);  // what it refuses, all ranks do
+    const StudyRow chosen = world.rank() > 0 ? own : ready_row(study, inputs, entry, quiet_options());
+    entry.schedule = broadcast(world, std::string(chosen.schedule.name));
+  }
+  RealRow row{entry.label, StudyRow(study, inputs, entry), {}, {}, {}, {}};
   resolve_recompute(row.ready, quiet_options());
   execution::check_layout_runs(study.model, row.ready.models->layout);
   Decision decision;

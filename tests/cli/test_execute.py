@@ -57,6 +57,13 @@ class Execute(WithStudy):
     def test_two_processes_run_every_plan_and_agree_with_the_reference(self):
         self.check_report(self.ok("execute", self.study, "--steps", 2, "--format", "json"), 2)
 
+    @needs_mpi
+    def test_all_ranks_run_the_schedule_that_a_row_chose(self):
+        rows = [{"name": "plain"}, {"name": "chunkflow", "chunk_size": 32, "schedule": "auto"}]
+        pipeline = STUDY["parallel"] | {"context": 1, "pipeline": 2}
+        self.study.write_text(json.dumps(STUDY | {"policies": rows, "parallel": pipeline}))
+        self.check_report(self.ok("execute", self.study, "--steps", 2, "--format", "json"), 2)
+
     def test_a_replay_runs_all_ranks_in_one_process(self):
         layout = '{"tensor":2,"context":2,"pipeline":2,"data":2}'
         study = ["--set", f"parallel={layout}", "--set", "cluster.gpus_per_node=16", "--set", "batch.sequences_per_step=8", "--set", "model.kv_heads=2", "--set", "trace.repeat=true"]

@@ -170,6 +170,18 @@ class Tune(Case):
         self.assertIn(" on the study's TP 2, CP 2, PP 2, DP 1, recompute auto: ", text)
         self.assertNotRegex(text, r"\b1 (GPU|candidate|layer|step|row)s")
 
+    def test_a_row_that_chooses_its_schedule(self):
+        space = {"policies": ["plain", {"name": "sequence-slices", "slices": 4, "schedule": ["state-aware-1f1b", "seq1f1b", "auto"]}]}
+        result = json.loads(self.search("--format", "json", space=space))
+        labels = [f"sequence-slices, {way}, slices 4" for way in ("state-aware-1f1b", "seq1f1b", "schedule auto")]
+        self.assertEqual([row["label"] for row in result["rows"]], ["plain", *labels])
+        seconds = {labels[one["row"] - 1]: one["seconds_per_token"] for one in result["tried"] if one["row"] > 0 and one["outcome"] == "ok"}
+        self.assertEqual(seconds[labels[2]], seconds[labels[1]])
+        # No framework has a flag for what it may choose.
+        told = json.loads(self.search("--for", "megatron", "--format", "json", space=space))
+        self.assertEqual([row["label"] for row in told["rows"]], ["plain"])
+        self.assertEqual(told["counts"]["no_flag"]["policies"], {"schedule": 3})
+
     def test_layouts_that_a_framework_has_flags_for(self):
         space = {"parallel.context": [1, 2], "parallel.context_comm": ["all-gather", "group-cast"], "policies": ["plain", "flexsp", {"name": "lpt", "context_comm": "group-cast"}]}
         every = json.loads(self.search("--format", "json", space=space))

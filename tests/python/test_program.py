@@ -114,11 +114,12 @@ class Program(unittest.TestCase):
                 {"name": "lpt", "micro_batches": 12},
                 {"name": "wlb", "micro_batches": 12},
                 {"name": "equipoise", "moves": 500, "own_degrees": False, "shard": "adaptive"},
+                {"name": "karmarkar-karp", "micro_batches": 12, "schedule": "auto"},
             ],
         }
         study.pop("baseline", None)
         result = equipoise.study(study)
-        for label, plan in zip(("lpt", "wlb", "equipoise"), result.plans()["plans"]):
+        for label, plan in zip(("lpt", "wlb", "equipoise", "karmarkar-karp"), result.plans()["plans"]):
             with self.subTest(label):
                 self.assertEqual(result[label]["status"], "ok")
                 for lane in (0, 1):

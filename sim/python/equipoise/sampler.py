@@ -86,6 +86,8 @@ def _job(values: Dict[str, Any], entry: Dict[str, Any], batch: Dict[str, Any], d
     row = {key: value for key, value in entry.items() if key not in ("label", "published")}
     if "recompute_layers" in derived and entry["name"] != "equipoise":  # whose micro-batches have their own
         row["recompute"] = {"layers": derived["recompute_layers"]}
+    if "schedule" in derived:
+        row["schedule"] = derived["schedule"]
     step = {key: value for key, value in batch.items() if key != "steps"}
     return {**{key: value for key, value in values.items() if key != "baseline"}, "batch": step, "policies": [row]}
 

@@ -10,6 +10,7 @@
 #include "policies/parameter.h"
 #include "policies/validator.h"
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/schedule/schedule.h"
 #include "sim/study/read/json_object.h"
 #include "traces/json_text.h"
 
@@ -63,6 +64,8 @@ class PlanReader {
     follows_study_ = object.choice("recompute", 0, kRules) == 1;
     Plan plan;
     plan.policy = printable(object.text("policy", ""));
+    if (object.has("schedule"))
+      plan.schedule = naming(where, [&] { return schedule_policy(object.text("schedule", "")); }).name;
     plan.sees_whole_set = object.flag("sees_whole_set", false);
     if (object.has("queue_emptied")) plan.queue_emptied = object.flag("queue_emptied", false);
     const json& steps = *list_of(object, "steps", true);
@@ -336,14 +339,15 @@ PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::st
   if (!run.has_plan_file() || run.plan != nullptr) return run;
   run.plan = plans.at(run.label);
   const auto known = std::ranges::find(packing_policies(), run.plan->policy, &Policy::name);
-  if (known == packing_policies().end()) return run;
+  const bool is_known = known != packing_policies().end();
   std::string taken;
-  if (!run.says("shard") && run.shard != known->shard) {
+  if (is_known && !run.says("shard") && run.shard != known->shard) {
     run.shard = known->shard;
     taken = "shard " + run.shard;
   }
-  if (!run.says("schedule") && !known->schedule.empty()) {
-    run.schedule = known->schedule;
+  const std::string schedule(run.plan->schedule.empty() && is_known ? known->schedule : run.plan->schedule);
+  if (!run.says("schedule") && !schedule.empty()) {
+    run.schedule = schedule;
     taken += (taken.empty() ? "schedule " : " and schedule ") + run.schedule;
   }
   if (!taken.empty())

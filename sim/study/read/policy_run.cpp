@@ -153,6 +153,8 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   read_keys(object, policy_keys(), run);
   run.label = printable(run.label);
   naming(where, [&] { return sharding_policy(run.shard); });
+  run.schedule_auto = run.schedule == "auto";
+  if (run.schedule_auto) run.schedule = run.policy().schedule;
   if (!run.schedule.empty()) naming(where, [&] { return schedule_policy(run.schedule); });
   if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);
   read_parameters(object, pack_parameters(), run.pack);
@@ -200,7 +202,7 @@ std::string exchange_fault(const Study& study, const PolicyRun& run, const std::
   const auto fault = [&](const std::string& expected, std::string_view found) {
     return concatenated(where, ": ", expected, ", or stage_attention_exchange false, found ", found);
   };
-  const std::string_view schedule = schedule_policy_of(study, run).name;
+  const std::string_view schedule = run.schedule_auto ? "auto" : schedule_policy_of(study, run).name;
   if (schedule != "seq1f1b") return fault("schedule: expected seq1f1b", schedule);
   if (run.policy().chooses_degrees || run.policy().derives == Derives::groups)
     return fault("name: expected a policy whose lanes have one CP degree", run.name);

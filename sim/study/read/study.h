@@ -59,6 +59,8 @@ struct PolicyRun {
   std::string name;                // packing policy
   std::string shard;               // sharding rule
   std::string schedule;            // empty: the study's
+  bool schedule_auto = false;      // the fastest is to be chosen; until then it has the one without the key
+  bool schedule_chosen = false;    // it was
   std::optional<CostKind> cost;    // empty: what the policy's paper uses (cost_kind)
   std::vector<std::string> typed;  // keys that the study gives; the others may be derived
   // Empty: the layout's.

@@ -275,7 +275,8 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
                      "plan: which of the file's plans, by its name or its policy; the only one by default"),
     text<&PolicyRun::label>("label", "How the row is called; the name by default"),
     text<&PolicyRun::shard>("shard", "Sharding rule; per-sequence by default"),
-    text<&PolicyRun::schedule>("schedule", "Pipeline schedule of this policy; the study's by default"),
+    text<&PolicyRun::schedule>("schedule",
+                               "Of the pipeline; the study's by default; auto: the fastest that fits"),
     choice<&PolicyRun::context_comm>("context_comm", kContextCommNames, kContextCommHelp),
     choice<&PolicyRun::cost>("cost", kCostKindNames,
                              "What a document weighs when packing; profiled: its time by the profile; "

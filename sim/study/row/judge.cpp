@@ -308,6 +308,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };
+  if (row.run.schedule_chosen) note("schedule auto is " + row.run.schedule);
   if (const std::string layers = recompute_note(row, plan); !layers.empty()) note(layers);
   if (row.run.policy().packs_for_time) note(bound_note(row, result.steps));
   if (const std::string copies = offload_note(row, plan, simulated.shard); !copies.empty()) note(copies);
@@ -328,6 +329,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   if (const double price = models.cluster.dollars_per_gpu_hour; price > 0 && m.gpu_hours_per_billion_tokens)
     m.dollars_per_billion_tokens = price * *m.gpu_hours_per_billion_tokens;
   result.plan = std::move(planned.plan);
+  if (row.run.schedule_chosen) result.plan.schedule = row.run.schedule;
   return result;
 }
 

@@ -27,10 +27,9 @@ double seconds_per_token_of(const std::vector<StepResult>& steps) {
 }
 
 // How a row ends, without what only a row that is shown needs.
-RowEnd try_row(StudyRow row, const RunStudyOptions& options) {
+RowEnd try_row(StudyRow row, const RunStudyOptions& options, Until until = Until::first_that_does_not_fit) {
   end_if_stopped(options);
-  const std::vector<StepResult> steps =
-      simulate_row(row, trial_options(options), Until::first_that_does_not_fit).ran.steps;
+  const std::vector<StepResult> steps = simulate_row(row, trial_options(options), until).ran.steps;
   const bool runs = row.no_room.empty() && all_fit(steps, row.models->memory.capacity_bytes());
   return {runs ? RowStatus::ok : RowStatus::oom, seconds_per_token_of(steps)};
 }
@@ -195,6 +194,29 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
   row.recompute_layers(most);
 }
 
+StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                   const RunStudyOptions& options) {
+  PolicyRun run = entry, tried = entry;
+  tried.schedule_auto = false;
+  double least = 0;
+  const std::string names[] = {study.schedule, "seq1f1b", "state-aware-1f1b"};
+  for (const std::string& name : names) {
+    if (!entry.schedule_auto || (&name != names && name == study.schedule)) continue;
+    tried.schedule = name;
+    try {
+      const RowEnd end = try_row(ready_row(study, inputs, tried, options), options, Until::all_steps);
+      if (end.status != RowStatus::ok || (run.schedule_chosen && end.seconds_per_token >= least)) continue;
+      least = end.seconds_per_token;
+      run.schedule = name;
+      run.schedule_chosen = true;
+    } catch (const UserError&) {  // it does not take the row's micro-batches, or the layout's model chunks
+    }
+  }
+  StudyRow row(study, inputs, run);
+  resolve_recompute(row, options);
+  return row;
+}
+
 SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until until) {
   SimulatedRow result;
   // Whether a row fits is asked of its largest bucket: no time is searched for that.
@@ -211,9 +233,7 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
 
 PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
                      const RunStudyOptions& options) {
-  StudyRow row(study, inputs, entry);
-  resolve_recompute(row, options);
-  PolicyResult result = run_prepared(std::move(row), options);
+  PolicyResult result = run_prepared(ready_row(study, inputs, entry, options), options);
   if (result.status == RowStatus::ok || !options.find_fits) return result;
   if (const std::string change = what_would_run(study, inputs, entry, result.status, options);
       !change.empty())

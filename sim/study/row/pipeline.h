@@ -3,7 +3,7 @@
 // A study runs each of its rows so (run_row). `recompute: auto` and the search for what would make a row run
 // send trials the same way and ask only whether they fit. `tune` ends its candidates early and shares their
 // plans, and ranks that really run a row take its plan, so they go from stage to stage on their own:
-//   prepare   StudyRow, resolve_recompute   its plan's file, the models of its layout   (pipeline.cpp)
+//   prepare   ready_row                     its plan's file, the models of its layout   (pipeline.cpp)
 //   plan      derive_sizes, pack_row        what memory decides, then the policy        (plan_row.cpp)
 //   simulate  simulate_plan                 all steps, under the row's sharding rule    (simulate.cpp)
 //   judge     describe_row                  metrics, memory, and why it did not run     (judge.cpp)
@@ -75,6 +75,11 @@ FlopsWorkload flops_workload(const ModelShape& model);
 // of the layers runs. What runs with no number of layers is left with all. hbp's groups take their own
 // (Algorithm 4).
 void resolve_recompute(StudyRow& row, const RunStudyOptions& options);
+
+// The row of an entry, all of that resolved. `schedule: auto` is the fastest that fits of the study's,
+// seq1f1b and state-aware-1f1b, the first of equals; where none fits, what the row has without the key.
+StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                   const RunStudyOptions& options);
 
 // --- Plan
 //

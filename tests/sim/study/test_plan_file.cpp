@@ -84,7 +84,8 @@ void check_round_trip(json file, const json& policies) {
     for (const json& own : policies)
       if (own.is_object() && own.value("label", own.value("name", "")) == row.run.label)
         for (const char* key : {"shard", "schedule", "keep", "strict_keep", "recompute", "pad"})
-          if (own.contains(key)) entry[key] = own[key];
+          if (own.contains(key) && (key != std::string("schedule") || own[key] != "auto"))
+            entry[key] = own[key];
     again["policies"].push_back(entry);
   }
   const Study from_file = study_in(folder, again);
@@ -166,6 +167,11 @@ TEST_CASE("Recomputed layers, chunks kept, split and dropped documents survive t
   }
   SUBCASE("chunkflow's K") {
     check_round_trip(small_with(lanes), {{{"name", "chunkflow"}, {"chunk_size", "4K"}, {"keep", 2}}});
+  }
+  SUBCASE("the schedule that a row chose") {
+    // Few micro-batches on four stages: equipoise cuts documents, which the study's own 1f1b does not take.
+    check_round_trip(small_with({{"parallel", {{"pipeline", 4}, {"context", 1}}}, {"batch", {{"steps", 2}}}}),
+                     {{{"name", "equipoise"}, {"schedule", "auto"}, {"moves", 1000}}});
   }
   SUBCASE("slices, with layers of each stage") {
     check_round_trip(
@@ -276,6 +282,13 @@ TEST_CASE("What a plan's own policy takes is taken for it, unless the study says
   }));
   made.plan["policy"] = "somebody's";
   CHECK(made.row().run.schedule.empty());
+  made.plan["schedule"] = "seq1f1b";  // its own goes before that of its policy, known or not
+  CHECK(made.row().run.schedule == "seq1f1b");
+  made.plan["policy"] = "chunkflow";
+  CHECK(made.row().run.schedule == "seq1f1b");
+  made.plan["schedule"] = "fast";
+  CHECK(holds(made.reason(), "p.json: schedule: unknown name \"fast\""));
+  made.plan.erase("schedule");
   made.plan["policy"] = "skrull";
   made.file["policies"][0]["shard"] = "per-sequence";
   CHECK(made.row().run.shard == "per-sequence");
