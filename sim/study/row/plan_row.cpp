@@ -13,6 +13,10 @@
 namespace equipoise {
 namespace {
 
+bool chooses_checkpoints(const StudyRow& row) {
+  return row.run.recompute_by_stage && row.run.recompute_chosen;
+}
+
 Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
   return lane_schedule(row.schedule, row.models->layout, micro_batches,
                        row.models->costs.pairs_micro_batches());
@@ -24,8 +28,16 @@ std::string derive_max_tokens(StudyRow& row) {
   most = 0;
   const std::int64_t wanted = 2 * micro_batch_capacity(pack);  // where memory allows all
   const std::int64_t of_lane = (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
-  most = largest_micro_batch(row.models->memory, schedule_of_lane(row, of_lane), row.models->layout.context,
-                             wanted);
+  const auto largest = [&](const RunModels& models) {
+    return largest_micro_batch(models.memory, schedule_of_lane(row, of_lane), models.layout.context, wanted);
+  };
+  Layout layout = row.models->layout;
+  if (chooses_checkpoints(row)) {  // as little as can be kept
+    layout.recompute = Recompute::full;
+    most = largest(RunModels(*row.models, layout));
+  } else {
+    most = largest(*row.models);
+  }
   if (most < 1) return "not even one token fits";
   if (most < wanted) row.note("L_max is " + std::to_string(most) + " tokens, what memory allows");
   return "";
@@ -84,9 +96,8 @@ void search_options(const PackingProblem& problem, const PlanPrices& prices, Pol
   if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
 }
 
-// Layers to recompute on each stage, where the row leaves that to memory.
-void choose_checkpoints(StudyRow& row, Plan& plan) {
-  if (!row.run.recompute_by_stage || !row.run.recompute_chosen) return;
+// Layers to recompute on each stage, where the row leaves that to memory; the share of all.
+double choose_checkpoints(const StudyRow& row, Plan& plan) {
   const RunModels& models = *row.models;
   double recomputed = 0, all = 0;
   std::vector<std::int32_t> sizes;
@@ -106,8 +117,7 @@ void choose_checkpoints(StudyRow& row, Plan& plan) {
         for (const int layers : m.recompute_by_stage) recomputed += layers;
       all += as_double(lane.micro_batches.size()) * models.costs.model().all_layers();
     }
-  row.note("recompute auto, by stage and micro-batch, is " + fixed(100 * recomputed / std::max(1.0, all), 1) +
-           " % of all layers");
+  return recomputed / std::max(1.0, all);
 }
 
 // The policy's plan, or the one that was made elsewhere, if it fits.
@@ -192,7 +202,9 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
   const PackingProblem problem{row.documents.batches, row.run.pack, *row.workload};
   search_options(problem, prices, row.run, planned.notes);
   planned.plan = plan_of(row, problem, planned.notes);
-  if (row.models != nullptr) choose_checkpoints(row, planned.plan);
+  if (row.models != nullptr && chooses_checkpoints(row))
+    row.note("recompute auto, by stage and micro-batch, is " +
+             fixed(100 * choose_checkpoints(row, planned.plan), 1) + " % of all layers");
   for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
   planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
   note_plan(row.documents, row.run, planned.plan, planned.notes);
@@ -203,10 +215,17 @@ PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
   row.workload = workload_of(row);
   // Groups are chosen at stage fidelity.
   const RunStudyOptions quick = trial_options(options);
-  return pack_row(row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
-                        [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, quick); },
-                        [&](const Plan& plan) { return trial_steps_that_fit(row, plan, quick); },
-                        layers_of_groups(row), degrees_of_lanes(row)});
+  // As it would run.
+  const auto price = [&](auto trial, const RunStudyOptions& by) {
+    return [&row, trial, &by](const Plan& plan) {
+      if (!chooses_checkpoints(row)) return trial(row, plan, by);
+      Plan checkpointed = plan;
+      choose_checkpoints(row, checkpointed);
+      return trial(row, checkpointed, by);
+    };
+  };
+  return pack_row(row, {price(trial_seconds, options), price(trial_seconds_that_fit, quick),
+                        price(trial_steps_that_fit, quick), layers_of_groups(row), degrees_of_lanes(row)});
 }
 
 std::int64_t longest_of(const DocumentSet& documents) {
