@@ -13,8 +13,8 @@ INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the registry instead
 
 LIMITS = {
-    "files": 392,
-    "lines": 86_363,
+    "files": 393,
+    "lines": 86_623,
     "headers with one user": 7,
     "files above 550 lines": 0,
     "files that include the tests": 0,
@@ -68,7 +68,7 @@ def test_counts():
     found = counts({"sim/a.h": "#include <CLI/CLI.hpp>\n", "sim/a.cpp": '#include "sim/a.h"\n#include "policies/skrull/gds.h"\n',
                     "sim/b.cpp": ' #include "sim/a.h"\n#include "tests/oracle/graph.h"\n' + "\n" * 550})
     assert {what: count for what, (count, _) in found.items()} == {
-        "files": 3, "lines": 86_363, "headers with one user": 1, "files above 550 lines": 1, "files that include the tests": 1,
+        "files": 3, "lines": 555, "headers with one user": 1, "files above 550 lines": 1, "files that include the tests": 1,
         "files of sim that include single policies": 1, "files that include CLI11": 1}, found
 
 

@@ -185,20 +185,13 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
                                       MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
   const Sharding& seen = out.seen_by(window);
-  const ContextCase of{costs_,
-                       attention_,
-                       micro_batch,
-                       seen,
-                       exchanged_tokens(micro_batch, seen, window, costs_, out.pool.get()),
-                       context,
-                       window};
-  out.cast_tokens = std::max(
-      {out.cast_tokens, of.tokens.cast.held, of.tokens.tasks != nullptr ? of.tokens.tasks->held : 0});
+  const ExchangedTokens tokens = exchanged_tokens(micro_batch, seen, window, costs_, out.pool.get());
+  const ContextCase of{costs_, attention_, micro_batch, seen, tokens, context, window};
+  out.cast_tokens = std::max(out.cast_tokens, tokens.held());
   exchanges_.forward.clear();
   exchanges_.backward.clear();
-  if (context > 1)
-    form.exchange(costs_, of.tokens, out.pool ? out.pool->group : context_group(costs_, context), exchanges_,
-                  out.use);
+  const ContextGroup group = context_group(costs_, context, out.pool.get());
+  if (context > 1) form.exchange(costs_, tokens, group, exchanges_, out.use);
   const bool alone = exchanges_.forward.empty();
   (alone ? attend_alone : form.attend)(of, passes_, out.use);
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&

@@ -4,8 +4,12 @@
 //
 // A stage's rows lie by chunk, slice and position, so that the keys of a slice that a run of queries sees are
 // its first ones there. Messages hold K rows, then V rows; who has nothing for the other sends none.
+//
+// With cast_once_per_node rows go to another node in one message for all ranks that need them there, to the
+// rank that hands them over (cast_through), and their gradients are added up there on the way back.
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
@@ -20,8 +24,9 @@ struct CastRows {
   std::size_t chunk = 0;
   int stage = 0;
   Segment keys;
-  std::int64_t row = 0;    // of the sender's chunk
+  std::int64_t row = 0;    // of the sender's chunk, or of what it was sent to pass on
   std::int64_t place = 0;  // among all rows that the receiver gets in the stage
+  int through = 0;         // who hands them over
 
   [[nodiscard]] std::int64_t count() const { return keys.queries(); }
 };
@@ -32,7 +37,8 @@ class GroupCastAttention final : public BlockwiseAttention {
       : BlockwiseAttention(rank, rows, index, chunks),
         own_rows_(rows_in_block(rows.rank)),
         own_(rank.backend, shape_, pieces_over_rows(rows.rank, rows.rank)),
-        stages_(at(rank.layout.cast_stages)) {
+        stages_(at(rank.layout.cast_stages)),
+        node_ranks_(cast_node_ranks(rank.layout, *rank.grid, static_cast<int>(rows.rows.ranks.size()))) {
     find_casts();
   }
 
@@ -63,8 +69,12 @@ class GroupCastAttention final : public BlockwiseAttention {
  private:
   struct Stage {
     std::vector<CastRows> received;           // by place
-    std::vector<std::vector<CastRows>> sent;  // by receiver
+    std::vector<std::vector<CastRows>> sent;  // by receiver, this rank too: what this one hands over
     std::int64_t rows = 0;                    // received
+    // What several ranks of a node need: by the rank that passes it on, and what this one does.
+    std::vector<std::vector<CastRows>> to_node;
+    std::vector<CastRows> passed;
+    std::int64_t passed_rows = 0;
     std::unique_ptr<AttentionCall> call;
     Memory arrived, gradients;
   };
@@ -81,14 +91,20 @@ class GroupCastAttention final : public BlockwiseAttention {
     }
     CastBlocks blocks;
     blocks.prepare(shared, {}, 0, rank_.layout.block, rank_.layout.cast_stages);
-    for (Stage& stage : stages_) stage.sent.resize(all.ranks.size());
+    for (Stage& stage : stages_) {
+      stage.sent.resize(all.ranks.size());
+      stage.to_node.resize(all.ranks.size());
+    }
     std::vector<bool> attends(stages_.size(), false);  // any rank: then the program has the call for all
     for (std::size_t to = 0; to < all.ranks.size(); ++to) {
       const auto rank = static_cast<int>(to);
       const std::vector<CastRows> casts = casts_to(rank, blocks);
       for (const CastRows& rows : casts) {
         Stage& stage = stages_[at(rows.stage)];
-        if (rows.from == rows_.rank) stage.sent[to].push_back(rows);
+        const bool far = rows.through != rows.from;
+        if (far && rows.from == rows_.rank) stage.to_node[at(rows.through)].push_back(rows);
+        if (far && rows.through == rows_.rank) stage.passed.push_back(rows);
+        if (rows.through == rows_.rank) stage.sent[to].push_back(rows);
         if (rank == rows_.rank) stage.received.push_back(rows);
         if (rank == rows_.rank) stage.rows += rows.count();
       }
@@ -103,6 +119,40 @@ class GroupCastAttention final : public BlockwiseAttention {
     }
     for (std::size_t s = 0; s < stages_.size(); ++s)
       if (attends[s]) attended_.push_back(&stages_[s]);
+    for (Stage& stage : stages_) find_passed(stage);
+  }
+
+  // What goes once to a node, and where this rank then finds what it passes on.
+  void find_passed(Stage& stage) const {
+    for (std::vector<CastRows>& rows : stage.to_node) join_shared(rows);
+    join_shared(stage.passed);
+    for (CastRows& rows : stage.passed) {
+      rows.place = stage.passed_rows;
+      stage.passed_rows += rows.count();
+    }
+    for (std::vector<CastRows>& of_receiver : stage.sent)
+      for (CastRows& rows : of_receiver) {
+        if (rows.from == rows_.rank) continue;
+        const auto whole = std::ranges::find_if(stage.passed, [&](const CastRows& all) {
+          return all.from == rows.from && all.chunk == rows.chunk && all.row <= rows.row &&
+                 rows.row + rows.count() <= all.row + all.count();
+        });
+        rows.row += whole->place - whole->row;
+      }
+  }
+  // Rows that several ranks need, once.
+  static void join_shared(std::vector<CastRows>& rows) {
+    std::ranges::sort(rows, {}, [](const CastRows& r) { return std::tie(r.from, r.chunk, r.row); });
+    std::vector<CastRows> joined;
+    for (const CastRows& r : rows) {
+      CastRows* last = joined.empty() ? nullptr : &joined.back();
+      if (last != nullptr && last->from == r.from && last->chunk == r.chunk &&
+          r.row <= last->row + last->count())
+        last->keys.q_end += std::max<std::int64_t>(0, r.row + r.count() - last->row - last->count());
+      else
+        joined.push_back(r);
+    }
+    rows = std::move(joined);
   }
 
   [[nodiscard]] std::vector<kernels::Piece> pieces_over_stage(int rank, int stage,
@@ -147,6 +197,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     std::array<std::int64_t, kMostCastStages> rows{};
     for (CastRows& cast : casts) {
       cast.place = rows[at(cast.stage)];
+      cast.through = cast_through(cast.from, rank, node_ranks_);
       rows[at(cast.stage)] += cast.count();
     }
     return casts;
@@ -166,10 +217,10 @@ class GroupCastAttention final : public BlockwiseAttention {
     attend(*stage.call, stage.arrived, stage.rows, out, log_sum);
   }
 
-  static std::vector<CastRows> received_from(int rank, const Stage& stage) {
+  static std::vector<CastRows> of_rank(int rank, int CastRows::*who, const std::vector<CastRows>& all) {
     std::vector<CastRows> rows;
-    for (const CastRows& of : stage.received)
-      if (of.from == rank) rows.push_back(of);
+    for (const CastRows& of : all)
+      if (of.*who == rank) rows.push_back(of);
     return rows;
   }
   static std::int64_t count_of(const std::vector<CastRows>& rows) {
@@ -197,27 +248,51 @@ class GroupCastAttention final : public BlockwiseAttention {
                       [&](int from, const Memory& message) { for_rows(incoming(from), message, unpack); });
   }
 
+  // To the ranks that pass rows on, and from those that hand them over; a rank hands over to itself, too.
   void cast(Stage& stage) {
     stage.arrived = rank_.elements(2 * stage.rows * key_width_);
-    exchange([&](int to) { return stage.sent[at(to)]; }, [&](int from) { return received_from(from, stage); },
+    const Memory passed = rank_.elements(2 * stage.passed_rows * key_width_);
+    const auto held = [&](const CastRows& rows) {
+      return rows.from == rows_.rank ? keys_at(keys_of(rows.chunk), rows.row, chain_[rows.chunk]->capacity)
+                                     : keys_at(passed, rows.row, stage.passed_rows);
+    };
+    const auto pack = [&](const CastRows& rows, const KeyRows& keys) {
+      copy_rows(keys, held(rows), rows.count());
+    };
+    const auto take = [&](const CastRows& rows, const KeyRows& keys) {
+      copy_rows(keys_at(stage.arrived, rows.place, stage.rows), keys, rows.count());
+    };
+    exchange([&](int to) { return stage.to_node[at(to)]; },
+             [&](int from) { return of_rank(from, &CastRows::from, stage.passed); }, pack,
              [&](const CastRows& rows, const KeyRows& keys) {
-               copy_rows(keys, keys_at(keys_of(rows.chunk), rows.row, chain_[rows.chunk]->capacity),
-                         rows.count());
-             },
-             [&](const CastRows& rows, const KeyRows& keys) {
-               copy_rows(keys_at(stage.arrived, rows.place, stage.rows), keys, rows.count());
+               copy_rows(keys_at(passed, rows.place, stage.passed_rows), keys, rows.count());
              });
+    exchange([&](int to) { return stage.sent[at(to)]; },
+             [&](int from) { return of_rank(from, &CastRows::through, stage.received); }, pack, take);
+    for (const CastRows& rows : stage.sent[at(rows_.rank)]) take(rows, held(rows));
   }
   // Blocks that came without a key that is seen have gradients of zero.
   void reduce(Stage& stage) {
     if (!stage.gradients) stage.gradients = zeroed_keys(stage.rows);
-    exchange([&](int to) { return received_from(to, stage); }, [&](int from) { return stage.sent[at(from)]; },
+    const Memory passed = zeroed_keys(stage.passed_rows);
+    const auto found = [&](const CastRows& rows) { return keys_at(stage.gradients, rows.place, stage.rows); };
+    const auto add = [&](const CastRows& rows, const KeyRows& keys) {
+      if (rows.from == rows_.rank)
+        add_gradients(rows.chunk, rows.row, rows.count(), keys);
+      else
+        add_rows(keys_at(passed, rows.row, stage.passed_rows), keys, rows.count());
+    };
+    exchange([&](int to) { return of_rank(to, &CastRows::through, stage.received); },
+             [&](int from) { return stage.sent[at(from)]; },
+             [&](const CastRows& rows, const KeyRows& keys) { copy_rows(keys, found(rows), rows.count()); },
+             add);
+    for (const CastRows& rows : stage.sent[at(rows_.rank)]) add(rows, found(rows));
+    exchange([&](int to) { return of_rank(to, &CastRows::from, stage.passed); },
+             [&](int from) { return stage.to_node[at(from)]; },
              [&](const CastRows& rows, const KeyRows& keys) {
-               copy_rows(keys, keys_at(stage.gradients, rows.place, stage.rows), rows.count());
+               copy_rows(keys, keys_at(passed, rows.place, stage.passed_rows), rows.count());
              },
-             [&](const CastRows& rows, const KeyRows& keys) {
-               add_gradients(rows.chunk, rows.row, rows.count(), keys);
-             });
+             add);
     stage.gradients.reset();
   }
 
@@ -225,6 +300,7 @@ class GroupCastAttention final : public BlockwiseAttention {
   AttentionCall own_;
   std::vector<Stage> stages_;
   std::vector<Stage*> attended_;  // of which some rank sees a key, in order
+  int node_ranks_ = 0;            // CastTokens::node_ranks
   Memory block_;
 };
 

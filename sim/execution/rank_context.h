@@ -13,6 +13,7 @@
 #include "kernels/collectives.h"
 #include "sim/execution/executable_step.h"
 #include "sim/execution/parameters.h"
+#include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 #include "sim/workload/stage_layers.h"
@@ -222,6 +223,7 @@ struct RankContext {
   std::int64_t ffn = 0;  // of this TP rank
   Group tensor, replicas, stages;
   std::uint64_t seed = 0;
+  const RankGrid* grid = nullptr;
   int replica_count = 1;           // data x context
   bool repeats_attention = false;  // of the step that runs: selective recompute
   bool evens_out_stages = false;   // of that step

@@ -38,7 +38,8 @@ RankExecutor::RankExecutor(const RankSetup& setup)
             {},
             {},
             {},
-            setup.seed},
+            setup.seed,
+            &setup.grid},
       layer_ops_(rank_),
       end_ops_(rank_) {
   const int tensor = setup.layout.tensor;

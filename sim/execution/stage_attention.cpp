@@ -184,7 +184,7 @@ class StageAttention final : public BlockwiseAttention {
   }
 
   // One way: to the stages that compute, or home. Every share says what travels, on both its stages alike.
-  void travel(const Tick& tick, bool out, std::vector<Rows> Share::* rows, bool floats = false) {
+  void travel(const Tick& tick, bool out, std::vector<Rows> Share::*rows, bool floats = false) {
     const auto with = [&](int peer, bool sends, const auto& visit) {
       for (const auto& share : tick.shares)
         if (owns(*share) == (sends == out) && (owns(*share) ? share->move.to : share->move.from) == peer)
@@ -280,7 +280,8 @@ class StageAttention final : public BlockwiseAttention {
                           share.run.out.data(), share.run.log_sum.floats(), gradient.out.data(),
                           {gradient.query.data(), gradient.keys.data(), value_row(gradient.keys, 0, keys)});
     }
-    share.sent = {{gradient.query.data(), rows * query_width_}, {gradient.keys.data(), 2 * keys * key_width_}};
+    share.sent = {{gradient.query.data(), rows * query_width_},
+                  {gradient.keys.data(), 2 * keys * key_width_}};
   }
   void add_found(Share& share, const Memory& found) const {
     if (!owns(share)) return;
@@ -291,7 +292,7 @@ class StageAttention final : public BlockwiseAttention {
   }
 
   std::int64_t block_rows_;
-  Memory block_;                                       // K and V of this micro-batch and the chunks before
+  Memory block_;                                         // K and V of this micro-batch and the chunks before
   std::map<const std::vector<StageMove>*, Tick> ticks_;  // by what moves
 };
 

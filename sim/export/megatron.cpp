@@ -244,7 +244,8 @@ constexpr Gap kGaps[] = {
      [](Row r) {
        const ContextComm form = r.layout().context_comm;
        const bool own = form == ContextComm::group_cast || form == ContextComm::disaggregated;
-       return std::string(r.layout().context > 1 && own ? name_of(form) : "");
+       const bool once = form == ContextComm::group_cast && r.layout().cast_once_per_node;
+       return r.layout().context > 1 && own ? std::string(name_of(form)) + (once ? " with cast_once_per_node" : "") : "";
      },
      "a rank gets K and V of all tokens, needed or not", "all-gather (all_gather)"},
     {"parallel.order",

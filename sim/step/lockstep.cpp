@@ -171,21 +171,6 @@ bool lanes_synchronize(const Layout& layout) {
   return layout.expert > 1 || reduces_each_micro_batch(layout) || layout.evens_out_stages();
 }
 
-std::vector<Tick> ticks_of(const Schedule& schedule) {
-  const std::size_t stages = schedule.ops.size();
-  std::map<std::pair<OpClass, std::size_t>, Tick> ticks;
-  for (std::size_t s = 0; s < stages; ++s) {
-    std::size_t number[] = {s, stages - 1 - s};
-    for (std::size_t i = 0; i < schedule.ops[s].size(); ++i) {
-      const OpClass of = class_of(schedule.ops[s][i].kind);
-      ticks[{of, number[of]++}].push_back({s, i});
-    }
-  }
-  std::vector<Tick> out;
-  for (auto& [number, tick] : ticks) out.push_back(std::move(tick));
-  return out;
-}
-
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
                              const StepOptions& options, std::vector<std::int32_t>& sizes) {
   sizes.clear();
@@ -394,106 +379,6 @@ std::vector<MicroBatchCost> cost_apart(LockstepLane& lane, MicroBatchCoster& cos
   return costs;
 }
 
-// Where the stages of a lane even out their attention, tick by tick: an op has a price of its own, behind
-// those of the micro-batches.
-class TickCosts {
- public:
-  TickCosts(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
-            std::vector<MicroBatchCost>& costs)
-      : lane_(lane), coster_(coster), model_(model), costs_(costs) {
-    no_tokens_.rank_begin.assign(lane.expert_group.size() + 1, 0);
-    no_tokens_.rank_tokens.assign(lane.expert_group.size(), 0);
-  }
-
-  void run() {
-    for (const std::vector<ScheduleOp>& of_stage : lane_.schedule.ops) {
-      lane_.arrivals.of_op.emplace_back();
-      for (const ScheduleOp& op : of_stage) lane_.arrivals.of_op.back().push_back(op.micro_batch);
-    }
-    const bool pools = lane_.expert_group.size() > 1;
-    for (const Tick& tick : ticks_of(lane_.schedule)) pools ? pool(tick) : even_out_attention(tick);
-  }
-
- private:
-  void even_out_attention(const Tick& tick) {
-    const std::vector<int> layers = class_of(op_at(tick.front()).kind) == kBackwards
-                                        ? backward_layers(model_.model(), model_.layout())
-                                        : layers_of_stages(model_.model(), model_.layout());
-    std::vector<StageAttention> stages;
-    for (const TickOp& place : tick) {
-      const ScheduleOp& op = op_at(place);
-      const MicroBatchCost& cost = costs_[at(op.micro_batch)];
-      const int count = layers[at(op.virtual_stage) * lane_.schedule.ops.size() + place.stage];
-      if (count > 0)
-        stages.push_back({&lane_.micro_batches[at(op.micro_batch)],
-                          op.micro_batch,
-                          static_cast<std::int32_t>(place.stage),
-                          count,
-                          {cost.attention_forward[0][0], cost.attention_backward[0][0]}});
-    }
-    const EvenedAttention evened = even_out(stages, model_, costs_.front().use);
-    if (evened == EvenedAttention{}) return;
-    for (const TickOp& place : tick) {
-      MicroBatchCost cost;
-      cost.evened = evened;
-      add(place, std::move(cost), std::max(evened[0].received, evened[1].received));
-    }
-  }
-
-  // CP ranks of all stages share out the attention of the tick: those of stages without an op, too.
-  void pool(const Tick& tick) {
-    std::vector<PooledTokens> stages(lane_.schedule.ops.size(), {&idle_, &no_tokens_});
-    for (const TickOp& place : tick) {
-      const auto own = at(op_at(place).micro_batch);
-      stages[place.stage] = {&lane_.micro_batches[own], &costs_[own].sharding};
-    }
-    std::vector<PlannedTasks> tasks = pooled_tasks(stages, model_);
-    std::int64_t held = 0;
-    for (const PlannedTasks& of_stage : tasks) held = std::max(held, of_stage.held);
-    for (const TickOp& place : tick) {
-      MicroBatchCost cost;
-      cost.pool = std::make_shared<const StagePool>(StagePool{std::move(tasks[place.stage]), group()});
-      add(place, std::move(cost), held);
-    }
-  }
-  // Of the CP ranks of all stages.
-  const ContextGroup& group() {
-    if (group_.ranks > 1) return group_;
-    const RankGrid& grid = model_.grid();
-    std::vector<int> gpus;
-    for (int stage = 0; stage < lane_.schedule.stages; ++stage) {
-      const std::vector<int> replicas = grid.data_context_group(grid.gpu({0, 0, 0, stage}));
-      for (std::size_t r = 0; r < lane_.expert_group.size(); ++r)
-        gpus.push_back(replicas[at(lane_.first_replica) + r]);
-    }
-    group_ = {static_cast<int>(gpus.size()), grid.shape_of(gpus), as_double(model_.kv_bytes_per_token())};
-    return group_;
-  }
-
-  [[nodiscard]] const ScheduleOp& op_at(const TickOp& place) const {
-    return lane_.schedule.ops[place.stage][place.position];
-  }
-  // `held`: tokens on the fullest rank, as if K and V.
-  void add(const TickOp& place, MicroBatchCost&& cost, std::int64_t held) {
-    const auto own = at(op_at(place).micro_batch);
-    cost.sharding = costs_[own].sharding;
-    coster_.cost_sharded(lane_.micro_batches[own], static_cast<int>(lane_.expert_group.size()),
-                         costs_[own].arriving, {}, cost);
-    costs_[own].cast_tokens = std::max(costs_[own].cast_tokens, held);
-    lane_.arrivals.of_op[place.stage][place.position] = static_cast<std::int32_t>(costs_.size());
-    lane_.arrivals.entries.push_back(lane_.arrivals.entries[own]);
-    costs_.push_back(std::move(cost));
-  }
-
-  LockstepLane& lane_;
-  MicroBatchCoster& coster_;
-  const LayerCosts& model_;
-  std::vector<MicroBatchCost>& costs_;
-  ContextGroup group_;
-  MicroBatch idle_;  // of a stage without an op
-  Sharding no_tokens_;
-};
-
 // The micro-batches of a lane with their shardings; what choosing those has counted is used when all else
 // is costed.
 struct ShardedLane {
@@ -564,7 +449,7 @@ std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lock
   if (costs.layout().expert == 1) {
     for (LockstepLane& lane : lockstep.lanes) {
       of_lanes.push_back(cost_apart(lane, coster));
-      if (costs.layout().evens_out_stages()) TickCosts(lane, coster, costs, of_lanes.back()).run();
+      if (costs.layout().evens_out_stages()) cost_ticks(lane, coster, costs, of_lanes.back());
     }
     return of_lanes;
   }

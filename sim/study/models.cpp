@@ -107,6 +107,21 @@ void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profi
                   "found 0");
 }
 
+// Ranks of equal number in their nodes hand over each other's keys: MagiAttention's mesh of nodes by ranks.
+static void check_cast(const Layout& l, const RankGrid& grid) {
+  if (!l.cast_once_per_node || l.acting_form() != ContextComm::group_cast) return;
+  const std::size_t in_node = at(grid.shape(Axis::context).ranks_per_node);
+  for (int gpu = 0; gpu < grid.gpus(); ++gpu) {
+    const std::vector<int> group = grid.group(Axis::context, gpu);
+    for (std::size_t r = 0; r < group.size(); ++r)
+      if (group.size() % in_node != 0 || grid.node(group[r]) != grid.node(group[r / in_node * in_node]))
+        throw UserError(
+            "parallel.cast_once_per_node: expected false, or as many CP ranks in each node, found ",
+            l.context, " that lie unevenly over nodes of ", grid.gpus_per_node(),
+            " GPUs (parallel.context, cluster.gpus_per_node)");
+  }
+}
+
 RunModels::RunModels(const ModelShape& model, const Layout& l, const Cluster& c,
                      const FrameworkOptions& framework, const Profile& profile)
     : layout(l),
@@ -115,6 +130,7 @@ RunModels::RunModels(const ModelShape& model, const Layout& l, const Cluster& c,
       costs(model, layout, profile, grid, cluster.network, framework),
       memory(model, layout, profile, framework) {
   check_communication(cluster, framework, layout, profile);
+  check_cast(layout, grid);
   if (cluster.memory_GB > 0) memory.set_capacity(cluster.memory_GB * 1e9);
 }
 

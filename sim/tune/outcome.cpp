@@ -171,8 +171,8 @@ std::string layout_text(const Layout& layout) {
     text += " " + std::to_string(layout.context_inner) + " x " +
             std::to_string(layout.context / layout.context_inner);
   if (layout.context > 1 && layout.context_comm == ContextComm::group_cast)
-    text +=
-        " (block " + std::to_string(layout.block) + ", stages " + std::to_string(layout.cast_stages) + ")";
+    text += " (block " + std::to_string(layout.block) + ", stages " + std::to_string(layout.cast_stages) +
+            (layout.cast_once_per_node ? ", once a node)" : ")");
   if (layout.nano_batches_of(layout.context) > 1) text += " (2 nano-batches)";
   text += ", PP " + std::to_string(layout.pipeline);
   if (layout.virtual_pipeline > 1) text += " x " + std::to_string(layout.virtual_pipeline);

@@ -126,6 +126,7 @@ struct Layout {
   ContextPlacement context_placement = ContextPlacement::inner_first;
   std::int64_t block = 512;  // of group-cast: tokens of the packed sequence that are sent together
   int cast_stages = 1;       // and in how many exchanges what a rank needs arrives
+  bool cast_once_per_node = false;  // through one rank of each node that needs it
   double epsilon = 0.1;      // of disaggregated: how far a rank's attention may be from the mean
   int nano_batches = 1;      // and the halves of a micro-batch that hide each other's exchanges, or 1
   // Stages of a pipeline even out the attention of the micro-batches that they run at one time (SlimPipe).

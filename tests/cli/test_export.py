@@ -149,6 +149,8 @@ class Export(Case):
         text = self.export("megatron", nested)
         self.assertEqual(flags(text)["--cp-comm-type"], "all_gather")
         self.assertIn("parallel.context_comm group-cast: a rank gets K and V of all tokens", text)
+        nested["parallel"]["cast_once_per_node"] = True
+        self.assertIn("parallel.context_comm group-cast with cast_once_per_node: a rank gets K and V of all", self.export("megatron", nested))
         study["parallel"].update(pipeline=3, virtual_pipeline=1, recompute="full")
         study["batch"]["sequences_per_step"] = 6
         found = flags(self.export("megatron", study))

@@ -5,7 +5,6 @@
 #include "policies/base/error.h"
 #include "sim/execution/executable_step.h"
 #include "sim/study/row/pipeline.h"
-#include "tests/execution/nccl_order.h"
 
 namespace equipoise::testing {
 
@@ -93,6 +92,7 @@ std::string run_ranks(const PreparedStep& prepared, const EquivalenceOptions& op
                        longest_attended(prepared.step), nullptr, true});
     body(rank, world);
   });
+  if (options.told) options.told(record);
   return nccl_fault(record);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/execution/equivalence.h"
+#include "tests/execution/nccl_order.h"
 
 namespace equipoise::testing {
 
@@ -26,6 +27,7 @@ struct EquivalenceOptions {
   bool fold_tp = true;     // the program has one task for a TP group, or one for each of its ranks
   ChangeStep change;
   WrapBackend wrap;
+  std::function<void(const NcclRecord&)> told;  // all calls of a run that ended
 };
 
 // A study of one row: a tiny model on random documents. `parallel` and `batch` are merged in; lengths stand

@@ -112,6 +112,7 @@ json MatrixCase::to_json() const {
   if (block > 0) {
     parallel["block"] = block;
     parallel["cast_stages"] = 1 + seed % 3;
+    if (node_ranks > 0) parallel["cast_once_per_node"] = true;
   }
   if (form == "disaggregated") parallel["epsilon"] = 0.05 * static_cast<double>(seed % 4);
   const bool by_stage = recompute == "by-stage";  // a row's own
@@ -124,6 +125,7 @@ json MatrixCase::to_json() const {
   json study = tiny_study(parallel, policy_entry(*this), batch,
                           random_lengths(seed, window, takes_documents(*this) ? 1 : tokens, documents));
   study["model"]["tied_embeddings"] = tied;
+  if (node_ranks > 0) study["cluster"]["gpus_per_node"] = tensor * node_ranks;
   if (by_stage)  // the reserve and 0.3 to 1.2 MB: for all layers, some or none
     study["cluster"]["memory_GB"] = 3.758097 + 0.0003 * static_cast<double>(1 + seed % 4);
   study["model"]["kv_heads"] = kv_heads;
@@ -454,6 +456,29 @@ void add_group_cast(Matrix& matrix) {
         }
 }
 
+// A CP group on two nodes of two, three nodes of two, and two of four ranks.
+void add_cast_once_per_node(Matrix& matrix) {
+  for (const int context : {4, 6, 8})
+    for (const int block : {1, 16})
+      for (const char* policy : {"plain", "wlb", "chunkflow", "skrull", "hbp", "dynamic-cp"})
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          MatrixCase c;
+          c.group = "cast-once-per-node";
+          const std::string_view name = policy;
+          if (context % 3 == 0 && (name == "hbp" || name == "dynamic-cp")) continue;  // powers of two
+          c.policy = policy;
+          c.form = "group-cast";
+          c.context = context;
+          c.block = block;
+          c.node_ranks = context == 8 ? 4 : 2;
+          c.kv_heads = 1 << matrix.size() % 3;
+          c.shard = sharding_policies()[matrix.size() % sharding_policies().size()].name;
+          c.tensor = context == 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
+          c.pipeline = context == 4 && c.tensor == 1 && matrix.size() % 3 == 0 ? 2 : 1;
+          matrix.add(c);
+        }
+}
+
 // Attention on ranks that do not hold its tokens: whole documents on some, runs of them, or shares of all.
 void add_disaggregated(Matrix& matrix) {
   for (const int context : {2, 3, 4, 6, 8})
@@ -538,6 +563,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_stage_exchange(matrix);
   add_stage_pools(matrix);
   add_own_degrees(matrix);
+  add_cast_once_per_node(matrix);
   return matrix.take();
 }
 

@@ -21,6 +21,7 @@ struct MatrixCase {
   int tensor = 1, context = 1, pipeline = 1, data = 1;
   int inner = 0;  // ranks of an all-to-all, of a nested form
   int block = 0;  // of group-cast
+  int node_ranks = 0;  // of a CP group, which casts once to a node; 0: it casts to each rank
   int zero = 1;
   std::int64_t window = 128;
   int keep = 1;

@@ -1,13 +1,15 @@
 // What real execution is built from, by hand: rows, steps, shards, memory; and a second optimizer step.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
+#include "policies/base/random.h"
 #include "policies/sharding/rules.h"
-#include "sim/execution/rank_context.h"
 #include "sim/execution/context_attention.h"
+#include "sim/execution/rank_context.h"
 #include "tests/execution/equivalence_case.h"
 #include "tests/execution/tiny_model.h"
 #include "tests/kernels/wrapped_backend.h"
@@ -351,5 +353,67 @@ TEST_CASE("two optimizer steps move the weights of every layout alike") {
     CHECK(several.first_loss == doctest::Approx(one.first_loss).epsilon(1e-6));
     CHECK(several.second_loss == doctest::Approx(one.second_loss).epsilon(1e-6));
     CHECK(distance(several, one) < 1e-4);
+  }
+}
+
+namespace {
+
+// Elements of all messages between nodes of two ranks, in a step of four ranks.
+struct Crossing {
+  std::int64_t elements = 0;
+  bool between_equals_only = true;  // the first ranks of the nodes, or the second ones
+};
+Crossing crossing_of(bool once, const char* shard, const std::vector<std::int64_t>& lengths) {
+  json study = tiny_study(
+      {{"context", 4}, {"context_comm", "group-cast"}, {"block", 1}, {"cast_once_per_node", once}},
+      {{"name", "plain"}, {"shard", shard}}, {{"context_window", 128}, {"sequences_per_step", 1}}, lengths);
+  study["cluster"]["gpus_per_node"] = 2;
+  Crossing crossing;
+  EquivalenceOptions options;
+  options.told = [&](const NcclRecord& record) {
+    for (std::size_t from = 0; from < record.calls.size(); ++from)
+      for (const NcclCall& call : record.calls[from]) {
+        if (call.kind != NcclCall::started_send) continue;
+        const int to = record.members[at(call.communicator)][at(call.to)], sender = static_cast<int>(from);
+        if (to / 2 == sender / 2) continue;
+        crossing.elements += call.count;
+        crossing.between_equals_only = crossing.between_equals_only && to % 2 == sender % 2;
+      }
+  };
+  const EquivalenceResult result = run_equivalence(study, options);
+  REQUIRE(result.refused == "");
+  CHECK(result.nccl_fault == "");
+  CHECK(result.equivalence.holds());
+  return crossing;
+}
+
+}  // namespace
+
+TEST_CASE("a group-cast once a node sends through the rank of the sender's number, and less to other nodes") {
+  // A token crosses forward, once more backward, and its gradients come back: K and V of two heads of 16, in
+  // each of four layers. Of one document in eight runs of 16, 12 runs cross to each rank that needs them, or
+  // 6 to nodes.
+  constexpr std::int64_t kToken = 3 * 2 * 2 * 16 * 4;
+  const Crossing each = crossing_of(false, "per-document", {128});
+  CHECK(each.elements == 12 * 16 * kToken);
+  CHECK_FALSE(each.between_equals_only);
+  const Crossing once = crossing_of(true, "per-document", {128});
+  CHECK(once.elements == 6 * 16 * kToken);
+  CHECK(once.between_equals_only);
+  // Runs of 32, one a rank: rank 2 alone needs 12 tokens of rank 1.
+  for (const bool flag : {false, true})
+    CHECK(crossing_of(flag, "contiguous", {52, 44, 32}).elements == 12 * kToken);
+}
+
+TEST_CASE("a group-cast once a node sends no more to other nodes, whatever the documents") {
+  SplitMix64 random(5);
+  for (int round = 0; round < 8; ++round) {
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t left = 128; left > 0; left -= lengths.back())
+      lengths.push_back(std::min<std::int64_t>(left, 1 + static_cast<std::int64_t>(random.next() % 90)));
+    for (const char* shard : {"per-sequence", "per-document", "contiguous", "striped"}) {
+      CAPTURE(shard);
+      CHECK(crossing_of(true, shard, lengths).elements <= crossing_of(false, shard, lengths).elements);
+    }
   }
 }

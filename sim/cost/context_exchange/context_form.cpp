@@ -26,7 +26,7 @@ static std::int64_t key_runs(const MicroBatch& micro_batch, const Sharding& shar
 }
 
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 const Layout& layout) {
+                                 const Layout& layout, int node_ranks) {
   const int inner = layout.inner_ranks(sharding.ranks());
   ExchangedTokens tokens;
   std::int64_t of_inner = 0;
@@ -41,13 +41,14 @@ ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& 
       tokens.key_runs = std::max(tokens.key_runs, key_runs(micro_batch, sharding, static_cast<int>(r)));
   }
   if (layout.acting_form() == ContextComm::group_cast && sharding.ranks() > 1)
-    tokens.cast = cast_tokens(micro_batch, sharding, window, layout, tokens.earlier);
+    tokens.cast = cast_tokens(micro_batch, sharding, window, layout, tokens.earlier, node_ranks);
   return tokens;
 }
 
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const LayerCosts& costs, const StagePool* pool) {
-  ExchangedTokens tokens = exchanged_tokens(micro_batch, sharding, window, costs.layout());
+  const int node_ranks = cast_node_ranks(costs.layout(), costs.grid(), sharding.ranks());
+  ExchangedTokens tokens = exchanged_tokens(micro_batch, sharding, window, costs.layout(), node_ranks);
   if (pool != nullptr)
     tokens.tasks = &pool->tasks;
   else if (costs.layout().acting_form() == ContextComm::disaggregated && sharding.ranks() > 1)
@@ -66,7 +67,8 @@ Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& 
   return op;
 }
 
-ContextGroup context_group(const LayerCosts& costs, int context) {
+ContextGroup context_group(const LayerCosts& costs, int context, const StagePool* pool) {
+  if (pool != nullptr) return pool->group;
   return {context, costs.grid().context_shape(context), as_double(costs.kv_bytes_per_token())};
 }
 

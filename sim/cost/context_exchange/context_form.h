@@ -49,9 +49,12 @@ inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t w
 
 // Tokens whose K and V a group-cast sends in one layer; each goes to every rank that needs its block.
 struct CastTokens {
-  int stages = 0;  // exchanges, one after the other
+  int stages = 0;      // exchanges, one after the other
+  int node_ranks = 0;  // ranks of a node, which gets what they need through one of them; 0: each for itself
   // By stage: sent or received by the rank with the most. Those of earlier chunks are in the first.
-  std::array<std::int64_t, kMostCastStages> most{};
+  std::array<std::int64_t, kMostCastStages> most{};  // with node_ranks: between nodes
+  // Inside a node: of its own tokens, and of those that one of its ranks passes on.
+  std::array<std::int64_t, kMostCastStages> inside{}, passed_on{};
   std::int64_t held = 0;      // of the micro-batch, on the rank with the most: its own and what it receives
   std::int64_t received = 0;  // of the micro-batch, by all ranks together
 };
@@ -80,24 +83,25 @@ struct ExchangedTokens {
   std::int64_t key_runs = 0;       // most runs of consecutive keys that a rank's queries see
   CastTokens cast{};               // where the layout's form is group-cast
   const PlannedTasks* tasks = nullptr;  // disaggregated; good until this thread asks again
+  // As if K and V, on the rank with the most; 0 where that does not depend on the plan.
+  [[nodiscard]] std::int64_t held() const { return std::max(cast.held, tasks != nullptr ? tasks->held : 0); }
 };
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 const Layout& layout);
+                                 const Layout& layout, int node_ranks = 0);
 // Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
 struct ContextGroup {
   int ranks = 1;
   GroupShape shape;
   double kv_bytes_per_token = 0;
 };
-// A whole CP group of that degree.
-ContextGroup context_group(const LayerCosts& costs, int context);
-
 // The CP ranks of all stages that run an op at one time, and the tasks of one stage's ranks among them.
 struct StagePool {
   PlannedTasks tasks;
   ContextGroup group;
 };
-// With planned tasks, too; those of the pool, if there is one.
+// A whole CP group of that degree, or the pool that it is in.
+ContextGroup context_group(const LayerCosts& costs, int context, const StagePool* pool = nullptr);
+// With planned tasks, too, those of the pool if there is one, and CastTokens::node_ranks as the group lies.
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const LayerCosts& costs, const StagePool* pool);
 
@@ -316,8 +320,15 @@ class CastBlocks {
   const std::vector<CastRange>& received_by(int rank);
   // The same ranges, cut where another rank's tokens begin.
   std::vector<CastPiece> pieces_to(int rank);
-  // Adds what each rank sends, given where readers of tokens begin (+1) and end (-1), which this sorts.
-  void add_sent(std::vector<std::pair<std::int64_t, int>>& edges, std::span<std::int64_t> sent) const;
+  // Where a rank begins (+1) or ends (-1) to read tokens.
+  struct Edge {
+    std::int64_t token = 0;
+    int rank = 0, by = 0;
+  };
+  // Calls visit(owner, tokens, readers) for tokens next to each other with the same readers, which `reads`
+  // then says by rank; sorts the edges.
+  template <class Visit>
+  void for_readers(std::vector<Edge>& edges, std::vector<int>& reads, const Visit& visit) const;
   // Of the tokens that the last call found: the places of a stage, and the first place at or behind a token.
   struct Range {
     std::int64_t begin = 0, end = 0;
@@ -352,7 +363,15 @@ class CastBlocks {
 };
 // `earlier`: tokens of the chunks before a dependent one.
 CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                       const Layout& layout, std::int64_t earlier);
+                       const Layout& layout, std::int64_t earlier, int node_ranks = 0);
+// CastTokens::node_ranks of a CP group of that degree. A group that lies in one node, with one rank in each,
+// or with more in some than in others sends to each rank.
+int cast_node_ranks(const Layout& layout, const RankGrid& grid, int degree);
+// Who hands `to` the tokens of `from`: in another node the rank there with the number of `from` in its own.
+inline int cast_through(int from, int to, int node_ranks) {
+  const bool far = node_ranks > 0 && from / node_ranks != to / node_ranks;
+  return far ? to / node_ranks * node_ranks + from % node_ranks : from;
+}
 
 // Where each of `inner` ranks that share out the heads has the tokens of all of them: their sharding, an
 // inner group as one rank with the segments of its ranks; what touches is one segment, as it is one kernel

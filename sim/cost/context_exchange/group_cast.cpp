@@ -13,6 +13,12 @@
 // or receives most, spread evenly over its peers: the slowest rank's bytes are ours, their places are not.
 // A layer whose queries see a window attends to everything behind one exchange, in one call.
 //
+// With cast_once_per_node what several ranks of another node need in a stage crosses the network once, to the
+// rank there that has the owner's number in its node, and goes on from there over NVLink; gradients are added
+// up there before they go home. As MagiAttention's hierarchical group collectives run it: an all-to-all among
+// the ranks of equal number, beside it one in the node of its own tokens, behind it one of what is passed on;
+// each as long as its busiest rank.
+//
 // Example, 8 tokens in one document on 2 ranks, zig-zag: rank 0 has tokens 0, 1, 6, 7, which see 2 to 5 of
 // rank 1; rank 1 has 2 to 5, which see 0 and 1. Blocks of one token: 4 and 2 tokens travel, most 4; blocks of
 // four (0 to 3, 4 to 7): the same; one block of eight: 4 and 4, as all-gather sends.
@@ -142,65 +148,159 @@ std::int64_t CastBlocks::place_of(std::int32_t slice, std::int64_t token) const 
   return next->place + std::max<std::int64_t>(0, packed - next->begin);
 }
 
-void CastBlocks::add_sent(std::vector<std::pair<std::int64_t, int>>& edges,
-                          std::span<std::int64_t> sent) const {
-  std::sort(edges.begin(), edges.end());
+template <class Visit>
+void CastBlocks::for_readers(std::vector<Edge>& edges, std::vector<int>& reads, const Visit& visit) const {
+  std::ranges::sort(edges, {}, &Edge::token);
   auto edge = edges.begin();
   std::int64_t readers = 0;
+  reads.assign(reads.size(), 0);
   for (const Held& held : held_)
     for (std::int64_t from = held.begin; from < held.end;) {
-      for (; edge != edges.end() && edge->first <= from; ++edge) readers += edge->second;
-      const std::int64_t end = edge == edges.end() ? held.end : std::min(held.end, edge->first);
-      sent[at(held.rank)] += readers * (end - from);
+      for (; edge != edges.end() && edge->token <= from; ++edge) {
+        readers += edge->by;
+        reads[at(edge->rank)] += edge->by;
+      }
+      const std::int64_t end = edge == edges.end() ? held.end : std::min(held.end, edge->token);
+      visit(held.rank, end - from, readers);
       from = end;
     }
 }
 
+int cast_node_ranks(const Layout& layout, const RankGrid& grid, int degree) {
+  if (!layout.cast_once_per_node || layout.acting_form() != ContextComm::group_cast || degree < 2) return 0;
+  const int in_node = grid.context_shape(degree).ranks_per_node;
+  return in_node > 1 && in_node < degree && degree % in_node == 0 ? in_node : 0;
+}
+
+namespace {
+
+// Tokens that ranks send and receive over one kind of link: stage by stage, by rank.
+struct CastLoads {
+  std::vector<std::int64_t> sent, received;
+
+  void reset(std::size_t count) {
+    sent.assign(count, 0);
+    received.assign(count, 0);
+  }
+  void find_most(std::size_t ranks, std::array<std::int64_t, kMostCastStages>& most) const {
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      most[i / ranks] = std::max({most[i / ranks], sent[i], received[i]});
+  }
+};
+
+// What goes once to a node, and there from the rank that hands it over to those that read it.
+struct NodeLoads {
+  CastLoads across, inside, passed_on;
+  std::vector<std::int64_t> for_others;  // stage by stage, by rank: what it passes on and does not need
+
+  void reset(std::size_t count) {
+    for (CastLoads* loads : {&across, &inside, &passed_on}) loads->reset(count);
+    for_others.assign(count, 0);
+  }
+  // Tokens of one owner in the stage whose loads begin at `first`; `reads`: 1 for ranks that need them.
+  void add(int owner, std::int64_t tokens, const std::vector<int>& reads, int node_ranks, std::size_t first) {
+    for (int node = 0; node < static_cast<int>(reads.size()); node += node_ranks) {
+      const std::span in_node = std::span(reads).subspan(at(node), at(node_ranks));
+      const auto readers = std::count(in_node.begin(), in_node.end(), 1);
+      if (readers == 0) continue;
+      const std::size_t hands = at(cast_through(owner, node, node_ranks));
+      const bool far = hands != at(owner);
+      CastLoads& near = far ? passed_on : inside;
+      near.sent[first + hands] += tokens * (readers - reads[hands]);
+      for (std::size_t r = at(node); r < at(node + node_ranks); ++r)
+        if (r != hands) near.received[first + r] += tokens * reads[r];
+      if (!far) continue;
+      across.sent[first + at(owner)] += tokens;
+      across.received[first + hands] += tokens;
+      if (reads[hands] == 0) for_others[first + hands] += tokens;
+    }
+  }
+  // `held`: by rank, without what it has for others until a stage is over.
+  void finish(const std::vector<std::int64_t>& held, CastTokens& tokens) const {
+    across.find_most(held.size(), tokens.most);
+    inside.find_most(held.size(), tokens.inside);
+    passed_on.find_most(held.size(), tokens.passed_on);
+    for (std::size_t place = 0; place < for_others.size(); ++place) {
+      tokens.received += for_others[place];
+      tokens.held = std::max(tokens.held, held[place % held.size()] + for_others[place]);
+    }
+  }
+};
+
+}  // namespace
+
 // Every query of a dependent chunk sees all tokens of the chunks before it, of which each rank has its share.
 CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                       const Layout& layout, std::int64_t earlier) {
+                       const Layout& layout, std::int64_t earlier, int node_ranks) {
   thread_local CastBlocks blocks;
-  thread_local std::vector<std::int64_t> sent, received;  // stage by stage, by rank
-  thread_local std::array<std::vector<std::pair<std::int64_t, int>>, kMostCastStages> edges;
+  thread_local NodeLoads loads;
+  thread_local std::array<std::vector<CastBlocks::Edge>, kMostCastStages> edges;
+  thread_local std::vector<int> reads;
+  thread_local std::vector<std::int64_t> held;
   const auto ranks = at(sharding.ranks());
   CastTokens tokens;
   tokens.stages = window > 0 ? 1 : layout.cast_stages;
+  tokens.node_ranks = node_ranks;
   blocks.prepare(sharding, placement_of(micro_batch, sharding), window, layout.block, tokens.stages);
-  sent.assign(ranks * at(tokens.stages), 0);
-  received.assign(ranks * at(tokens.stages), 0);
+  loads.reset(ranks * at(tokens.stages));
   for (auto& of_stage : edges) of_stage.clear();
-  std::int64_t readers = 0;  // ranks that need the earlier chunks
+  reads.resize(ranks);
+  held.resize(ranks);
+  std::vector<std::int64_t>&sent = loads.across.sent, &received = loads.across.received;
   const auto own = [&](std::size_t r) { return sharding.rank_tokens[r] - sharding.rank_local_tokens[r]; };
+  std::int64_t readers = 0;  // ranks that need the earlier chunks
   for (std::size_t r = 0; r < ranks; ++r) {
-    std::int64_t of_rank = 0;
+    held[r] = own(r);
     for (const CastRange& range : blocks.received_by(static_cast<int>(r))) {
-      edges[at(range.stage)].emplace_back(range.begin, 1);
-      edges[at(range.stage)].emplace_back(range.end, -1);
-      received[at(range.stage) * ranks + r] += range.tokens();
-      of_rank += range.tokens();
+      edges[at(range.stage)].push_back({range.begin, static_cast<int>(r), 1});
+      edges[at(range.stage)].push_back({range.end, static_cast<int>(r), -1});
+      if (node_ranks == 0) received[at(range.stage) * ranks + r] += range.tokens();
+      held[r] += range.tokens();
     }
-    tokens.received += of_rank;
-    tokens.held = std::max(tokens.held, own(r) + of_rank);
+    tokens.received += held[r] - own(r);
     if (own(r) == 0) continue;
     ++readers;
-    received[r] += earlier - earlier / sharding.ranks();
+    if (node_ranks == 0) received[r] += earlier - earlier / sharding.ranks();
   }
   for (std::size_t s = 0; s < at(tokens.stages); ++s)
-    blocks.add_sent(edges[s], std::span(sent).subspan(s * ranks, ranks));
+    blocks.for_readers(edges[s], reads, [&](int owner, std::int64_t count, std::int64_t of_all) {
+      if (node_ranks == 0)
+        sent[s * ranks + at(owner)] += of_all * count;
+      else if (of_all > 0)
+        loads.add(owner, count, reads, node_ranks, s * ranks);
+    });
   const std::int64_t share = (earlier + sharding.ranks() - 1) / sharding.ranks();
-  for (std::size_t r = 0; r < ranks; ++r) sent[r] += share * (readers - (own(r) > 0 ? 1 : 0));
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    std::int64_t& most = tokens.most[i / ranks];
-    most = std::max({most, sent[i], received[i]});
+  for (std::size_t r = 0; share > 0 && r < ranks; ++r) {
+    if (node_ranks == 0) {
+      sent[r] += share * (readers - (own(r) > 0 ? 1 : 0));
+      continue;
+    }
+    for (std::size_t to = 0; to < ranks; ++to) reads[to] = to != r && own(to) > 0 ? 1 : 0;
+    loads.add(static_cast<int>(r), share, reads, node_ranks, 0);
   }
+  loads.finish(held, tokens);
   return tokens;
 }
 
 namespace {
 
-// Whose ranks each move so many tokens.
-Op all_to_all(const LayerCosts& costs, std::int64_t tokens, const ContextGroup& group, RangeUse& use) {
-  return uneven_all_to_all(costs, as_double(tokens) * group.kv_bytes_per_token, group, use);
+// What arrives and what leaves in one exchange: the tokens of a kind of link that a stage has, or none.
+Op cast_exchange(const LayerCosts& costs, const CastTokens& cast, std::size_t arrives, std::size_t leaves,
+                 const ContextGroup& group, RangeUse& use) {
+  const auto send = [&](const std::array<std::int64_t, kMostCastStages>& most, const ContextGroup& among) {
+    const auto of = [&](std::size_t stage) { return stage < at(cast.stages) ? most[stage] : 0; };
+    const double bytes = as_double(of(arrives) + of(leaves)) * group.kv_bytes_per_token;
+    return uneven_all_to_all(costs, bytes, among, use);
+  };
+  if (cast.node_ranks == 0) return send(cast.most, group);
+  const ContextGroup in_node{cast.node_ranks, {cast.node_ranks, cast.node_ranks}, group.kv_bytes_per_token};
+  const int nodes = group.ranks / cast.node_ranks;
+  Op op = send(cast.most, {nodes, {nodes, 1}, group.kv_bytes_per_token});
+  const Op inside = send(cast.inside, in_node), passed_on = send(cast.passed_on, in_node);
+  // Its bytes are those of an all-to-all of the group that puts as much into the network.
+  if (op.bytes == 0) op.bytes = inside.bytes;
+  op.duration = std::max(op.duration, inside.duration) + passed_on.duration;
+  return op;
 }
 
 // Beside the attention to a stage the next one arrives and the gradients of the one before go home.
@@ -209,18 +309,16 @@ void cast_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const C
   out.clear();
   const CastTokens& cast = tokens.cast;
   const auto stages = at(cast.stages);
-  if (*std::max_element(cast.most.begin(), cast.most.end()) == 0) return;
-  for (std::size_t s = 0; s < stages; ++s) out.forward.push_back(all_to_all(costs, cast.most[s], group, use));
+  if (cast.most == decltype(cast.most){} && cast.inside == decltype(cast.inside){}) return;
+  for (std::size_t s = 0; s < stages; ++s)
+    out.forward.push_back(cast_exchange(costs, cast, s, stages, group, use));
   if (costs.framework().keep_gathered_kv) {
     out.backward = out.forward;  // of the gradients, the other way
     return;
   }
   const std::size_t delay = stages == 1 ? 1 : 2;  // from a stage's arrival to the way of its gradients
-  for (std::size_t e = 0; e < stages + delay; ++e) {
-    const std::int64_t arrives = e < stages ? cast.most[e] : 0;
-    const std::int64_t leaves = e >= delay ? cast.most[e - delay] : 0;
-    out.backward.push_back(all_to_all(costs, arrives + leaves, group, use));
-  }
+  for (std::size_t e = 0; e < stages + delay; ++e)
+    out.backward.push_back(cast_exchange(costs, cast, e, e < delay ? stages : e - delay, group, use));
 }
 
 // The kernel calls of a rank: to what it has, and to what arrives in each stage.

@@ -70,6 +70,11 @@ constexpr Key<Layout> kParallelKeys[] = {
         "cast_stages", 1, kMostCastStages,
         "Exchanges in which a rank's blocks arrive, each beside the attention to those before")
         .acting("with parallel.context_comm group-cast on several ranks", acts::casts),
+    flag<&Layout::cast_once_per_node>(
+        "cast_once_per_node",
+        "What several ranks of another node need crosses the network once and goes on over NVLink; its "
+        "gradients are added up there first (MagiAttention's hierarchical group collectives)")
+        .acting("with parallel.context_comm group-cast on several ranks", acts::casts),
     number<&Layout::epsilon>(
         "epsilon", 0, 1, "How far from the mean a rank's attention may be, as a share of it; 0.1 by default")
         .acting("with context_comm disaggregated on several ranks", acts::disaggregates),

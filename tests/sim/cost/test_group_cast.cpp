@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "policies/base/random.h"
 #include "tests/sim/models.h"
@@ -74,6 +75,50 @@ std::vector<std::set<Token>> received_plainly(const Sharding& sharding, std::int
       if (rank != r && blocks.contains(place.at(token) / block)) got.insert(token);
   }
   return received;
+}
+
+// What a stage's sets say when they are counted one by one, each token once to a node of `node_ranks` ranks.
+struct PlainCast {
+  std::int64_t across = 0, inside = 0, passed_on = 0;  // of the rank with the most
+  std::map<int, std::int64_t> for_others;              // by rank: passed on, not needed
+  std::int64_t network = 0, network_each = 0;          // tokens in all, and where each rank is sent its own
+};
+PlainCast cast_plainly(const std::map<int, std::set<std::pair<Token, int>>>& needed, int ranks,
+                       int node_ranks) {
+  std::set<std::tuple<Token, int, int>> across;          // token, owner, node
+  std::map<std::pair<int, bool>, std::int64_t> network;  // by rank, sent or received
+  std::map<std::pair<int, bool>, std::int64_t> inside, passed_on;
+  PlainCast plain;
+  for (const auto& [rank, tokens] : needed)
+    for (const auto& [token, owner] : tokens) {
+      const int node = rank / node_ranks;
+      if (owner / node_ranks == node) {
+        ++inside[{owner, true}];
+        ++inside[{rank, false}];
+        continue;
+      }
+      ++plain.network_each;
+      across.insert({token, owner, node});
+      const int hands = node * node_ranks + owner % node_ranks;
+      if (hands == rank) continue;
+      ++passed_on[{hands, true}];
+      ++passed_on[{rank, false}];
+    }
+  for (const auto& [token, owner, node] : across) {
+    const int hands = node * node_ranks + owner % node_ranks;
+    ++plain.network;
+    ++network[{owner, true}];
+    ++network[{hands, false}];
+    const auto own = needed.find(hands);
+    if (own == needed.end() || !own->second.contains({token, owner})) ++plain.for_others[hands];
+  }
+  for (int r = 0; r < ranks; ++r)
+    for (const bool sent : {true, false}) {
+      plain.across = std::max(plain.across, network[{r, sent}]);
+      plain.inside = std::max(plain.inside, inside[{r, sent}]);
+      plain.passed_on = std::max(plain.passed_on, passed_on[{r, sent}]);
+    }
+  return plain;
 }
 
 CastTokens cast_of(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t block) {
@@ -343,4 +388,150 @@ TEST_CASE("Group-cast holds what it needs; where nothing is known of the shardin
   const MicroBatchCost cost = cost_by(models, documents({700, 500, 300, 200, 6492}), "heap-dispatch");
   CHECK(cost.cast_tokens > 0);
   CHECK(cost.cast_tokens <= 8192);
+}
+
+TEST_CASE("Group-cast once a node by hand: one document, zig-zag on four ranks of two nodes") {
+  // Of eight runs, rank r has r and 7 - r and needs 0 to 7 - r. In the other node each rank of node 0 needs
+  // the four runs 2 to 5, each of node 1 runs 0 and 1: 12 runs cross the network one by one, 6 once a node.
+  const MicroBatch micro_batch = documents({8192});
+  const Sharding sharding = sharded(micro_batch, 4, "per-document");
+  const Layout layout = grouped(4, ContextComm::group_cast);
+  const CastTokens cast = cast_tokens(micro_batch, sharding, 0, layout, 0, 2);
+  CHECK(cast.most[0] == 2 * 1024);       // rank 2 sends runs 2 and 5, to rank 0
+  CHECK(cast.inside[0] == 2 * 1024);     // rank 1 sends 1 and 6 to rank 0
+  CHECK(cast.passed_on[0] == 2 * 1024);  // rank 0 passes on 2 and 5 to rank 1, and gets 3 and 4 of it
+  CHECK(cast.received == 18 * 1024);     // as without: all ranks of a node need what comes there
+  CHECK(cast.held == 8192);
+  std::map<int, std::set<std::pair<Token, int>>> needed;
+  CastBlocks blocks;
+  blocks.prepare(sharding, {}, 0, 512, 1);
+  for (int r = 0; r < 4; ++r)
+    for (const CastPiece& piece : blocks.pieces_to(r))
+      for (std::int64_t t = piece.begin; t < piece.end; ++t) needed[r].insert({{piece.slice, t}, piece.from});
+  const PlainCast plain = cast_plainly(needed, 4, 2);
+  CHECK(plain.network_each == 12 * 1024);
+  CHECK(plain.network == 6 * 1024);
+}
+
+TEST_CASE("Group-cast once a node counts what sets of tokens count, and puts no more on the network") {
+  SplitMix64 random(31);
+  int equal = 0, fewer = 0;
+  for (int round = 0; round < 20; ++round)
+    for (const char* rule : kShards)
+      for (const auto& [ranks, node_ranks] : {std::pair(4, 2), {6, 2}, {6, 3}, {8, 4}}) {
+        CAPTURE(rule);
+        CAPTURE(ranks);
+        const MicroBatch micro_batch = random_documents(random, 80);
+        const Sharding sharding = sharded(micro_batch, ranks, rule, 16);
+        Layout layout = grouped(ranks, ContextComm::group_cast, round % 2 == 0 ? 1 : 8);
+        const std::int64_t window = round % 4 == 3 ? 7 : 0;
+        layout.cast_stages = window > 0 ? 1 : 1 + round % 3;
+        CastBlocks blocks;
+        blocks.prepare(sharding, {}, window, layout.block, layout.cast_stages);
+        std::map<int, std::map<int, std::set<std::pair<Token, int>>>> needed;  // by stage and rank
+        for (int r = 0; r < ranks; ++r)
+          for (const CastPiece& piece : blocks.pieces_to(r))
+            for (std::int64_t t = piece.begin; t < piece.end; ++t)
+              needed[piece.stage][r].insert({{piece.slice, t}, piece.from});
+        const CastTokens each = cast_tokens(micro_batch, sharding, window, layout, 0);
+        const CastTokens once = cast_tokens(micro_batch, sharding, window, layout, 0, node_ranks);
+        std::int64_t for_others = 0;
+        for (int stage = 0; stage < layout.cast_stages; ++stage) {
+          const PlainCast plain = cast_plainly(needed[stage], ranks, node_ranks);
+          REQUIRE(once.most[at(stage)] == plain.across);
+          REQUIRE(once.inside[at(stage)] == plain.inside);
+          REQUIRE(once.passed_on[at(stage)] == plain.passed_on);
+          for (const auto& [rank, tokens] : plain.for_others) for_others += tokens;
+          CHECK(plain.network <= plain.network_each);
+          ++(plain.network < plain.network_each ? fewer : equal);
+        }
+        CHECK(once.received == each.received + for_others);
+        CHECK(once.held >= each.held);
+      }
+  CHECK(equal > 100);  // both kinds came up
+  CHECK(fewer > 100);
+}
+
+TEST_CASE("Group-cast once a node: a rank holds what it passes on, though it needs none of it") {
+  // Runs of 2,048, one a rank. Rank 2 needs the last 512 tokens of rank 1, in the other node, which come
+  // through rank 3; rank 3 needs the last 300 of rank 2.
+  const MicroBatch micro_batch = documents({2048, 1536, 1024, 1236, 2348});
+  const Sharding sharding = sharded(micro_batch, 4, "contiguous");
+  const Layout layout = grouped(4, ContextComm::group_cast, 1);
+  const CastTokens each = cast_tokens(micro_batch, sharding, 0, layout, 0);
+  const CastTokens once = cast_tokens(micro_batch, sharding, 0, layout, 0, 2);
+  CHECK(each.received == 512 + 300);
+  CHECK(once.received == 2 * 512 + 300);
+  CHECK(each.held == 2048 + 512);
+  CHECK(once.held == 2048 + 300 + 512);
+  CHECK(once.most[0] == 512);
+  CHECK(once.inside[0] == 300);
+  CHECK(once.passed_on[0] == 512);
+}
+
+TEST_CASE("Group-cast once a node: every rank's share of the chunks before goes once to the other node") {
+  const Layout layout = grouped(4, ContextComm::group_cast, 1);
+  MicroBatch chunk;
+  chunk.slices = {{0, 65536, 73728}};
+  chunk.chunk = {0, 8, 9, 0};
+  const Sharding sharding = sharded(chunk, 4, "per-document");
+  const CastTokens alone = cast_tokens(chunk, sharding, 0, layout, 0, 2);
+  const CastTokens once = cast_tokens(chunk, sharding, 0, layout, 65536, 2);
+  CHECK(once.most[0] == alone.most[0] + 16384);
+  CHECK(once.inside[0] == alone.inside[0] + 16384);
+  CHECK(once.passed_on[0] == alone.passed_on[0] + 16384);
+}
+
+TEST_CASE("Group-cast once a node: the network beside what stays in a node, then what is passed on") {
+  // 16 ranks on two nodes of eight; the last exchange of a backward takes the gradients the same way back.
+  Layout layout = grouped(16, ContextComm::group_cast);
+  layout.cast_once_per_node = true;
+  const Models models(builtin_model("wlb-550m"), layout);
+  const MicroBatch micro_batch = documents({32768});
+  const Sharding sharding = sharded(micro_batch, 16, "per-document");
+  const ExchangedTokens tokens = exchanged_tokens(micro_batch, sharding, 0, models.costs, nullptr);
+  CHECK(tokens.cast.node_ranks == 8);
+  const ContextGroup group = context_group(models.costs, 16);
+  ContextExchanges exchanges;
+  RangeUse use;
+  context_form(models.costs).exchange(models.costs, tokens, group, exchanges, use);
+  const auto seconds = [&](std::int64_t most, int ranks, int in_node) {
+    const double bytes = static_cast<double>(most) * group.kv_bytes_per_token * ranks / (ranks - 1);
+    return to_picoseconds(
+        models.costs.collectives().seconds(Collective::all_to_all, bytes, {ranks, in_node}, use));
+  };
+  const Picoseconds network = seconds(tokens.cast.most[0], 2, 1),
+                    inside = seconds(tokens.cast.inside[0], 8, 8);
+  REQUIRE(exchanges.forward.size() == 1);
+  CHECK(exchanges.forward[0].duration == std::max(network, inside) + seconds(tokens.cast.passed_on[0], 8, 8));
+  // An all-to-all of all 16 ranks with that buffer puts half of it on the network.
+  CHECK(exchanges.forward[0].bytes / 2 ==
+        static_cast<double>(tokens.cast.most[0]) * group.kv_bytes_per_token);
+  REQUIRE(exchanges.backward.size() == 2);
+  CHECK(exchanges.backward[0] == exchanges.forward[0]);
+  CHECK(exchanges.backward[1] == exchanges.forward[0]);
+  // Most runs go to several ranks of the other node.
+  layout.cast_once_per_node = false;
+  const Models each(builtin_model("wlb-550m"), layout);
+  CHECK(exchange_time(kGroupCastForm, models.costs, tokens, 16, use) <
+        exchange_time(kGroupCastForm, each.costs,
+                      exchanged_tokens(micro_batch, sharding, 0, each.costs, nullptr), 16, use));
+}
+
+TEST_CASE(
+    "Group-cast once a node is group-cast, to the byte, where a node has all ranks or one of each group") {
+  SplitMix64 random(41);
+  for (const auto& [context, tensor] : {std::pair(8, 1), {4, 2}, {4, 8}}) {
+    Layout layout = grouped(context, ContextComm::group_cast, 64);
+    layout.tensor = tensor;
+    layout.cast_stages = 2;
+    const Models each(builtin_model("llama3.1-8b"), layout);
+    layout.cast_once_per_node = true;
+    const Models once(builtin_model("llama3.1-8b"), layout);
+    for (int round = 0; round < 5; ++round)
+      for (const char* rule : kShards) {
+        const MicroBatch micro_batch = random_documents(random, 4000);
+        CHECK(cost_by(once, micro_batch, rule) == cost_by(each, micro_batch, rule));
+      }
+  }
 }

@@ -109,6 +109,7 @@ inline void cast(std::uint64_t seed, Job& job) {
   job.layout.context_comm = ContextComm::group_cast;
   job.layout.block = 16LL << (seed % 8);
   job.layout.cast_stages = 1 + static_cast<int>(seed / 3 % 4);
+  job.layout.cast_once_per_node = seed / 2 % 2 == 0;
 }
 
 inline Job random_job(std::uint64_t seed) {

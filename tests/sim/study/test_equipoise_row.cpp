@@ -307,25 +307,31 @@ TEST_CASE("Equipoise plans the same on any number of threads") {
     }
 }
 
-TEST_CASE("With recompute by stage it prices plans as they are checkpointed: no slower than chunkflow with it") {
+TEST_CASE(
+    "With recompute by stage it prices plans as they are checkpointed: no slower than chunkflow with it") {
+  const auto rows_of = [](const json& file) {
+    const Study study = parse(file);
+    return run_study(study, load_inputs(study), {}).policies;
+  };
   json file = small_study();
   file["parallel"] = {{"tensor", 1}, {"context", 1}, {"pipeline", 4}, {"data", 1}, {"recompute", "none"}};
   file["batch"] = {{"context_window", "64K"}, {"documents_per_step", 24}, {"steps", 3}};
   const json by_stage = {{"schedule", "seq1f1b"}, {"recompute", "auto"}, {"recompute_by_stage", true}};
   file["policies"] = json::array();
   for (const char* size : {"2K", "4K", "8K"})
-    file["policies"].push_back({{"name", "chunkflow"}, {"chunk_size", size}, {"schedule", "seq1f1b"}, {"label", size}});
+    file["policies"].push_back(
+        {{"name", "chunkflow"}, {"chunk_size", size}, {"schedule", "seq1f1b"}, {"label", size}});
   file["baseline"] = "2K";
-  const PolicyResult kept = run(file).policies[1];
+  const PolicyResult kept = rows_of(file)[1];
   file["cluster"]["memory_GB"] = 0.8 * kept.peak.parts.total() / 1e9;
-  CHECK(run(file).policies[1].status == RowStatus::oom);
+  CHECK(rows_of(file)[1].status == RowStatus::oom);
   for (json& row : file["policies"]) row.update(by_stage);
   file["policies"].push_back(by_stage);
   file["policies"].back()["name"] = "equipoise";
-  const StudyResult result = run(file);
-  const PolicyResult& own = result.policies.back();
+  const std::vector<PolicyResult> rows = rows_of(file);
+  const PolicyResult& own = rows.back();
   REQUIRE(own.status == RowStatus::ok);
-  for (const PolicyResult& other : result.policies) {
+  for (const PolicyResult& other : rows) {
     CAPTURE(other.run.label);
     CHECK(other.status == RowStatus::ok);
     CHECK(own.metrics.step_seconds <= other.metrics.step_seconds);

@@ -94,6 +94,27 @@ TEST_CASE("A profile without a network, or without a NIC's rate, prices the GPUs
         "which has no network between nodes (mine.json: tables.collective.networks), found 4");
 }
 
+TEST_CASE("A group-cast once a node needs as many ranks of a CP group in every node") {
+  Case six(h100(), 6);
+  six.file["parallel"] = {{"context", 6}, {"context_comm", "group-cast"}, {"cast_once_per_node", true}};
+  six.file["batch"]["sequences_per_step"] = 1;
+  CHECK(six.refused() == "");
+  six.file["cluster"]["gpus_per_node"] = 4;  // four and two
+  CHECK(six.refused() ==
+        "study.json: parallel.cast_once_per_node: expected false, or as many CP ranks in each node, found 6 "
+        "that lie "
+        "unevenly over nodes of 4 GPUs (parallel.context, cluster.gpus_per_node)");
+  six.file["cluster"]["gpus_per_node"] = 3;
+  CHECK(six.refused() == "");
+  const double once = six.seconds();
+  six.file["parallel"]["cast_once_per_node"] = false;
+  CHECK(once < six.seconds());
+  six.file["cluster"]["gpus_per_node"] = 4;
+  CHECK(six.refused() == "");
+  six.file["parallel"] = {{"context", 6}, {"cast_once_per_node", true}};  // another form
+  CHECK(six.refused() == "");
+}
+
 TEST_CASE("A study between nodes says that it borrows a network, once, and how far borrowed ones were off") {
   json profile = h100();
   profile["device"]["gpus_per_node"] = 2;

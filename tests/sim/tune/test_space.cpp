@@ -99,6 +99,16 @@ TEST_CASE("blocks and stages of a group-cast are choices, and say so") {
         "TP 2, CP 2 group-cast (block 64, stages 4), PP 2, DP 1; "
         "TP 2, CP 2 group-cast (block 512, stages 1), PP 2, DP 1; "
         "TP 2, CP 2 group-cast (block 512, stages 4), PP 2, DP 1; ");
+  json once = space;
+  once.update({{"parallel.block", {64}},
+               {"parallel.cast_stages", {4}},
+               {"parallel.cast_once_per_node", {false, true}}});
+  found.clear();
+  for (const LayoutChoice& layout : TuneCase(small_study(), once, 8).candidates.layouts)
+    found += layout_text(layout.layout) + "; ";
+  CHECK(found ==
+        "TP 2, CP 2 group-cast (block 64, stages 4), PP 2, DP 1; "
+        "TP 2, CP 2 group-cast (block 64, stages 4, once a node), PP 2, DP 1; ");
 }
 
 TEST_CASE("no layout with so many GPUs is an error that names them") {
