@@ -193,7 +193,7 @@ class Explain(Case):
             return json.loads((self.folder / name / "summary.json").read_text())
 
         hbp = {"name": "hbp", "published": [{"source": "a paper", "metrics": {"speedup": 1.1}}]}
-        auto = dict(STUDY, parallel=STUDY["parallel"] | {"recompute": "auto"}, policies=["plain-4d", "wlb", "skrull", hbp],
+        auto = dict(STUDY, parallel=STUDY["parallel"] | {"recompute": "auto"}, policies=["plain-4d", "wlb", "skrull", hbp, {"name": "lpt", "schedule": "auto"}],
                     batch={"context_window": "16K", "sequences_per_step": 8, "steps": 2})
         summaries = [saved("auto", auto, "--verify", "--fidelity", "op"),
                      saved("oom", dict(STUDY, policies=["plain", {"name": "plan", "file": str(self.folder / "auto/plan.json"), "policy": "wlb"}], baseline="plain"),

@@ -215,7 +215,7 @@ TEST_CASE("the check finds gradients of K and V that do not reach earlier chunks
 TEST_CASE("the check finds a query and a key that stages leave to each other") {
   // Two stages, documents in slices.
   json study = tiny_study({{"pipeline", 2}}, {{"name", "slimpipe"}, {"slices", 4}, {"shard", "per-sequence"}},
-                          {{"context_window", 1024}, {"documents_per_step", 3}}, {2048, 700, 1500});
+                          {{"context_window", 1024}, {"documents_per_step", 3}}, {1200, 350, 800});
   study["framework"] = {{"preset", "execution"}, {"attention_slowdown", 100}};
   for (const bool keys : {true, false})
     for (const std::size_t pass : {0, 1}) {
@@ -223,12 +223,17 @@ TEST_CASE("the check finds a query and a key that stages leave to each other") {
       CAPTURE(keys);
       CAPTURE(pass);
       check_found(study, Options([&](ExecutableStep& step) {
-                    for (execution::StageTick& tick : step.ticks.at(0).ticks)
-                      for (StageMove& move : tick.moves[pass])
+                    execution::LaneTicks& lane = step.ticks.at(0);
+                    for (std::size_t t = 0; t < lane.ticks.size(); ++t) {
+                      const TickOp first = lane.first[t];
+                      const OpKind kind = step.program.lanes[0].stages[first.stage][first.position].op.kind;
+                      if ((kind == OpKind::B) != (pass == 1)) continue;
+                      for (StageMove& move : lane.ticks[t].moves[pass])
                         if (move.keys == keys && move.begin == 0) {
                           ++move.begin;
                           return;
                         }
+                    }
                     FAIL("no such move");
                   }));
     }
