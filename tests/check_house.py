@@ -14,7 +14,7 @@ POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the r
 
 LIMITS = {
     "files": 393,
-    "lines": 86_623,
+    "lines": 86_662,
     "headers with one user": 7,
     "files above 550 lines": 0,
     "files that include the tests": 0,

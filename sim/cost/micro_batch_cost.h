@@ -78,7 +78,7 @@ struct MicroBatchCost {
       exposed_backward{};        // mean of ranks
   double kv_sent_tokens = 0;     // received by all ranks together, mean of layers
   double kv_useful_tokens = 0;   // of those, attended to by a query of the receiver
-  std::int64_t cast_tokens = 0;  // group-cast: whose K and V a rank has of the slices that ranks share
+  std::int64_t cast_tokens = 0;  // as if K and V: what a rank holds, where the plan says what arrives
   RangeUse use;
   friend bool operator==(const MicroBatchCost&, const MicroBatchCost&) = default;
 };

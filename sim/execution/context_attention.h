@@ -255,17 +255,15 @@ class AttentionForm : public ContextAttention {
     state.gradients.reset();
   }
 
-  // Sends every rank a message of elements_to(rank), which pack(rank, message) fills, and takes that of
-  // elements_from(rank) apart with unpack. In each round every rank has one partner, so that also where a
-  // rank's messages go one after the other (NCCL) nobody waits in a circle.
+  // Sends every rank a message of elements_to(rank), or floats, which pack(rank, message) fills, and takes
+  // that of elements_from(rank) apart with unpack. In each round every rank has one partner, so that also
+  // where a rank's messages go one after the other (NCCL) nobody waits in a circle.
   template <class To, class From, class Pack, class Unpack>
   void exchange_messages(const To& elements_to, const From& elements_from, const Pack& pack,
                          const Unpack& unpack, bool floats = false) {
     kernels::Communicator& group = floats ? *rows_.group.floats : *rows_.group.elements;
-    const auto room = [&](std::int64_t count) {
-      return floats ? rank_.floats(count) : rank_.elements(count);
-    };
     std::vector<Memory> messages;
+    std::vector<std::vector<float>> on_host;  // as communicators of floats take them
     std::vector<std::unique_ptr<kernels::Pending>> pending;
     const auto ranks = static_cast<unsigned>(group.size());
     for (unsigned round = 1; round < std::bit_ceil(ranks); ++round) {
@@ -273,13 +271,21 @@ class AttentionForm : public ContextAttention {
       if (partner >= ranks) continue;
       const auto peer = static_cast<int>(partner);
       if (const std::int64_t count = elements_to(peer); count > 0) {
-        messages.push_back(room(count));
+        messages.push_back(floats ? rank_.floats(count) : rank_.elements(count));
         pack(peer, messages.back());
-        pending.push_back(group.start_send(messages.back().data(), count, peer));
+        const void* data = messages.back().data();
+        if (floats) {
+          std::vector<float>& values = on_host.emplace_back(at(count));
+          rank_.backend.to_host(values.data(), data, values.size() * sizeof(float));
+          data = values.data();
+        }
+        pending.push_back(group.start_send(data, count, peer));
       }
       if (const std::int64_t count = elements_from(peer); count > 0) {
-        const Memory message = room(count);
-        group.receive(message.data(), count, peer);
+        const Memory message = floats ? rank_.floats(count) : rank_.elements(count);
+        std::vector<float> values(floats ? at(count) : 0);
+        group.receive(floats ? values.data() : message.data(), count, peer);
+        if (floats) rank_.backend.to_device(message.data(), values.data(), values.size() * sizeof(float));
         unpack(peer, message);
       }
     }

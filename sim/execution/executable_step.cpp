@@ -166,6 +166,7 @@ std::vector<LaneTicks> shared_ticks(const LayerCosts& costs, const ShardRule& ru
 
 std::string stage_exchange_fault(const ModelShape& model, const Layout& layout) {
   if (!layout.evens_out_stages()) return "";
+  if (layout.recompute == Recompute::automatic) return "a recompute that is not auto, found auto";
   const std::vector<int> layers = layers_of_stages(model, layout);
   const auto [fewest, most] = std::ranges::minmax(layers);
   if (fewest < most) return concatenated("stages of as many layers, found ", fewest, " and ", most);
@@ -252,6 +253,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
   check_layout_runs(costs.model(), costs.layout());
   ExecutableStep out;
   out.step = step;
+  out.layout = costs.layout();
   out.documents = documents;
   out.repeats_attention = costs.layout().repeats(RecomputeModule::core_attn);
   out.program = sequential(StepExpander(costs, rule, options, fold_tp).expand(step));

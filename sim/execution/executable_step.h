@@ -53,6 +53,7 @@ struct LaneTicks {
 
 struct ExecutableStep {
   Step step;
+  Layout layout;  // of its row
   DocumentLengths documents;
   OpProgram program;                            // sequential
   bool repeats_attention = false;               // selective recompute: in every backward

@@ -214,7 +214,7 @@ struct Group {
 
 struct RankContext {
   const ModelShape& model;
-  const Layout& layout;
+  Layout layout;  // the study's; how CP ranks exchange, that of the step that runs
   kernels::Backend& backend;
   MemoryPool& pool;
   RankPlace place;

@@ -189,13 +189,15 @@ void RankExecutor::serve_layer(const OpBlock& block, ContextAttention& attention
     attention.begin_forward(run, 0);
   else
     attention.begin_backward(run, gradient, 0, rank_.repeats_attention);
-  int syncs = 0, calls = 0;
+  // The other stage may have nothing to attend to itself: what is computed here comes behind the first
+  // exchange.
+  int syncs = 0;
   for (const OpStep& op : block.steps) {
-    begin_op(setup_.progress, op.name);
-    if (op.name == OpName::cp_all_to_all)
-      forward ? attention.forward_sync(syncs++) : attention.backward_sync(syncs++);
-    if (op.name == OpName::attention)
-      forward ? attention.forward_attend(calls++) : attention.backward_attend(calls++);
+    if (op.name != OpName::cp_all_to_all) continue;
+    begin_op(setup_.progress, OpName::cp_all_to_all);
+    forward ? attention.forward_sync(syncs) : attention.backward_sync(syncs);
+    begin_op(setup_.progress, OpName::attention);
+    if (syncs++ == 0) forward ? attention.forward_attend(0) : attention.backward_attend(0);
   }
   if (!forward) attention.end_backward();
 }
@@ -359,6 +361,7 @@ AttentionRows inner_groups(const MicroBatch& micro_batch, const Sharding& shardi
 void RankExecutor::prepare(const ExecutableStep& step) {
   for (auto& stage : parts_)
     for (Part& part : stage) std::fill(part.touched.begin(), part.touched.end(), char{0});
+  rank_.layout = step.layout;
   rank_.repeats_attention = step.repeats_attention;
   rank_.evens_out_stages = !step.ticks.empty();
   runs_.clear();
@@ -386,14 +389,18 @@ const RankExecutor::ContextGroups& RankExecutor::context_groups(const OpProgram&
     if (place >= 0 && place < lane.context) {
       color = static_cast<int>(lanes.size());
       rank = place;
-      shares = head_shares(setup_.layout, lane.context);
+      shares = head_shares(rank_.layout, lane.context);
     }
     lanes.emplace_back(lane.first_replica, lane.context);
   }
+  // Rows may differ in their form, and with it in the groups inside a lane.
+  lanes.emplace_back(-1 - static_cast<int>(rank_.layout.acting_form()), rank_.layout.context_inner);
   ContextGroups& groups = context_groups_[lanes];
   if (!groups.all) {
     const int alone = static_cast<int>(lanes.size()) + rank_.place.replica;
     groups.all = rank_.replicas.elements->split(color >= 0 ? color : alone, rank_.place.replica);
+    if (&setup_.elements != &setup_.floats)
+      groups.floats = rank_.replicas.floats->split(color >= 0 ? color : alone, rank_.place.replica);
     if (shares > 1) {
       groups.inner = groups.all->split(rank / shares, rank);
       groups.across = groups.all->split(rank % shares, rank);
@@ -414,7 +421,9 @@ void RankExecutor::prepare_lane(const ExecutableStep& step, int lane, const Cont
     const auto group_of = [](const auto& group) { return Group{group.get(), group.get()}; };
     const int ranks = step.program.lanes[at(lane)].context;
     run.rows.micro_batch = run.micro_batch;
-    run.rows.group = rank_.evens_out_stages ? rank_.stages : group_of(context.all);
+    run.rows.group = group_of(context.all);
+    if (context.floats) run.rows.group.floats = context.floats.get();
+    if (rank_.evens_out_stages) run.rows.group = rank_.stages;
     run.rows.inner = group_of(context.inner);
     run.rows.rank = rank_.place.replica - step.program.lanes[at(lane)].first_replica;
     const Chunk& chunk = micro_batches[j].chunk;
@@ -425,7 +434,7 @@ void RankExecutor::prepare_lane(const ExecutableStep& step, int lane, const Cont
         run.rows.earlier.push_back(static_cast<int>(i));
     }
     prepare_micro_batch(step.sharding[at(lane)][j], step.weights[at(lane)][j], step.documents, run);
-    if (const int shares = head_shares(setup_.layout, ranks); shares > 1) {
+    if (const int shares = head_shares(rank_.layout, ranks); shares > 1) {
       run.inner_rows = inner_groups(*run.micro_batch, step.sharding[at(lane)][j], run.rows, shares);
       run.inner_rows.group = group_of(context.across);
     }

@@ -78,6 +78,7 @@ class RankExecutor final : private ChunkStates {
   void prepare(const ExecutableStep& step);
   struct ContextGroups {  // of a lane: its CP ranks, those that share out heads, those of equal share
     std::unique_ptr<kernels::Communicator> all, inner, across;
+    std::unique_ptr<kernels::Communicator> floats;  // of all, where that is another
   };
   const ContextGroups& context_groups(const OpProgram& program, int barrier_group);
   void prepare_lane(const ExecutableStep& step, int lane, const ContextGroups& context);

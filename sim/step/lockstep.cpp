@@ -449,7 +449,7 @@ std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lock
   if (costs.layout().expert == 1) {
     for (LockstepLane& lane : lockstep.lanes) {
       of_lanes.push_back(cost_apart(lane, coster));
-      if (costs.layout().evens_out_stages()) cost_ticks(lane, coster, costs, of_lanes.back());
+      if (costs.layout().evens_out_stages()) cost_ticks(lane, coster, costs, orders, of_lanes.back());
     }
     return of_lanes;
   }

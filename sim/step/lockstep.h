@@ -134,7 +134,7 @@ std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lock
 // Where the stages of a lane share out their attention, tick by tick: adds the costs of its ops to those of
 // its micro-batches, and says in `lane.arrivals` which is whose (stage_ticks.cpp).
 void cost_ticks(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
-                std::vector<MicroBatchCost>& costs);
+                const PartOrders& orders, std::vector<MicroBatchCost>& costs);
 
 // A lane with what its micro-batches cost, the empty ones of its lockstep group among them. For a lane that
 // waits for others, the costs of the entries of its arrivals (LaneArrivals).

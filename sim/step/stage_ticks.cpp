@@ -1,10 +1,12 @@
 // Ticks of stages that share out their attention, and what ops cost in them.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "sim/step/lockstep.h"
 
@@ -30,9 +32,15 @@ namespace {
 // An op has a price of its own, behind those of the micro-batches.
 class TickCosts {
  public:
-  TickCosts(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
+  TickCosts(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model, const PartOrders& orders,
             std::vector<MicroBatchCost>& costs)
-      : lane_(lane), coster_(coster), model_(model), costs_(costs) {
+      : lane_(lane),
+        coster_(coster),
+        model_(model),
+        orders_(orders),
+        costs_(costs),
+        layers_(layers_of_stages(model.model(), model.layout())),
+        backward_layers_(backward_layers(model.model(), model.layout())) {
     no_tokens_.rank_begin.assign(lane.expert_group.size() + 1, 0);
     no_tokens_.rank_tokens.assign(lane.expert_group.size(), 0);
   }
@@ -48,19 +56,16 @@ class TickCosts {
 
  private:
   void even_out_attention(const Tick& tick) {
-    const std::vector<int> layers = op_at(tick.front()).kind == OpKind::B
-                                        ? backward_layers(model_.model(), model_.layout())
-                                        : layers_of_stages(model_.model(), model_.layout());
     std::vector<StageAttention> stages;
     for (const TickOp& place : tick) {
       const ScheduleOp& op = op_at(place);
       const MicroBatchCost& cost = costs_[at(op.micro_batch)];
-      const int count = layers[at(op.virtual_stage) * lane_.schedule.ops.size() + place.stage];
-      if (count > 0)
+      const std::array<int, 2> layers = layers_of(place);
+      if (layers != std::array<int, 2>{})
         stages.push_back({&lane_.micro_batches[at(op.micro_batch)],
                           op.micro_batch,
                           static_cast<std::int32_t>(place.stage),
-                          count,
+                          layers,
                           {cost.attention_forward[0][0], cost.attention_backward[0][0]}});
     }
     const EvenedAttention evened = even_out(stages, model_, costs_.front().use);
@@ -72,10 +77,22 @@ class TickCosts {
     }
   }
 
+  // Layers that an op goes through forward, and backward. A backward recomputes some.
+  [[nodiscard]] std::array<int, 2> layers_of(const TickOp& place) const {
+    const ScheduleOp& op = op_at(place);
+    const int v = op.virtual_stage * lane_.schedule.stages + static_cast<int>(place.stage);
+    if (op.kind != OpKind::B) return {layers_[at(v)], 0};
+    return {orders_.recomputed_layers(v, lane_.micro_batches[at(op.micro_batch)]), backward_layers_[at(v)]};
+  }
+
   // CP ranks of all stages share out the attention of the tick: those of stages without an op, too.
   void pool(const Tick& tick) {
     std::vector<PooledTokens> stages(lane_.schedule.ops.size(), {&idle_, &no_tokens_});
     for (const TickOp& place : tick) {
+      if (const int most = layers_of(tick[0])[0], other = layers_of(place)[0]; other != most)
+        throw UserError(
+            "stage_attention_exchange: true with context_comm disaggregated and stages that recompute ", most,
+            " and ", other, " layers at one time; allowed: as many, or false");
       const auto own = at(op_at(place).micro_batch);
       stages[place.stage] = {&lane_.micro_batches[own], &costs_[own].sharding};
     }
@@ -120,7 +137,9 @@ class TickCosts {
   LockstepLane& lane_;
   MicroBatchCoster& coster_;
   const LayerCosts& model_;
+  const PartOrders& orders_;
   std::vector<MicroBatchCost>& costs_;
+  std::vector<int> layers_, backward_layers_;  // of each virtual stage
   ContextGroup group_;
   MicroBatch idle_;  // of a stage without an op
   Sharding no_tokens_;
@@ -129,8 +148,8 @@ class TickCosts {
 }  // namespace
 
 void cost_ticks(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
-                std::vector<MicroBatchCost>& costs) {
-  TickCosts(lane, coster, model, costs).run();
+                const PartOrders& orders, std::vector<MicroBatchCost>& costs) {
+  TickCosts(lane, coster, model, orders, costs).run();
 }
 
 }  // namespace equipoise

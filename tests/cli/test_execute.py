@@ -64,6 +64,13 @@ class Execute(WithStudy):
         self.study.write_text(json.dumps(STUDY | {"policies": rows, "parallel": pipeline}))
         self.check_report(self.ok("execute", self.study, "--steps", 2, "--format", "json"), 2)
 
+    @needs_mpi
+    def test_rows_of_unlike_forms_run_each_in_its_own(self):
+        rows = [{"name": "plain", "label": form, "shard": "per-document", "context_comm": form} for form in ("all-gather", "group-cast", "disaggregated", "ring")]
+        self.study.write_text(json.dumps(STUDY | {"policies": rows, "baseline": "ring"}))
+        report = json.loads(self.ok("execute", self.study, "--steps", 1, "--format", "json"))
+        self.assertEqual([(p["label"], p["equivalent"]) for p in report["policies"]], [(row["label"], True) for row in rows])
+
     def test_a_replay_runs_all_ranks_in_one_process(self):
         layout = '{"tensor":2,"context":2,"pipeline":2,"data":2}'
         study = ["--set", f"parallel={layout}", "--set", "cluster.gpus_per_node=16", "--set", "batch.sequences_per_step=8", "--set", "model.kv_heads=2", "--set", "trace.repeat=true"]

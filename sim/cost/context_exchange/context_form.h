@@ -207,8 +207,8 @@ inline const ContextForm& context_form(const LayerCosts& costs) {
 struct StageAttention {
   const MicroBatch* micro_batch = nullptr;
   std::int32_t number = 0, stage = 0;      // of the micro-batch in its lane, and of the stage
-  int layers = 0;                          // of the stage
-  std::array<Picoseconds, 2> attention{};  // of a layer, forward and backward
+  std::array<int, 2> layers{};             // that go forward in the tick, and backward
+  std::array<Picoseconds, 2> attention{};  // of a layer, likewise
 };
 // Part of a micro-batch's attention that another stage computes: its tokens [begin, end), in the order of its
 // slices, as queries with all keys that they see; or all its tokens with the keys [begin, end) of the chunks

@@ -278,8 +278,8 @@ MovedWork moved_work(std::span<const StageAttention> stages, std::size_t pass, d
   out.tasks.traffic.resize(stages.size());
   std::vector<double> above, all, given(stages.size(), 0);  // over the stage's layers
   for (const StageAttention& s : stages) {
-    all.push_back(s.layers * as_double(s.attention[pass]));
-    above.push_back(all.back() - s.layers * mean);
+    all.push_back(s.layers[pass] * as_double(s.attention[pass]));
+    above.push_back(all.back() - s.layers[pass] * mean);
   }
   const std::vector<double> to_give = above;
   for (;;) {
@@ -318,8 +318,8 @@ EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCost
   for (std::size_t pass = 0; pass < out.size(); ++pass) {
     double sum = 0, layers = 0;
     for (const StageAttention& s : stages) {
-      sum += s.layers * as_double(s.attention[pass]);
-      layers += s.layers;
+      sum += s.layers[pass] * as_double(s.attention[pass]);
+      layers += s.layers[pass];
     }
     const double mean = sum / std::max(1.0, layers);
     MovedWork moved = moved_work(stages, pass, mean, of);

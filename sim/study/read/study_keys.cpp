@@ -276,7 +276,8 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
     text<&PolicyRun::label>("label", "How the row is called; the name by default"),
     text<&PolicyRun::shard>("shard", "Sharding rule; per-sequence by default"),
     text<&PolicyRun::schedule>("schedule",
-                               "Of the pipeline; the study's by default; auto: the fastest that fits"),
+                               "Of the pipeline; the study's by default; auto: the fastest that fits of "
+                               "the study's, seq1f1b and state-aware-1f1b"),
     choice<&PolicyRun::context_comm>("context_comm", kContextCommNames, kContextCommHelp),
     choice<&PolicyRun::cost>("cost", kCostKindNames,
                              "What a document weighs when packing; profiled: its time by the profile; "

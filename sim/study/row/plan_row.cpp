@@ -22,22 +22,22 @@ Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
                        row.models->costs.pairs_micro_batches());
 }
 
+// Whose memory L_max and BucketSize come from: with as little kept as the row may.
+std::shared_ptr<const RunModels> models_of_sizes(const StudyRow& row) {
+  if (!chooses_checkpoints(row)) return row.models;
+  Layout layout = row.models->layout;
+  layout.recompute = Recompute::full;
+  return std::make_shared<const RunModels>(*row.models, layout);
+}
+
 std::string derive_max_tokens(StudyRow& row) {
   const PackOptions& pack = row.run.pack;
   std::int64_t& most = row.run.pack.max_tokens;
   most = 0;
   const std::int64_t wanted = 2 * micro_batch_capacity(pack);  // where memory allows all
   const std::int64_t of_lane = (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
-  const auto largest = [&](const RunModels& models) {
-    return largest_micro_batch(models.memory, schedule_of_lane(row, of_lane), models.layout.context, wanted);
-  };
-  Layout layout = row.models->layout;
-  if (chooses_checkpoints(row)) {  // as little as can be kept
-    layout.recompute = Recompute::full;
-    most = largest(RunModels(*row.models, layout));
-  } else {
-    most = largest(*row.models);
-  }
+  most = largest_micro_batch(models_of_sizes(row)->memory, schedule_of_lane(row, of_lane),
+                             row.models->layout.context, wanted);
   if (most < 1) return "not even one token fits";
   if (most < wanted) row.note("L_max is " + std::to_string(most) + " tokens, what memory allows");
   return "";
@@ -47,8 +47,8 @@ std::string derive_max_tokens(StudyRow& row) {
 std::string derive_bucket(StudyRow& row) {
   const Layout& layout = row.models->layout;
   std::int64_t& bucket = row.run.pack.bucket_size;
-  bucket = largest_bucket(row.models->memory, schedule_of_lane(row, std::int64_t{2} * layout.pipeline),
-                          layout.context);
+  bucket = largest_bucket(models_of_sizes(row)->memory,
+                          schedule_of_lane(row, std::int64_t{2} * layout.pipeline), layout.context);
   if (bucket < 1) return "no bucket of a token fits";
   if (row.run.policy().derives != Derives::bucket_size || !row.run.pack.best_bucket)
     row.note("BucketSize is " + std::to_string(bucket) + " tokens a CP rank, from the memory model");

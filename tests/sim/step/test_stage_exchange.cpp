@@ -109,8 +109,8 @@ TEST_CASE(
   const std::int64_t second = 1'000'000'000'000;
   const Step slices = sliced(1, 3, 3000);
   const std::vector<MicroBatch>& of = slices.lanes[0].micro_batches;
-  const StageAttention heavy{&of[2], 2, 0, 8, {9 * second, 18 * second}},
-      light{&of[0], 0, 1, 8, {3 * second, 6 * second}};
+  const StageAttention heavy{&of[2], 2, 0, {8, 8}, {9 * second, 18 * second}},
+      light{&of[0], 0, 1, {8, 8}, {3 * second, 6 * second}};
   const StageAttention both[] = {heavy, light};
   const EvenedAttention evened = even_out(both, models.costs, use);
   CHECK(evened[0].attention == 6 * second);
@@ -123,7 +123,7 @@ TEST_CASE(
         2 * (3000.0 * (3072 + 2 * 3072 + 48) + 2500.0 * 6144 + 3000.0 * 3072 + 2500.0 * 6144));
   // A whole document has no keys of earlier chunks: its first 1,732 queries have a third of its pairs.
   const Step whole = sliced(1, 1, 3000);
-  const StageAttention alone{&whole.lanes[0].micro_batches[0], 0, 0, 8, {9 * second, 18 * second}};
+  const StageAttention alone{&whole.lanes[0].micro_batches[0], 0, 0, {8, 8}, {9 * second, 18 * second}};
   const StageAttention with_light[] = {alone, light};
   CHECK(even_out(with_light, models.costs, use)[0].moves ==
         std::vector<StageMove>{{0, 1, 0, false, 0, 1732}});
@@ -132,7 +132,8 @@ TEST_CASE(
   const StageAttention equal[] = {heavy, heavy, heavy};
   CHECK(even_out(equal, models.costs, use) == EvenedAttention{});
   // An exchange that takes longer than the attention that it shortens is left out.
-  const StageAttention brief[] = {{&of[2], 2, 0, 8, {9000, 18000}}, {&of[0], 0, 1, 8, {3000, 6000}}};
+  const StageAttention brief[] = {{&of[2], 2, 0, {8, 8}, {9000, 18000}},
+                                  {&of[0], 0, 1, {8, 8}, {3000, 6000}}};
   CHECK(even_out(brief, models.costs, use) == EvenedAttention{});
 }
 

@@ -123,6 +123,27 @@ TEST_CASE("recompute auto by stage fits, recomputes less than auto for all alike
   CHECK(parse(file).policies[0].idle_keys == std::vector<std::string>{"recompute_by_stage"});
 }
 
+TEST_CASE("With recompute by stage sizes from memory are those with all layers recomputed") {
+  for (const json& policy : {json{{"name", "wlb"}}, json{{"name", "skrull"}, {"bucket_size", "memory"}}}) {
+    CAPTURE(policy.dump());
+    json file = small_study_of(policy, {{"cluster", {{"memory_GB", 9}}}});
+    file["parallel"]["context"] = 4;
+    const auto row = [&](const json& recompute) {
+      file["policies"][0].update(recompute);
+      return run(file).policies[0];
+    };
+    const auto sizes = [](const PolicyResult& of) {
+      return std::pair(of.run.pack.max_tokens, of.run.pack.bucket_size);
+    };
+    const PolicyResult full = row({{"recompute", "full"}}), none = row({{"recompute", "none"}});
+    const PolicyResult by_stage = row({{"recompute", "auto"}, {"recompute_by_stage", true}});
+    REQUIRE(full.status == RowStatus::ok);
+    CHECK(sizes(none) < sizes(full));
+    CHECK(by_stage.status != RowStatus::unplaceable);
+    CHECK(sizes(by_stage) == sizes(full));
+  }
+}
+
 TEST_CASE("recompute auto is the fewest layers with which the row fits, row by row") {
   json file = small_study();
   file["policies"] = {"plain", "wlb", {{"name", "chunkflow"}, {"chunk_size", "4K"}}};

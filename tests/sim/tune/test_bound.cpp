@@ -138,6 +138,36 @@ TEST_CASE("no candidate is faster than its bound" * doctest::test_suite("figures
   }
 }
 
+TEST_CASE("no step of a pool of stages, or with a group-cast once to a node, is faster than its bound") {
+  json file = small_study();
+  file["cluster"]["gpus_per_node"] = 4;
+  file["cluster"]["network"]["nic_GBps"] = 50;
+  file["batch"]["steps"] = 2;
+  file["batch"]["sequences_per_step"] = 8;
+  const json space = {{"parallel.tensor", {1, 2}},
+                      {"parallel.context", {2, 4, 8}},
+                      {"parallel.pipeline", {1, 2, 4}},
+                      {"parallel.nano_batches", {1, 2}},
+                      {"parallel.cast_once_per_node", {true}},
+                      {"parallel.recompute", {"none", "selective", "full"}},
+                      {"policies", json::parse(R"([
+                        {"name": "disaggregated", "schedule": "seq1f1b", "stage_attention_exchange": true},
+                        {"name": "wlb", "schedule": "seq1f1b", "stage_attention_exchange": true,
+                         "context_comm": "disaggregated"},
+                        {"name": "plain-4d", "shard": "per-document", "context_comm": "group-cast"}])")}};
+  const TuneCase c(file, space, 32);
+  SplitMix64 random(8);
+  int ran = 0;
+  double tightest = 0;
+  for (int draw = 0; draw < 40; ++draw) {
+    const Point point{static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size()),
+                      static_cast<std::uint32_t>(random.next() % c.candidates.rows.size())};
+    ran += check_candidate(c, point, tightest) ? 1 : 0;
+  }
+  CHECK(ran >= 20);
+  CHECK(tightest > 0.5);
+}
+
 TEST_CASE("no step of stages that even out their attention is faster than the bound of its layout") {
   json file = testing::small_study_of({{"name", "slimpipe"}, {"slices", 16}});
   file["trace"] = {{"uniform", 524288}};
