@@ -364,25 +364,6 @@ void add_stage_pools(Matrix& matrix) {
           }
 }
 
-// A few tokens on many ranks: stages whose attention all goes to others.
-void add_thin_pools(Matrix& matrix) {
-  for (const char* recompute : {"none", "selective", "full"})
-    for (int repeat = 0; repeat < 4; ++repeat) {
-      MatrixCase c;
-      c.group = "stage pools";
-      c.policy = "wlb";
-      c.schedule = "seq1f1b";
-      c.form = "disaggregated";
-      c.exchange = true;
-      c.window = 24;
-      c.pipeline = 4;
-      c.context = 2 + repeat % 2;
-      c.shard = "per-document";
-      c.recompute = recompute;
-      matrix.add(c);
-    }
-}
-
 // Steps in lanes of other CP degrees than the layout's, some one after the other, with whole documents on
 // ranks.
 void add_own_degrees(Matrix& matrix) {
@@ -581,7 +562,6 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_slices_packed_anew(matrix);
   add_stage_exchange(matrix);
   add_stage_pools(matrix);
-  add_thin_pools(matrix);
   add_own_degrees(matrix);
   add_cast_once_per_node(matrix);
   return matrix.take();

@@ -417,3 +417,19 @@ TEST_CASE("a group-cast once a node sends no more to other nodes, whatever the d
     }
   }
 }
+
+TEST_CASE("Idle stages of a pool compute beside a stage that has nothing to attend to") {
+  // So few tokens that not every rank gets a task.
+  for (std::int64_t tokens = 4; tokens < 28; ++tokens) {
+    CAPTURE(tokens);
+    json study = tiny_study(
+        {{"pipeline", 4}, {"context", 2}, {"context_comm", "disaggregated"}},
+        {{"name", "lpt"}, {"schedule", "seq1f1b"}, {"stage_attention_exchange", true}, {"micro_batches", 4}},
+        json::object(), {tokens, tokens / 2, tokens / 3});
+    study["batch"].erase("sequences_per_step");
+    study["batch"]["documents_per_step"] = 3;
+    const EquivalenceResult result = run_equivalence(study);
+    REQUIRE(result.refused == "");
+    CHECK(result.equivalence.holds());
+  }
+}
