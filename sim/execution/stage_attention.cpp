@@ -74,14 +74,12 @@ class StageAttention final : public BlockwiseAttention {
     std::vector<Rows> sent, sent_floats;
     AttentionRun run;
     AttentionGradient gradient;
-    Memory output_rows;  // of the owner: where the output and the gradient of the queries come home
 
     void forget() {
       sent.clear();
       sent_floats.clear();
       run = {};
       gradient = {};
-      output_rows.reset();
     }
   };
   struct Tick {
@@ -107,14 +105,12 @@ class StageAttention final : public BlockwiseAttention {
     std::vector<std::unique_ptr<Share>> shares;
     for (const StageMove& move : moves) {
       if (move.from != stage() && move.to != stage()) continue;
-      const bool own = move.from == stage();
-      if (own) given = std::max(given, move.end);
-      keys = keys || (own && move.keys);
+      if (move.from == stage()) given = std::max(given, move.end), keys = move.keys;  // all of one kind
       StageAttention owner(rank_, chunks_.rows(move.micro_batch), move.micro_batch, chunks_);
       Part part = owner.part_of(move);
       AttentionCall call(rank_.backend, shape_, part.pieces);
       shares.push_back(
-          std::make_unique<Share>(Share{move, std::move(part), std::move(call), {}, {}, {}, {}, {}}));
+          std::make_unique<Share>(Share{move, std::move(part), std::move(call), {}, {}, {}, {}}));
     }
     AttentionCall home(rank_.backend, shape_, pieces_left(given, keys));
     return ticks_.emplace(&moves, Tick{std::move(home), std::move(shares)}).first->second;

@@ -1,6 +1,7 @@
 #include "tests/execution/matrix_cases.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "policies/base/random.h"
 #include "policies/policy.h"
@@ -433,27 +434,33 @@ void add_nested(Matrix& matrix) {
         }
 }
 
+// Nothing where the policy takes powers of two only and the degree is none.
+std::optional<MatrixCase> group_cast_case(const Matrix& matrix, int context, int block,
+                                          std::string_view policy) {
+  if (context % 3 == 0 && (policy == "hbp" || policy == "dynamic-cp")) return std::nullopt;
+  MatrixCase c;
+  c.group = "group-cast";
+  c.policy = policy;
+  c.form = "group-cast";
+  c.context = context;
+  c.block = block;
+  c.kv_heads = 1 << matrix.size() % 3;
+  c.shard = sharding_policies()[matrix.size() % sharding_policies().size()].name;
+  c.tensor = context <= 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
+  c.pipeline = context < 8 && c.tensor == 1 && matrix.size() % 3 == 0 ? 2 : 1;
+  return c;
+}
+
 // Blocks of a token, of fewer tokens than a rank has, and of more than a micro-batch.
 void add_group_cast(Matrix& matrix) {
   for (const int context : {2, 3, 4, 6, 8})
     for (const int block : {1, 16, 512})
       for (const char* policy : {"plain", "wlb", "padded", "chunkflow", "skrull", "hbp", "dynamic-cp"})
-        for (int repeat = 0; repeat < 2; ++repeat) {
-          MatrixCase c;
-          c.group = "group-cast";
-          const std::string_view name = policy;
-          if (context % 3 == 0 && (name == "hbp" || name == "dynamic-cp")) continue;  // powers of two
-          c.policy = policy;
-          c.form = "group-cast";
-          c.context = context;
-          c.block = block;
-          c.kv_heads = 1 << matrix.size() % 3;
-          c.shard = sharding_policies()[matrix.size() % sharding_policies().size()].name;
-          c.recompute = kRecompute[matrix.size() / 3 % 4];
-          c.tensor = context <= 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
-          c.pipeline = context < 8 && c.tensor == 1 && matrix.size() % 3 == 0 ? 2 : 1;
-          matrix.add(c);
-        }
+        for (int repeat = 0; repeat < 2; ++repeat)
+          if (auto c = group_cast_case(matrix, context, block, policy)) {
+            c->recompute = kRecompute[matrix.size() / 3 % 4];
+            matrix.add(*c);
+          }
 }
 
 // A CP group on two nodes of two, three nodes of two, and two of four ranks.
@@ -461,22 +468,13 @@ void add_cast_once_per_node(Matrix& matrix) {
   for (const int context : {4, 6, 8})
     for (const int block : {1, 16})
       for (const char* policy : {"plain", "wlb", "chunkflow", "skrull", "hbp", "dynamic-cp"})
-        for (int repeat = 0; repeat < 2; ++repeat) {
-          MatrixCase c;
-          c.group = "cast-once-per-node";
-          const std::string_view name = policy;
-          if (context % 3 == 0 && (name == "hbp" || name == "dynamic-cp")) continue;  // powers of two
-          c.policy = policy;
-          c.form = "group-cast";
-          c.context = context;
-          c.block = block;
-          c.node_ranks = context == 8 ? 4 : 2;
-          c.kv_heads = 1 << matrix.size() % 3;
-          c.shard = sharding_policies()[matrix.size() % sharding_policies().size()].name;
-          c.tensor = context == 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
-          c.pipeline = context == 4 && c.tensor == 1 && matrix.size() % 3 == 0 ? 2 : 1;
-          matrix.add(c);
-        }
+        for (int repeat = 0; repeat < 2; ++repeat)
+          if (auto c = group_cast_case(matrix, context, block, policy)) {
+            c->group = "cast-once-per-node";
+            c->node_ranks = context == 8 ? 4 : 2;
+            if (context > 4) c->pipeline = 1;
+            matrix.add(*c);
+          }
 }
 
 // Attention on ranks that do not hold its tokens: whole documents on some, runs of them, or shares of all.

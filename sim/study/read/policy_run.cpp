@@ -155,7 +155,11 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   naming(where, [&] { return sharding_policy(run.shard); });
   run.schedule_auto = run.schedule == "auto";
   if (run.schedule_auto) run.schedule = run.policy().schedule;
-  if (!run.schedule.empty()) naming(where, [&] { return schedule_policy(run.schedule); });
+  try {
+    if (!run.schedule.empty()) (void)schedule_policy(run.schedule);
+  } catch (const UserError& e) {
+    throw UserError(where, ": ", e.what(), ", or auto");
+  }
   if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);
   read_parameters(object, pack_parameters(), run.pack);
   read_parameters(object, shard_parameters(), run.sharding);

@@ -89,6 +89,17 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
   }
 }
 
+// How many of the candidates drawn could run.
+int check_candidates(const TuneCase& c, int draws, SplitMix64& random, double& tightest) {
+  int ran = 0;
+  for (int draw = 0; draw < draws; ++draw) {
+    const Point point{static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size()),
+                      static_cast<std::uint32_t>(random.next() % c.candidates.rows.size())};
+    ran += check_candidate(c, point, tightest) ? 1 : 0;
+  }
+  return ran;
+}
+
 TEST_CASE("no candidate is faster than its bound" * doctest::test_suite("figures")) {
   const json models[] = {"wlb-550m",
                          "llama3.1-8b",
@@ -125,13 +136,8 @@ TEST_CASE("no candidate is faster than its bound" * doctest::test_suite("figures
     }
     if (model.is_object()) space["parallel.recompute"][2]["layers"] = 2;
     const TuneCase c(file, space, 8);
-    int ran = 0;
     double tightest = 0;
-    for (int draw = 0; draw < 60; ++draw) {
-      const Point point{static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size()),
-                        static_cast<std::uint32_t>(random.next() % c.candidates.rows.size())};
-      ran += check_candidate(c, point, tightest) ? 1 : 0;
-    }
+    const int ran = check_candidates(c, 60, random, tightest);
     CAPTURE(model.dump());
     CHECK(ran >= 20);
     CHECK(tightest > 0.75);  // a bound of nothing would hold, too
@@ -157,13 +163,8 @@ TEST_CASE("no step of a pool of stages, or with a group-cast once to a node, is 
                         {"name": "plain-4d", "shard": "per-document", "context_comm": "group-cast"}])")}};
   const TuneCase c(file, space, 32);
   SplitMix64 random(8);
-  int ran = 0;
   double tightest = 0;
-  for (int draw = 0; draw < 40; ++draw) {
-    const Point point{static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size()),
-                      static_cast<std::uint32_t>(random.next() % c.candidates.rows.size())};
-    ran += check_candidate(c, point, tightest) ? 1 : 0;
-  }
+  const int ran = check_candidates(c, 40, random, tightest);
   CHECK(ran >= 20);
   CHECK(tightest > 0.5);
 }
