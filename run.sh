@@ -33,10 +33,13 @@ as_root() {
   if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# A fresh Ubuntu machine holds the lock for minutes, while it updates itself.
+apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >&2; }
+
 install() {
   echo "installing: $*" >&2
-  as_root apt-get update -qq >&2
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+  apt update
+  apt install -y --no-install-recommends "$@"
 }
 
 install_missing() {
