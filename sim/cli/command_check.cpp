@@ -1,4 +1,5 @@
-// `equipoise check`.
+#include "sim/cli/command_check.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,12 +13,8 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/study_commands.h"
-#include "sim/limits/memory_limit.h"
 #include "sim/report/expectation.h"
 #include "sim/report/study_table.h"
-#include "sim/study/planned_memory.h"
-#include "sim/study/run_study.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -53,8 +50,8 @@ std::vector<Guard> guards_of(const CheckOptions& options) {
   std::vector<Guard> guards;
   for (std::size_t i = 0; i < options.metrics.size(); ++i) {
     const std::size_t metric = choice_of(options.metrics[i], "--metric", kGuardedMetrics);
-    guards.push_back({metric, given == 0 ? kGuardedTolerances[metric]
-                                         : share_of(options.tolerances[given == 1 ? 0 : i])});
+    guards.push_back(
+        {metric, given == 0 ? kGuardedTolerances[metric] : share_of(options.tolerances[given == 1 ? 0 : i])});
   }
   return guards;
 }
@@ -67,7 +64,8 @@ std::vector<PolicyChange> changes_of(const Expectation& expected, const Expectat
     for (PolicyChange& change : changes_between(expected, found, guard.metric, guard.tolerance, only_worse)) {
       const bool compared = change.expected != nullptr && change.found != nullptr &&
                             change.expected->status == change.found->status;
-      if (guard.metric == guards.front().metric || (compared && (change.expected_value || change.found_value)))
+      if (guard.metric == guards.front().metric ||
+          (compared && (change.expected_value || change.found_value)))
         all.push_back(std::move(change));
     }
   return all;
@@ -119,8 +117,7 @@ ordered_json status_or_null(const ExpectedPolicy* policy) {
 ordered_json changes_json(const std::vector<PolicyChange>& changes, const Expectation& found,
                           const std::vector<Guard>& guards, bool passed) {
   ordered_json policies = ordered_json::array(), tolerances = ordered_json::object();
-  for (const Guard& guard : guards)
-    tolerances[std::string(kGuardedMetrics[guard.metric])] = guard.tolerance;
+  for (const Guard& guard : guards) tolerances[std::string(kGuardedMetrics[guard.metric])] = guard.tolerance;
   for (const PolicyChange& c : changes)
     policies.push_back({{"label", printable(c.label)},
                         {"metric", metric_of(c)},
@@ -145,8 +142,9 @@ std::string changes_csv(const std::vector<PolicyChange>& changes) {
   };
   std::string text = "policy,metric,expected,found,change,moved,problem\n";
   for (const PolicyChange& c : changes)
-    text += csv_cell(c.label) + "," + metric_of(c) + "," + cell(c.expected_value) + "," + cell(c.found_value) + "," +
-            cell(c.change) + "," + (c.moved() ? "true" : "false") + "," + csv_cell(c.problem) + "\n";
+    text += csv_cell(c.label) + "," + metric_of(c) + "," + cell(c.expected_value) + "," +
+            cell(c.found_value) + "," + cell(c.change) + "," + (c.moved() ? "true" : "false") + "," +
+            csv_cell(c.problem) + "\n";
   return text;
 }
 
@@ -158,24 +156,6 @@ void write_junit(const std::string& path, const Expectation& found,
 }
 
 }  // namespace
-
-Study possible_study(const std::string& file, const std::vector<std::string>& set) {
-  Study study = read_study(file, set);
-  if (!study.impossible.empty()) throw UserError(study.impossible);
-  return study;
-}
-
-StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop,
-                       bool keep_plans) {
-  RunStudyOptions run;
-  run.keep_plans = keep_plans;
-  run.details.steps = 0;
-  run.jobs = threads_of(options.jobs);
-  run.stop = &stop;
-  const StudyInputs inputs = load_inputs(study);
-  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), HUGE_VAL);  // writes nothing
-  return run_study(study, inputs, run);
-}
 
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {

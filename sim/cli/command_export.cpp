@@ -1,4 +1,5 @@
-// `equipoise export`: a study's best row as what a training framework is told, or the study as a Slurm job.
+#include "sim/cli/command_export.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -6,7 +7,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "sim/cli/study_commands.h"
 #include "sim/export/export.h"
 #include "sim/report/verdict.h"
 #include "sim/study/read/policy_run.h"

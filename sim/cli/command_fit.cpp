@@ -1,4 +1,5 @@
-// `equipoise fit`: samples to a profile; with --steps, measured training steps to a framework preset.
+#include "sim/cli/command_fit.h"
+
 #include <algorithm>
 #include <cctype>
 #include <chrono>
@@ -23,7 +24,8 @@
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/calibration/step_rows.h"
-#include "sim/cli/plan_commands.h"
+#include "sim/cli/command_profiles.h"
+#include "sim/cli/commands.h"
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
 #include "sim/study/models.h"

@@ -1,246 +1,222 @@
-// What the command line's description is made into without a parser: the manual page, equipoise(1), and what
-// the Tab key completes in bash, zsh and fish.
+// CLI11 parses the words. Its errors do not name the command, what is allowed or the nearest known name; the
+// functions below add that.
 #include "sim/cli/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <iostream>
-#include <map>
-#include <memory>
-#include <sstream>
 
 #include "policies/base/error.h"
+#include "policies/base/files.h"
+#include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "sim/cli/plan_commands.h"
+#include "sim/cli/grammar_plan.h"
+#include "sim/cli/grammar_profile.h"
+#include "sim/cli/grammar_study.h"
+#include "sim/cli/manual.h"
 
 namespace equipoise {
 namespace {
 
-// What --help prints of a variable's value.
-std::string value_shown(const Argument::Target& target) {
-  return std::visit(
-      [](const auto& held) -> std::string {
-        using Held = std::decay_t<decltype(held)>;
-        std::ostringstream text;
-        if constexpr (std::is_same_v<Held, Format*>)
-          text << kFormatNames[static_cast<std::size_t>(*held)];
-        else if constexpr (requires { text << *held; })
-          text << *held;
-        return text.str();
-      },
-      target);
+constexpr std::string_view kOnlyWith = "Only with ";  // begins the name of a group of options
+
+std::vector<CLI::App*> commands_of(CLI::App& group) {
+  return group.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// A line of text as man(7) reads it: a backslash, a hyphen that is typed, and a leading dot are escaped.
-std::string roff(const std::string& text) {
-  std::string escaped;
-  for (const char letter : text) {
-    if (letter == '\\')
-      escaped += "\\e";
-    else if (letter == '-')
-      escaped += "\\-";
-    else
-      escaped += letter;
+// What is wrong with a text as a number; empty where nothing is.
+std::string number_problem(const std::string& text, bool fraction, bool sign) {
+  char* end = nullptr;
+  const bool blank = text.empty() || std::isspace(static_cast<unsigned char>(text.front())) != 0;
+  bool good = !blank && (sign || text.front() != '-');
+  if (good && fraction) good = std::isfinite(std::strtod(text.c_str(), &end));
+  if (good && !fraction) std::strtoll(text.c_str(), &end, 10);
+  if (good && *end == '\0') return "";
+  return std::string("expected ") +
+         (fraction ? "a number"
+          : sign   ? "an integer"
+                   : "an integer >= 0") +
+         ", found " + (text.empty() ? "nothing" : text);
+}
+
+// CLI11 accepts nan as a number, a sign before a count, and an empty --out, which would mean no --out.
+void refuse_odd_values(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool fraction = type.starts_with("FLOAT"), sign = type.starts_with("INT");
+    if (fraction || sign || type.starts_with("UINT"))
+      option->check(
+          [=](const std::string& text) { return number_problem(text, fraction, fraction || sign); });
+    if (option->check_lname("out"))
+      option->check([](const std::string& text) {
+        return text.empty() ? std::string("expected a name, found nothing") : std::string();
+      });
   }
-  return escaped.starts_with(".") || escaped.starts_with("'") ? "\\&" + escaped : escaped;
+  for (CLI::App* inner : commands_of(command)) refuse_odd_values(*inner);
 }
 
-void add_manual_option(std::string& page, const Argument& option) {
-  page += ".TP\n.B " + roff(option.option()) + (option.takes_value() ? "\" \" \\fIvalue\\fR\n" : "\n") +
-          roff(option.help);
-  if (!option.fallback.empty()) page += " (default " + roff(option.fallback) + ")";
-  page += "\n";
+// --max-input-MB, of every command that reads what a user names.
+void add_input_options(CLI::App& command) {
+  const std::string& name = command.get_name();
+  if (name == "list" || name == "explain" || name == "doctor") return;
+  for (CLI::App* inner : commands_of(command)) add_input_options(*inner);
+  if (command.get_require_subcommand_min() > 0) return;
+  command
+      .add_option_function<double>(
+          "--max-input-MB",
+          [](const double& most_MB) {
+            set_input_limit({most_MB * 1e6, true});
+          },
+          "Most bytes of an input file, unpacked; " + std::to_string(static_cast<int>(kDefaultInputMB)) +
+              " by default, and of what is packed 1000 times its size")
+      ->check(CLI::Range(1e-3, 1e9));
 }
 
-void add_manual_section(std::string& page, const Command& command, const std::string& path) {
-  constexpr std::string_view kExample = "Example: ";
-  if (!command.arguments.empty() || command.commands.empty()) {
-    std::string line = path, positionals;
-    for (const Argument& argument : command.arguments)
-      if (const std::string name = argument.positional(); !name.empty()) {
-        line += " " + name;
-        positionals += ".TP\n.I " + roff(name) + "\n" + roff(argument.help) + "\n";
-      }
-    page += ".SS " + roff(line) + "\n" + roff(command.summary) + ".\n" + positionals;
-    for (const Argument& argument : command.arguments)
-      if (!argument.option().empty()) add_manual_option(page, argument);
-    std::string example = command.footer;
-    if (example.starts_with(kExample)) example.erase(0, kExample.size());
-    if (!example.empty()) page += ".PP\n.nf\n" + roff(example) + "\n.fi\n";
-  }
-  for (const Command& inner : command.commands) add_manual_section(page, inner, path + " " + inner.name);
+// The commands whose names were parsed, outermost first: "equipoise", "trace", "info".
+std::vector<CLI::App*> parsed_commands(CLI::App& program) {
+  std::vector<CLI::App*> path = {&program};
+  while (!path.back()->get_subcommands().empty()) path.push_back(path.back()->get_subcommands().front());
+  return path;
 }
 
-// Values by option ("--schedule") or by a positional of a command ("list what").
-using NamesOfOption = std::map<std::string, std::vector<std::string>>;
-
-// What may follow the words `path`: commands, or options and the names of a positional.
-void add_bash_cases(std::string& script, const Command& command, const std::string& path,
-                    const NamesOfOption& names) {
-  std::vector<std::string> next, options = {"--help"};
-  for (const Command& inner : command.commands) next.push_back(inner.name);
-  for (const Argument& argument : command.arguments) {
-    if (const auto known = names.find(command.name + " " + argument.positional()); known != names.end())
-      next.insert(next.end(), known->second.begin(), known->second.end());
-    if (!argument.option().empty()) options.push_back(argument.option());
-  }
-  script += "    '" + path + "') words='" + all_joined(next, " ") + "'; options='" + all_joined(options, " ") + "' ;;\n";
-  for (const Command& inner : command.commands) add_bash_cases(script, inner, path + " " + inner.name, names);
+bool is_typed(const CLI::App& command, const std::string& option) {
+  const CLI::Option* const known = command.get_option_no_throw(option);
+  return known != nullptr && known->count() > 0;
 }
 
-void add_command_names(std::string& pattern, const Command& command, const std::string& path) {
-  for (const Command& inner : command.commands) {
-    const std::string inner_path = path + " " + inner.name;
-    pattern.append(pattern.empty() ? "" : "|").append("'").append(inner_path).append("'");
-    add_command_names(pattern, inner, inner_path);
+// Names options that were typed and have no effect without another one.
+void note_idle_options(const CLI::App& command) {
+  if (is_typed(command, "--quiet")) return;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string group = option->get_group();
+    if (option->count() == 0 || !group.starts_with(kOnlyWith)) continue;
+    const std::string other = group.substr(kOnlyWith.size());
+    if (!is_typed(command, other))
+      std::cerr << "note: " << no_effect("--" + option->get_lnames().front(), "with " + other) << '\n';
   }
 }
 
-std::string bash_script(const Command& program, const NamesOfOption& names) {
-  std::string commands;
-  add_command_names(commands, program, program.name);
-  std::string script =
-      "# Completion of " + program.name + " for bash; zsh runs it, too.\n_" + program.name + "() {\n";
-  script += "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n";
-  script += "  local path='" + program.name + "' words='' options='' word\n";
-  script += "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n    case \"$path $word\" in\n      " +
-            commands + ") path=\"$path $word\" ;;\n    esac\n  done\n";
-  script += "  case \"$previous\" in\n";
-  for (const auto& [option, values] : names)
-    if (option.starts_with("--"))
-      script += "    " + option + ") COMPREPLY=($(compgen -W '" + all_joined(values, " ") +
-                "' -- \"$current\")); return ;;\n";
-  script += "  esac\n  case \"$path\" in\n";
-  add_bash_cases(script, program, program.name, names);
-  script +=
-      "  esac\n  case \"$current\" in\n    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$current\")) ;;\n";
-  script += "    *) COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n";
-  script += "       [ -n \"$words\" ] || COMPREPLY=($(compgen -f -- \"$current\")) ;;\n  esac\n}\n";
-  script += "complete -o filenames -o bashdefault -F _" + program.name + " " + program.name + "\n";
-  return script;
-}
-
-// Single quotes of fish: a backslash and a quote are escaped.
-std::string fish_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char letter : text) {
-    if (letter == '\\' || letter == '\'') quoted += '\\';
-    quoted += letter;
+// Refuses an unknown command, of `equipoise` or of a group such as `trace`, by its name.
+void check_command_names(CLI::App& program, int argc, char** argv) {
+  CLI::App* group = &program;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const std::vector<std::string> known = each_of(commands_of(*group), &CLI::App::get_name);
+    if (known.empty() || name.empty() || name.front() == '-') return;
+    if (std::ranges::find(known, name) == known.end())
+      throw UserError("unknown command \"" + name + "\"" + did_you_mean(name, known) +
+                      " (known: " + joined(known) + ")");
+    group = group->get_subcommand(name);
   }
-  return quoted + "'";
 }
 
-// The lines of a command and of all inside it. `path`: the words that lead to it.
-void add_fish_lines(std::string& script, const Command& command, const std::string& path,
-                    const std::string& program, const NamesOfOption& names) {
-  const std::string start = "complete -c " + program + " -n '__" + program + "_at " + path + "'";
-  for (const Command& inner : command.commands)
-    script += start + " -f -a " + inner.name + " -d " + fish_quoted(inner.summary) + "\n";
-  const auto offer = [&](const std::string& name) {  // the names of an option or of "command positional"
-    const auto known = names.find(name);
-    return known == names.end() ? std::string() : " -f -a " + fish_quoted(all_joined(known->second, " "));
-  };
-  for (const Argument& argument : command.arguments)
-    if (const std::string offered = offer(command.name + " " + argument.positional()); !offered.empty())
-      script += start + offered + "\n";
-  for (const Argument& argument : command.arguments)
-    if (const std::string option = argument.option(); !option.empty())
-      script += start + " -l " + option.substr(2) + " -d " + fish_quoted(argument.help) +
-                (argument.takes_value() ? " -r" : "") + offer(option) + "\n";
-  for (const Command& inner : command.commands)
-    add_fish_lines(script, inner, path + " " + inner.name, program, names);
+// Names the first word that the parser did not know.
+std::string unexpected(const CLI::App& program, const std::string& command, const CLI::App& innermost) {
+  const std::vector<std::string> left = program.remaining(true);
+  const std::string word = left.empty() ? std::string() : left.front().substr(0, left.front().find('='));
+  if (word.empty() || word.front() != '-') return command + ": unexpected argument \"" + word + "\"";
+  std::vector<std::string> known;
+  for (const CLI::Option* option : innermost.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  return command + ": unknown option \"" + word + "\"" + did_you_mean(word, known);
 }
 
-// A function says whether the words so far lead to a command: `list` is one, and `profiles list` another.
-std::string fish_script(const Command& program, const NamesOfOption& names) {
-  std::string commands;
-  add_command_names(commands, program, program.name);
-  std::replace(commands.begin(), commands.end(), '|', ' ');
-  std::string script = "# Completion of " + program.name + " for fish.\nfunction __" + program.name + "_at\n";
-  script += "  set -l path " + program.name + "\n  set -l words (commandline -opc)\n  set -e words[1]\n";
-  script += "  for word in $words\n    switch \"$path $word\"\n      case " + commands +
-            "\n        set path \"$path $word\"\n    end\n  end\n  test \"$path\" = \"$argv\"\nend\n";
-  add_fish_lines(script, program, program.name, program.name, names);
-  return script;
-}
-
-NamesOfOption known_names() {
-  return {{"--format", {"table", "json", "csv"}},
-          {"--fidelity", {"stage", "op"}},
-          {"--device", {"cpu", "cuda"}},
-          {"--loss-normalizer", {"token", "sample", "sum", "stable"}},
-          {"--policy", listed_names("policies")},
-          {"--schedule", listed_names("schedules")},
-          {"--model", listed_names("models")},
-          {"--profile", listed_names("profiles")},
-          {"--preset", listed_names("frameworks")},
-          {"list what", {"policies", "schedules", "models", "profiles", "frameworks", "traces", "schema"}},
-          {"completion shell", {"bash", "zsh", "fish"}}};
-}
-
-std::string manual_page(const Command& program, const std::string& version) {
-  std::string page = ".TH EQUIPOISE 1 \"\" \"" + program.name + " " + version + "\"\n";
-  page += ".SH NAME\n" + program.name + " \\- " + roff(program.summary) + "\n";
-  page += ".SH SYNOPSIS\n.B " + program.name + "\n.I command\n[options]\n.SH COMMANDS\n";
-  for (const Command& command : program.commands) add_manual_section(page, command, command.name);
-  page += ".SH EXIT STATUS\n.TP\n.B 0\nsuccess; a policy that cannot run is a row of the result\n";
-  page +=
-      ".TP\n.B 1\na check failed (check, validate, execute)\n.TP\n.B 2\nwrong input; one line says what\n";
-  page += ".TP\n.B 3\nan internal fault\n.TP\n.B 130\nended by Ctrl\\-C; what was finished is kept\n";
-  return page;
-}
-
-std::string shell_completion(const Command& program, const NamesOfOption& names, const std::string& shell) {
-  if (shell == "bash") return bash_script(program, names);
-  if (shell == "zsh") return "autoload -Uz bashcompinit && bashcompinit\n" + bash_script(program, names);
-  if (shell == "fish") return fish_script(program, names);
-  throw UserError("shell: expected bash, zsh or fish, found ", shell);
+// One line for a parse that failed.
+std::string explained(CLI::App& program, const CLI::ParseError& error) {
+  constexpr std::string_view kConversion = "Could not convert: ";
+  const std::vector<CLI::App*> path = parsed_commands(program);
+  const std::string command = all_joined(path, " ", [](const CLI::App* one) { return one->get_name(); });
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+    text = unexpected(program, command, *path.back());
+  else if (text.starts_with(kConversion))  // refuse_odd_values has refused all but those out of range
+    return text.substr(kConversion.size()) + ": the number is out of range";
+  else if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
+    return text;  // names the option, what was found and what is allowed
+  else
+    text = command + ": " + text;
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+    for (const CLI::Option* option : path.back()->get_options())
+      if (text.ends_with(": " + option->get_name() + " is required"))
+        text += ": " + option->get_description();
+  return text + " (`" + command + " --help` lists what there is)";
 }
 
 }  // namespace
 
-Argument& Argument::shows_default() {
-  return shows_default(value_shown(target));
+CLI::App& add_command(CLI::App& group, const std::string& name, const std::string& summary,
+                      const std::string& footer) {
+  CLI::App& command = *group.add_subcommand(name, summary);
+  command.footer(footer);
+  return command;
 }
 
-bool Argument::takes_value() const {
-  return !std::holds_alternative<bool*>(target) && !std::holds_alternative<std::string_view>(target);
-}
-std::string Argument::option() const {
-  return name.starts_with("--") ? name.substr(0, name.find(',')) : std::string();
-}
-std::string Argument::positional() const {
-  const std::string last = name.substr(name.find(',') + 1);  // all of it without a comma
-  return last.starts_with("--") ? std::string() : last;
-}
-
-Argument& Command::add(std::string argument, Argument::Target target, std::string help) {
-  return arguments.emplace_back(Argument{std::move(argument), std::move(help), target});
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::int64_t& variable,
+                      const std::string& help) {
+  return command.add_option_function<std::string>(
+      name,
+      [&variable, name](const std::string& text) {
+        if (!text.empty()) variable = parse_length(text, name);
+      },
+      help);
 }
 
-void add_memory_option(Command& command, double& max_memory_GB) {
-  command
-      .add(
+CLI::Option* add_lengths(CLI::App& command, const std::string& name, std::vector<std::int64_t>& variable,
+                         const std::string& help) {
+  return command.add_option_function<std::string>(
+      name, [&variable, name](const std::string& text) { variable = parse_lengths(text, name); }, help);
+}
+
+CLI::Option* add_format_option(CLI::App& command, Format& format, const std::string& help) {
+  return command
+      .add_option_function<std::string>(
+          "--format", [&format](const std::string& text) { format = parse_format(text); }, help)
+      ->default_str(std::string(kFormatNames[static_cast<std::size_t>(format)]));
+}
+
+CLI::Option* add_memory_option(CLI::App& command, double& max_memory_GB) {
+  return command
+      .add_option(
           "--max-memory-GB", max_memory_GB,
           "Most memory to plan for; the least of 80% of the machine's, the cgroup's and RLIMIT_AS by default")
-      .refuses_zero = true;
+      ->check([](const std::string& text) {  // 0 is the variable's value where nothing is typed
+        char* end = nullptr;
+        const bool is_zero = std::strtod(text.c_str(), &end) == 0 && !text.empty() && *end == '\0';
+        return std::string(is_zero ? "expected a number from 0.1 to 1000000, found 0" : "");
+      });
 }
 
-void add_format_option(Command& command, Format& format, const std::string& help) {
-  command.add("--format", format, help).shows_default();
+CLI::Option* only_with(const std::string& other, CLI::Option* option) {
+  return option->group(std::string(kOnlyWith) + other);
 }
 
-Command grammar_of_completion(const Command& program) {
-  const auto shell = std::make_shared<std::string>();
-  Command command{
-      "completion", "Print a shell's script for the Tab key",
-      "Example: equipoise completion bash > ~/.local/share/bash-completion/completions/equipoise"};
-  command.add("shell", *shell, "bash, zsh or fish").required();
-  return command.doing([shell, &program] { std::cout << shell_completion(program, known_names(), *shell); });
-}
-
-Command grammar_of_manual(const Command& program) {
-  Command command{"manual", "Print the manual page, for man(1)", "Example: equipoise manual | man -l -"};
-  return command.doing([&program] { std::cout << manual_page(program, EQUIPOISE_VERSION); });
+int parse_and_run(int argc, char** argv) {
+  CLI::App program{"Compares packing and sharding policies of long-context training on a simulated cluster",
+                   "equipoise"};
+  int status = 0;
+  program.set_version_flag("--version", EQUIPOISE_VERSION);
+  program.require_subcommand(1);
+  add_study_commands(program, {argv + 1, argv + argc}, status);
+  add_plan_commands(program, status);
+  add_profile_commands(program, status);
+  add_input_options(program);
+  add_manual_commands(program);
+  refuse_odd_values(program);
+  // CLI11 runs this once all words are checked, and then the callback of the command.
+  program.parse_complete_callback([&program] {
+    for (const CLI::App* command : parsed_commands(program)) note_idle_options(*command);
+  });
+  check_command_names(program, argc, argv);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    return program.exit(done);
+  } catch (const CLI::ParseError& error) {
+    throw UserError(explained(program, error));
+  }
+  return status;
 }
 
 }  // namespace equipoise

@@ -1,28 +1,17 @@
-// `equipoise profile`, `profiles` and `predict`: kernels are measured, profiles are shown and tried.
+#include "sim/cli/command_profiles.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
-#include <system_error>
-#include <vector>
 
-#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "profiler/fit/samples.h"
 #include "profiler/fit/table_fits.h"
-#include "profiler/measure/session.h"
 #include "profiler/profile/json_fields.h"
-#include "profiler/profile/profile.h"
-#include "sim/cli/plan_commands.h"
-#include "sim/report/study_table.h"
-#include "traces/synth.h"
-#include "traces/trace.h"
 
 namespace equipoise {
 namespace {
@@ -224,139 +213,6 @@ void profiles_show_command(const std::string& name, Format format, std::ostream&
         print_plot(view.path, view.table->at("hold_out_pairs"), text);
   });
   out << text.str();
-}
-
-namespace {
-
-// "12, 14, 15, ... (7 in all)"
-std::string lines_text(const std::vector<std::size_t>& lines) {
-  constexpr std::size_t kShown = 10;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, lines.size()); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(lines[i]);
-  return lines.size() > kShown ? text + ", ... (" + std::to_string(lines.size()) + " in all)" : text;
-}
-
-void print_predictions_of_rows(const Predictions& outcome, const CsvTable& table, std::ostream& out) {
-  for (const std::string& name : table.header()) out << csv_cell(name) << ',';
-  out << "predicted_ms,error\n";
-  for (std::size_t row = 0; row < table.rows(); ++row) {
-    const RowPrediction& made = outcome.rows[row];
-    for (const std::string& cell : table.row(row)) out << csv_cell(cell) << ',';
-    if (made.unable.empty()) out << formatted("%.6g", made.seconds * 1e3);
-    out << ',';
-    if (made.unable.empty() && made.measured > 0) out << formatted("%.4f", made.error());
-    out << '\n';
-  }
-}
-
-json outcome_json(const Predictions& outcome, const CsvTable& table) {
-  json rows = json::array();
-  for (std::size_t row = 0; row < table.rows(); ++row) {
-    const RowPrediction& made = outcome.rows[row];
-    json one = json::object();
-    for (std::size_t i = 0; i < table.header().size(); ++i) one[table.header()[i]] = table.row(row)[i];
-    if (made.unable.empty()) one["predicted_ms"] = made.seconds * 1e3;
-    if (made.unable.empty() && made.measured > 0) one["error"] = made.error();
-    if (!made.unable.empty()) one["not_predicted"] = made.unable;
-    rows.push_back(std::move(one));
-  }
-  json groups = json::array();
-  for (const auto& [group, list] : outcome.errors) {
-    groups.push_back(to_json(summarize(list)));
-    groups.back()["group"] = group;
-  }
-  json unable = json::object();
-  for (const auto& [reason, lines] : outcome.unable) unable[reason] = lines.size();
-  return {{"rows", rows}, {"groups", groups}, {"not_predicted", unable}};
-}
-
-std::string groups_table(const Predictions& outcome) {
-  TextTable text({"group", "rows", "median |error| %", "90th percentile %", "median error %"});
-  for (const auto& [group, list] : outcome.errors) {
-    const ErrorSummary summary = summarize(list);
-    text.add({group, std::to_string(summary.count), fixed(100 * summary.median, 1),
-              fixed(100 * summary.p90, 1), formatted("%+.1f", 100 * summary.bias)});
-  }
-  return text.text();
-}
-
-}  // namespace
-
-void predict_command(const PredictOptions& options, std::ostream& out, std::ostream& notes) {
-  if (options.nic_GBps < 0)
-    throw UserError("--nic-GBps: expected a number >= 0, found " + formatted("%g", options.nic_GBps));
-  const Profile profile = Profile::load(options.profile);
-  const CsvTable table = CsvTable::read(options.rows);
-  PredictChoices choices{options.kernel, options.network, options.nic_GBps, {}};
-  if (!options.document_histogram.empty())
-    choices.histogram = read_document_histogram(options.document_histogram);
-  const Predictions outcome = predict_rows(profile, table, choices);  // all before the first is printed
-  switch (options.format) {
-    case Format::csv:
-      print_predictions_of_rows(outcome, table, out);
-      if (!outcome.errors.empty()) notes << groups_table(outcome);
-      break;
-    case Format::json:
-      out << outcome_json(outcome, table).dump(1) << '\n';
-      break;
-    case Format::table:
-      out << groups_table(outcome);
-      break;
-  }
-  if (options.format == Format::json) return;
-  for (const auto& [reason, lines] : outcome.unable)
-    notes << "not predicted, " << (lines.size() == 1 ? "line " : "lines ") << lines_text(lines) << " of "
-          << printable(options.rows) << ": " << printable(reason) << '\n';
-}
-
-constexpr std::int64_t kDrawnDocuments = 20000;
-
-static Trace lengths_of(const ProfileOptions& options) {
-  const auto known = distributions();
-  const bool named = std::ranges::count(known, options.lengths, &Distribution::name) > 0;
-  std::error_code ignored;
-  if (!named && std::filesystem::exists(options.lengths, ignored)) return read_trace(options.lengths);
-  return synthesize(options.lengths, kDrawnDocuments,
-                    options.session.seed);  // throws with the nearest known name
-}
-
-static void print_session(const measure::SessionReport& report, const ProfileOptions& options,
-                          std::ostream& out) {
-  out << std::fixed << std::setprecision(2);
-  out << "samples     " << report.finished << " in " << options.session.out << " (" << report.measured
-      << " in this run, " << report.planned << " planned)\n"
-      << "checks      " << report.checks << (report.checks_passed ? " passed" : ", some failed")
-      << (report.worst_check.empty() ? "" : ", nearest to its limit: " + report.worst_check) << "\n"
-      << "ruler       off by " << 100 * report.ruler_error << " % on work of known duration\n"
-      << "left out    " << report.stolen_batches
-      << " batches while others had the processor (a GPU: while it waited for its host), "
-      << report.throttled_batches << " at a lowered pace\n"
-      << "disturbed   " << report.disturbed_samples
-      << " samples had fewer than three clean batches and kept all\n"
-      << "next        equipoise fit " << options.session.out << "\n";
-}
-
-int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
-                const std::atomic<bool>& stop) {
-  constexpr double kMostMinutes = 1e6;
-  if (!(options.session.minutes > 0) || options.session.minutes > kMostMinutes)
-    throw UserError("--minutes: expected a number > 0, at most a million, found " +
-                    short_number(options.session.minutes));
-  std::error_code ignored;
-  if (std::filesystem::is_directory(options.session.out, ignored))  // found before the minutes are spent
-    throw UserError("--out " + options.session.out + ": found a folder, expected the name of a file");
-  const Trace trace = lengths_of(options);
-  measure::SessionOptions session = options.session;
-  session.lengths = trace.lengths;
-  session.lengths_origin = trace.origin;
-  const measure::SessionReport report = measure::run_session(session, log, stop);
-  if (report.finished > 0) print_session(report, options, out);
-  if (report.failed > 0)
-    log << report.failed << " points could not be measured; " << options.session.out << ".failed says why\n";
-  if (report.checks_passed) return 0;
-  log << "a kernel gives wrong results: " << report.left_out << " points that need it were not measured\n";
-  return 1;
 }
 
 }  // namespace equipoise

@@ -1,5 +1,5 @@
-// `equipoise schedule`: timed by length, or by a profile. With a profile the stage engine runs the schedule
-// as the one lane of a step.
+#include "sim/cli/command_schedule.h"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,7 +15,6 @@
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
-#include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"

@@ -1,4 +1,5 @@
-// `equipoise study`: one study, or the cases of a sweep.
+#include "sim/cli/command_study.h"
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -14,8 +15,8 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
+#include "sim/cli/command_verify.h"
 #include "sim/cli/commands.h"
-#include "sim/cli/study_commands.h"
 #include "sim/cli/sweep.h"
 #include "sim/report/result_files.h"
 #include "sim/study/planned_memory.h"
@@ -26,8 +27,6 @@
 #include "traces/json_text.h"
 
 namespace equipoise {
-
-using nlohmann::json;
 
 namespace {
 
@@ -220,10 +219,10 @@ void print_study(Format format, const Study& study, const StudyResult& result, s
 }
 
 SavedRun saved_run(const Case& c, const StudyOptions& options) {
-  json file = read_json_file(options.file);
+  nlohmann::json file = read_json_file(options.file);
   for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
   return {options.version, options.file, std::move(file),
-          json{{"fidelity", options.fidelity},
+          nlohmann::json{{"fidelity", options.fidelity},
                {"fold_tp", !options.no_fold_tp},
                {"contention", options.contention},
                {"jitter", options.jitter},
@@ -233,7 +232,7 @@ SavedRun saved_run(const Case& c, const StudyOptions& options) {
 }
 
 struct CaseRun : CheckedResult {
-  json receipt;  // with --out
+  nlohmann::json receipt;  // with --out
 };
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
@@ -326,8 +325,8 @@ int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, co
 }
 
 // All that decides what is written: a journal of anything else is refused.
-json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const Share& share) {
-  json asked = {{"study", read_json_file(options.file)},
+nlohmann::json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const Share& share) {
+  nlohmann::json asked = {{"study", read_json_file(options.file)},
                 {"set", options.set},
                 {"fidelity", options.fidelity},
                 {"fold_tp", !options.no_fold_tp},
@@ -341,7 +340,7 @@ json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const
                 {"chakra", options.chakra},
                 {"ignore_memory", options.ignore_memory},
                 {"limits", {options.max_memory_GB, options.max_output_GB}},  // what is over them is refused
-                {"cases", json::array()}};
+                {"cases", nlohmann::json::array()}};
   for (const Case& c : cases) asked["cases"].push_back(c.name);
   if (!share.is_all()) asked["share"] = {share.index, share.count};
   return asked;
@@ -407,8 +406,8 @@ class Sweep {
     const Case& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
     network_notes_.insert(result.network_note);
-    const CaseText text = case_text(c.name, c.study, result,
-                                    case_of_page(c.assignments, file_name(c.name), c.study, result));
+    const CaseText text =
+        case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
     if (journal_) journal_->add(i, text);
     printer_.add(text);
   }

@@ -1,4 +1,5 @@
-// `equipoise trace`.
+#include "sim/cli/command_trace.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 #include <ostream>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "traces/synth.h"
 #include "traces/trace.h"

@@ -1,4 +1,5 @@
-// `equipoise tune`, and what `merge` does with the shards of a search.
+#include "sim/cli/command_tune.h"
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -12,7 +13,9 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/study_commands.h"
+#include "sim/cli/command_export.h"
+#include "sim/cli/command_merge.h"
+#include "sim/cli/merged_parts.h"
 #include "sim/export/export.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/models.h"
@@ -52,7 +55,7 @@ struct TuneJob {
   Space space;
   Candidates candidates;
   SearchOptions search;
-  json names;  // of the files, as they were typed: for messages
+  json names;          // of the files, as they were typed: for messages
   std::string target;  // a framework that is to have flags for the layout; empty: none
 };
 

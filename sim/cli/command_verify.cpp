@@ -1,8 +1,8 @@
-// `equipoise verify`: that a result is what its inputs give, and can be given again.
-//
-// A receipt stands in the summary.json of `study --out`: the study as it was run, and hashes of its inputs
+// A receipt is in the summary.json of `study --out`: the study as it was run, and hashes of its inputs
 // and of each row. `verify` hashes the summary's rows again, then the inputs as they are now, then runs the
 // study and hashes what comes out.
+#include "sim/cli/command_verify.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "sim/cli/study_commands.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/study/planned_memory.h"
@@ -51,8 +50,8 @@ static json receipt_in(const json& summary, const std::string& file) {
   return *found;
 }
 
-// Rows that functions of Python planned have the plans that were saved beside the summary. The labels of those
-// whose plan was refused, and is not there.
+// Rows that functions of Python planned have the plans that were saved next to the summary. The labels of
+// those whose plan was refused, and is not there.
 static std::vector<std::string> take_plans(Study& study, const std::string& summary) {
   std::vector<std::string> refused;
   const std::string file = (std::filesystem::path(summary).parent_path() / "plan.json").string();
@@ -135,7 +134,8 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
   for (const PolicyResult& row : result.policies) {
     const std::string& label = row.run.label;
     if (std::ranges::count(refused, label) > 0)
-      checks.push_back({label + ": run again", std::nullopt, "a function's plan that was refused is not saved"});
+      checks.push_back(
+          {label + ": run again", std::nullopt, "a function's plan that was refused is not saved"});
     else
       add(label + ": run again", rows.value(label, json()) == hash_of_row(row), "another result");
   }

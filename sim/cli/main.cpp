@@ -54,60 +54,11 @@ void print_error(const std::string& message) {
   std::abort();
 }
 
-// --max-input-MB, of every command that reads what a user names: a list reads nothing of theirs.
-void add_input_option(Command& command) {
-  if (command.name == "list" || command.name == "explain" || command.name == "doctor") return;
-  for (Command& inner : command.commands) add_input_option(inner);
-  if (!command.run) return;
-  const auto most_MB = std::make_shared<double>(0);
-  command
-      .add("--max-input-MB", *most_MB,
-           "Most bytes of an input file, unpacked; " + std::to_string(static_cast<int>(kDefaultInputMB)) +
-               " by default, and of what is packed 1000 times its size")
-      .range(1e-3, 1e9);
-  command.run = [most_MB, run = std::move(command.run)] {
-    if (*most_MB > 0) set_input_limit({*most_MB * 1e6, true});
-    return run();
-  };
-}
-
-Command whole_program(const std::vector<std::string>& arguments) {
-  Command program{"equipoise",
-                  "Compares packing and sharding policies of long-context training on a simulated cluster"};
-  program.add("--version", std::string_view(EQUIPOISE_VERSION),
-              "Display program version information and exit");
-  program.commands = {grammar_of_study(),
-                      grammar_of_check(),
-                      grammar_of_verify(),
-                      grammar_of_tune(),
-                      grammar_of_merge(),
-                      grammar_of_export(),
-                      grammar_of_report(),
-                      grammar_of_pack(),
-                      grammar_of_shard(),
-                      grammar_of_schedule(),
-                      grammar_of_profile(),
-                      grammar_of_fit(),
-                      grammar_of_profiles(),
-                      grammar_of_predict(),
-                      grammar_of_list(),
-                      grammar_of_explain(),
-                      grammar_of_doctor(EQUIPOISE_VERSION),
-                      grammar_of_trace(),
-                      grammar_of_execute(arguments),
-                      grammar_of_validate(arguments)};
-  add_input_option(program);
-  return program;
-}
-
 // Returns the exit status: 0 success, 1 a check failed, 2 wrong input, 3 internal fault, 130 after Ctrl-C.
 int run_program(int argc, char** argv) {
   std::set_terminate(end_without_memory);
   try {
-    Command program = whole_program({argv + 1, argv + argc});
-    program.commands.push_back(grammar_of_completion(program));
-    program.commands.push_back(grammar_of_manual(program));
-    const int status = parse_and_run(program, argc, argv);
+    const int status = parse_and_run(argc, argv);
     if (!std::cout.flush()) throw UserError("standard output: cannot be written");
     return status;
   } catch (const Interrupted& e) {

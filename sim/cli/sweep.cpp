@@ -8,7 +8,8 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/study_commands.h"
+#include "sim/cli/command_merge.h"
+#include "sim/cli/merged_parts.h"
 #include "sim/study/row/pipeline.h"
 
 namespace equipoise {

@@ -16,6 +16,8 @@
 
 namespace equipoise {
 
+struct MergeOptions;
+
 // One case in all formats: what is printed of it here, or where the shards of a sweep are merged.
 struct CaseText {
   SweepCase table;
@@ -72,5 +74,8 @@ class SweepJournal {
   std::map<std::size_t, CaseText> finished_;
   LineJournal lines_;
 };
+
+// Copies the cases of all shards of a sweep into one folder and prints them as one sweep.
+int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out);
 
 }  // namespace equipoise

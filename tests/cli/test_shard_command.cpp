@@ -7,7 +7,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "sim/cli/plan_commands.h"
+#include "sim/cli/command_shard.h"
 #include "tests/scratch_folder.h"
 
 using namespace equipoise;

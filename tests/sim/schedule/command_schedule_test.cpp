@@ -6,7 +6,7 @@
 
 #include "policies/base/error.h"
 #include "policies/plan.h"
-#include "sim/cli/plan_commands.h"
+#include "sim/cli/command_schedule.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
 

@@ -1,0 +1,50 @@
+// `equipoise study`: every policy of a study on the same documents.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "sim/cli/simulation.h"
+#include "sim/limits/memory_limit.h"
+
+namespace equipoise {
+
+struct StudyOptions : SimulationOptions {
+  std::string file;
+  std::vector<std::string> set;    // key.path=value
+  std::vector<std::string> sweep;  // key.path=a,b,c: the product of all is run
+  std::string out;                 // directory; empty: nothing is written
+  std::string shard;    // "i/n": these cases of a sweep, into out/shard-i-of-n; empty: by rank, or all
+  bool resume = false;  // of a sweep: cases that `out` has are not run again
+  std::string fidelity = "stage";
+  bool no_fold_tp = false;  // op fidelity: every GPU its own tasks
+  bool contention = false;  // op fidelity: flows share links
+  double jitter = 0;        // op fidelity: relative standard deviation
+  std::uint64_t jitter_seed = 0;
+  std::string stragglers;      // op fidelity: GPU:SPEED,...
+  int timeline_steps = 1;      // with out: of every policy
+  bool timeline_gzip = false;  // compressed
+  // Numbers, comma-separated, or all. Where nothing is said: all, but at op fidelity, where every kernel is
+  // drawn, the first lane and the first stage.
+  std::string timeline_lanes, timeline_stages, timeline_ranks;
+  std::string timeline_counters = "memory,tokens";  // or none
+  bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
+  bool ignore_memory = false;  // times of rows that do not fit, marked
+  bool verify = false;         // plans, times and sums are looked at once more
+  std::string version;         // of the program, for the receipt
+  std::int64_t max_cases = kDefaultCases;   // of a sweep
+  double max_output_GB = kDefaultOutputGB;  // of a case, in out
+};
+
+// Prints the comparison (of a sweep: one table, a line per case and policy) and writes the results. All cases
+// of a sweep are read and checked before any runs; what only running one finds (a trace that is too short)
+// makes its rows refused, and the others run. A study that would take more cases, memory or disk than allowed
+// is refused before any case runs. Once `stop` is set the command ends as soon as it can: cases that are
+// finished are printed and written, and the status is 130 instead of 0.
+int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
+                      const std::atomic<bool>& stop);
+
+}  // namespace equipoise

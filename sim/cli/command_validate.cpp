@@ -1,0 +1,303 @@
+// Where the study's profile is of another device, `validate` first measures this one.
+#include "sim/cli/command_validate.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "kernels/backend.h"
+#include "kernels/row_ops.h"
+#include "policies/base/error.h"
+#include "policies/base/files.h"
+#include "policies/base/index.h"
+#include "policies/base/text.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+#include "sim/cli/command_fit.h"
+#include "sim/cli/command_profile.h"
+#include "sim/cli/simulation.h"
+#include "sim/execution/launch.h"
+#include "sim/limits/memory_limit.h"
+#include "sim/study/row/pipeline.h"
+#include "sim/validation/compare_real.h"
+#include "sim/validation/figures.h"
+#include "sim/validation/measured_log.h"
+#include "sim/validation/real_run.h"
+
+namespace equipoise {
+namespace {
+
+// The kernels of the device; null where this machine has none.
+std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
+  for (const kernels::BackendKind& kind : kernels::kBackends) {
+    std::string reason;
+    if (kind.name == device)
+      if (auto backend = kind.make(reason)) return backend;
+  }
+  return nullptr;  // the ranks say why
+}
+
+// Names of the row ops that every simulation asks for and the profile has no table of.
+std::string missing_tables(const Profile& profile) {
+  const nlohmann::json none = nlohmann::json::object();
+  const nlohmann::json& tables = profile.has_table("elementwise") ? profile.table("elementwise") : none;
+  std::vector<std::string> missing;
+  for (const kernels::ElementwiseKind& kind : kernels::kElementwise)
+    if (kind.in_every_profile && !tables.contains(std::string(kind.name))) missing.emplace_back(kind.name);
+  return joined(missing);
+}
+
+std::string too_short(double minutes, const std::string& why) {
+  return "validate: --minutes " + short_number(minutes) +
+         " of profiling were too short on this machine: " + why + "; give more minutes";
+}
+
+// Whether the profile was measured on that device.
+bool covers(const Profile& profile, const kernels::Backend& backend) {
+  return profile.device().name == backend.describe().name;
+}
+
+// Until its end what this process and the ranks that it starts print as results is progress: one command has
+// one result on stdout.
+class StdoutToStderr {
+ public:
+  StdoutToStderr() : stdout_((std::cout.flush(), ::dup(STDOUT_FILENO))) {
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  ~StdoutToStderr() {
+    ::dup2(stdout_, STDOUT_FILENO);
+    ::close(stdout_);
+  }
+  StdoutToStderr(const StdoutToStderr&) = delete;
+  StdoutToStderr& operator=(const StdoutToStderr&) = delete;
+
+ private:
+  int stdout_;
+};
+
+// Measures this device, within the minutes allowed: kernels alone, then collectives between two ranks, as the
+// study has ranks to talk to each other. Returns the path of the fitted profile, in `folder`.
+std::string profile_here(const std::string& device, double minutes, int ranks,
+                         const std::filesystem::path& folder, std::ostream& log) {
+  log << "the study's profile was measured on another device: measuring this one, at most "
+      << short_number(minutes) << " minutes (--minutes)" << std::endl;
+  const bool talks = ranks > 1 && device == "cpu" && !execution::under_launcher();
+  FitCommandOptions fit;
+  ProfileOptions profile;
+  profile.session.device = device;
+  profile.session.minutes = minutes * (talks ? 0.7 : 1.0);
+  profile.session.out = (folder / "kernels.json").string();
+  profile.session.quiet = true;
+  const std::atomic<bool> stop{false};
+  std::ostringstream report;
+  if (run_profile(profile, report, log, stop) != 0)
+    throw UserError("validate: a kernel of this device gives wrong results");
+  fit.samples = {profile.session.out};
+  if (talks) {
+    fit.samples.push_back((folder / "collectives.json").string());
+    std::ostringstream share;
+    share << minutes * 0.3;
+    const StdoutToStderr words_of_ranks;
+    if (execution::run_ranks(2, {"profile", "--device", device, "--minutes", share.str(), "--quiet", "--only",
+                                 "collective", "--out", fit.samples.back()}) != 0)
+      throw UserError("validate: collectives between two ranks could not be measured");
+  }
+  fit.out = (folder / "profile.json").string();
+  try {
+    fit_command(fit, report, report);
+  } catch (const UserError& e) {
+    throw UserError(too_short(minutes, e.what()));
+  }
+  if (const std::string missing = missing_tables(Profile::load(fit.out)); !missing.empty())
+    throw UserError(too_short(minutes, "no times of " + missing));
+  return fit.out;
+}
+
+// Prints the comparison and writes its files; `timelines` writes those that need the run itself.
+int conclude(const Validation& validation, const ValidateOptions& options, std::ostream& out,
+             const std::function<void(const std::filesystem::path&)>& timelines) {
+  const ValidationFigures figures = figures_of(validation);
+  const std::string document = validation_json(validation, figures).dump(1) + "\n";
+  const std::string text = validation_text(validation, figures);
+  if (!options.out.empty()) {
+    StagedFolder folder(options.out, "--out");
+    write_file_atomically((folder.path() / "validation.json").string(), document);
+    write_file_atomically((folder.path() / "validation.txt").string(), text);
+    write_file_atomically((folder.path() / "validation.svg").string(), validation_plot(validation, figures));
+    write_file_atomically((folder.path() / "report.html").string(), validation_html(validation, figures));
+    timelines(folder.path());
+    folder.commit();
+  }
+  out << (options.format == Format::json ? document : text);
+  return figures.passed() || !figures.judged() ? 0 : 1;
+}
+
+constexpr const char* kOtherLoadVariable =
+    "EQUIPOISE_OTHER_LOAD";  // to the ranks, which would see themselves
+
+// CPUs that are busy with something else before the ranks start, looked at for a third of a second; 0 where
+// nobody can tell. /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+double other_load() {
+  const auto look = [] {
+    std::ifstream file("/proc/stat");
+    std::string cpu;
+    std::array<double, 8> times{};
+    file >> cpu;
+    for (double& t : times) file >> t;
+    const double idle = times[3] + times[4];
+    return std::pair(sum_of(times) - idle, idle);
+  };
+  const auto [busy, idle] = look();
+  std::this_thread::sleep_for(std::chrono::milliseconds(330));
+  const auto [busy_after, idle_after] = look();
+  const double all = busy_after - busy + idle_after - idle;
+  return all > 0 ? (busy_after - busy) / all * std::thread::hardware_concurrency() : 0;
+}
+
+double told_load() {
+  const char* const told = std::getenv(kOtherLoadVariable);
+  return told != nullptr ? std::strtod(told, nullptr) : 0;
+}
+
+int validate_log(Study study, const ValidateOptions& options, std::ostream& out) {
+  MeasuredLog log = read_measured_log(options.measured);
+  keep_rows(options.policy, study, log);
+  RunStudyOptions run;
+  run.jobs = threads_of(0);
+  const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), run, !log.ops.empty());
+  Validation validation = compare_with_log(log, simulated.policies, kCudaLimits);
+  validation.study = study.name;
+  validation.profile = study.cluster.profile;
+  validation.notes.insert(validation.notes.end(), simulated.notes.begin(), simulated.notes.end());
+  validation.beyond_samples = simulated.beyond_samples;
+  return conclude(validation, options, out, [](const std::filesystem::path&) {});
+}
+
+// What the profile was not measured on is said, not hidden.
+std::string profile_note(const Profile& profile, const kernels::Backend& backend) {
+  if (covers(profile, backend)) return {};
+  return "the profile was measured on " + profile.device().name + ", the ranks run on " +
+         backend.describe().name + ": `equipoise profile --device " + std::string(backend.name()) +
+         "` and `equipoise fit` make one of this device";
+}
+
+// The same run with a profile of this device, which is kept beside its results.
+int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
+                              std::ostream& out, std::ostream& log) {
+  // Removed with all that is in it, by the next run where this one is killed.
+  const StagedFolder folder(std::filesystem::temp_directory_path() / "equipoise-profile", "TMPDIR");
+  const std::string profile = profile_here(options.device, options.minutes, ranks, folder.path(), log);
+  ValidateOptions again = options;
+  again.minutes = 0;
+  again.set.push_back("cluster.profile=" + profile);
+  arguments.insert(arguments.end(), {"--minutes", "0", "--set", again.set.back()});
+  const int status = run_validate_command(again, arguments, out, log);
+  if (status <= 1 && !options.out.empty())  // else the ranks failed, or were interrupted
+    std::filesystem::copy_file(profile, std::filesystem::path(options.out) / "profile.json",
+                               std::filesystem::copy_options::overwrite_existing);
+  return status;
+}
+
+}  // namespace
+
+int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
+                         std::ostream& out, std::ostream& log) {
+  Study study = study_of_ranks(options, "validate", log);
+  require_folder(options.out, "--out");
+  if (!options.measured.empty()) return validate_log(std::move(study), options, out);
+  use_own_ranks(study);
+  check_real_run(study, options, false);
+  const auto ranks = static_cast<int>(study.layout.gpus());
+  execution::HealthLimits limits;
+  limits.same_op_seconds = options.op_timeout_seconds;
+  if (std::getenv(kOtherLoadVariable) == nullptr)
+    ::setenv(kOtherLoadVariable, std::to_string(other_load()).c_str(), 1);
+  if (options.minutes > 0 && !execution::under_launcher())
+    if (const auto backend = backend_of(options.device);
+        backend && !covers(Profile::load(study.cluster.profile), *backend))
+      return validate_with_own_profile(options, arguments, ranks, out, log);
+  if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments, limits);
+
+  int status = 0;
+  const StudyInputs inputs = load_inputs(study);
+  on_ranks(ranks, options.device, options.replay, limits, [&](const RealRank& rank) {
+    const bool leads = rank.floats.rank() == 0;
+    const std::vector<RealRow> rows = real_rows(
+        study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);
+    CalibrationOptions calibrating;
+    calibrating.policy = options.policy;
+    calibrating.steps = options.calibration_steps;
+    calibrating.replay = options.replay;
+    calibrating.seed = options.seed;
+    if (leads && !options.quiet)
+      calibrating.progress = [&](const std::string& what) { log << what << std::endl; };
+    Calibration calibration(
+        [&](std::int64_t window) {
+          std::vector<std::string> set = options.set;
+          set.push_back(std::string("batch.context_window=").append(std::to_string(window)));
+          return read_study(options.file, set);
+        },
+        study.batch.context_window, inputs.trace, rank, calibrating);
+    RealRunOptions run;
+    run.check = false;
+    run.warm_up = true;
+    run.repetitions = 1;
+    run.seed = options.seed;
+    std::vector<RealResult> results;
+    // Calibration and run take turns, so that a machine that gets slower or busier does so in both.
+    if (leads && !options.quiet)
+      log << counted(options.repetitions, "round") << " over the steps of " << counted(rows.size(), "row")
+          << ", calibration included; after the first it is known how long they take" << std::endl;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int round = 1; round <= options.repetitions; ++round) {
+      calibration.run_round();
+      append_rounds(results, run_real(study, rows, rank, run));
+      const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (leads && !options.quiet)
+        log << "round " << round << ": " << time_left(as_double(round) / options.repetitions, spent)
+            << std::endl;
+    }
+    if (!leads) return;
+    Validation validation;
+    validation.study = study.name;
+    validation.device = options.device;
+    validation.profile = study.cluster.profile;
+    validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
+    validation.other_load = told_load();
+    validation.notes = study.notes;
+    if (options.replay) {
+      for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
+      validation.notes.emplace_back(
+          "replay: ranks ran one after the other, a measured step is composed of their kernels by the "
+          "schedule; collectives and transfers are the profile's");
+    }
+    if (const std::string note = profile_note(inputs.profile, rank.backend); !note.empty())
+      validation.notes.push_back(note);
+    const InStepTimes in_step = calibration.times();
+    const InStepTimes* times = in_step.empty() ? nullptr : &in_step;
+    for (const std::string& note : calibration.notes()) validation.notes.push_back(note);
+    compare_real(rows, results, times, validation);
+    if (options.replay) keep_kernels(validation);
+    status = conclude(validation, options, out, [&](const std::filesystem::path& folder) {
+      std::filesystem::create_directories(folder / "timeline");
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        write_real_timeline((folder / "timeline" / (file_name(rows[i].label) + ".pftrace")).string(), rows[i],
+                            results[i], times);
+    });
+  });
+  return status;
+}
+
+}  // namespace equipoise
