@@ -5,6 +5,7 @@
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
 #   ./run.sh measured RUNS.json | --distca FOLDER | --others | --layers   measured steps with known lengths beside simulated ones
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
+#   ./run.sh figures [papers] [atlas] [measured]                 the figures of these pages, from the pages' own data
 #   ./run.sh pictures                                           the pictures of pages that the docs show
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
 #   ./run.sh sbom [FILE]                                         what the release is made of (SPDX), in dist/
@@ -15,7 +16,7 @@ cd "$(dirname "$0")"
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -110,9 +111,16 @@ case "${1:-}" in
     echo "results: $out/report.html (to look at), summary.json, steps.csv, plan.json" >&2
     ;;
   papers | measured | atlas)
-    install_missing
+    case " $* " in
+      *" --write "* | *" --plot"*) install_missing python3-matplotlib ;;
+      *) install_missing ;;
+    esac
     build release equipoise
-    PYTHONPATH=sim/python python3 -m "$@"
+    PYTHONPATH=sim/python "$debian_python" -m "$@"
+    ;;
+  figures)
+    install_missing python3-matplotlib
+    PYTHONPATH=sim/python "$debian_python" -m "$@"
     ;;
   pictures)
     shift

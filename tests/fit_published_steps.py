@@ -23,7 +23,7 @@ beside one slowdown of all kernels. Attention that writes its scores to memory h
 fits give a launch are its band. Every other preset keeps the host that its file states.
 
 --write puts slowdowns, rows, date, sources and errors into sim/framework/presets/. `deepspeed` has no rows in these tables;
-sim/python/papers/fit_deepspeed.py fits it to a paper's.
+sim/python/papers/fits.py fits it to a paper's.
 """
 import argparse
 import datetime

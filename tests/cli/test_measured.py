@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import unittest
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from support import PROGRAM, Case
@@ -22,9 +21,8 @@ from measured.layers import layer_table, packings, predict_layers  # noqa: E402
 from measured.others import (  # noqa: E402
     PUBLISHED, Figure, all_figures, best_fit, consecutive, flexsp_batches, in_groups, predict_figures, rollouts, shared_out, table, windows_of,
 )
-from measured.plot import svg  # noqa: E402
 from measured.recorder import StepRecorder  # noqa: E402
-from measured.report import Predicted, away_gains, choices, gains, layouts, summary, text, within_runs  # noqa: E402
+from measured.report import Predicted, away_gains, choices, gains, layouts, points, summary, text, within_runs  # noqa: E402
 from measured.runs import Run, RunsError, Step, plan_of, predict, read_runs  # noqa: E402
 
 MODEL = {"name": "tiny", "layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 4096}
@@ -159,7 +157,7 @@ class Reports(unittest.TestCase):
         self.assertAlmostEqual(measured, 1.5)
         self.assertAlmostEqual(ours, 1.65)
         self.assertIn("| g | 2 | 1.50 | 1.65 |", text(results, "x"))
-        ElementTree.fromstring(svg(results))
+        self.assertEqual(points(results)["tiny, per-document"], [[2.0, 2.0], [2.0, 2.0]])
 
 
 class Tables(Case):

@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
-"""What `./run.sh papers` prints around its simulations: figures, the README's table, the plot."""
+"""What `./run.sh papers` prints around its simulations: figures, tables from a paper's file, the README's table."""
 import io
 import json
 import os
 import sys
 import unittest
-import xml.etree.ElementTree as ElementTree
+import unittest.mock
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
-from papers.__main__ import README, RESULTS, digests_of, other_tables, stale_files, with_counts, with_digests  # noqa: E402
+from support import Case  # noqa: E402
+
+from papers.__main__ import PAPERS, README, RESULTS, digests_of, other_tables, stale_files, with_counts, with_digests  # noqa: E402
 from papers.figure import Experiment, Figure, Table, markdown, mean_of  # noqa: E402
-from papers.hbp_setting import iterations_of_packs, whole_documents  # noqa: E402
+from papers.inputs import documents, iterations_of_packs, whole_documents  # noqa: E402
+from papers.measures import MEASURES  # noqa: E402
 from papers.perfetto import peaks  # noqa: E402
-from papers.plot import svg  # noqa: E402
 from papers.runner import Runner  # noqa: E402
 from papers.seeds import Progress, median_or_none, merged, tables_of  # noqa: E402
-from papers.summary import BEGIN, END, block_of, figures_of, row_of, summary_of  # noqa: E402
+from papers.summary import BEGIN, END, block_of, row_of, summary_of  # noqa: E402
+from papers.tables import Paper, filled  # noqa: E402
 
 
 class Figures(unittest.TestCase):
@@ -88,11 +91,6 @@ class Summary(unittest.TestCase):
         table.add("something", 1.5, 1.5)
         self.assertIn("| all | 2 | 1 | 1 | 0 | 1 |", summary_of([table]))
 
-    def test_the_plot_is_valid_and_has_the_ratio_but_not_the_seconds(self):
-        figure = ElementTree.fromstring(svg(figures_of(self.tables)))
-        titles = [t.text for t in figure.iter("{http://www.w3.org/2000/svg}title")]
-        self.assertEqual(titles, ["HBP: 8b"])
-
 
 class FakeProgram:
     """A program that says how often it was called, and what with."""
@@ -147,9 +145,9 @@ class Seeds(unittest.TestCase):
         run.call = FakeProgram()
 
         def drawn(run):
-            run.summary("skrull-7b", batch__steps=1)
-            run.summary("skrull-7b", batch__steps=1, trace={"uniform": 800})
-            run.summary("skrull-7b", batch__steps=1, trace={"distribution": "wikipedia", "seed": 5})
+            run.summary("skrull-7b", keys={"batch.steps": 1})
+            run.summary("skrull-7b", keys={"batch.steps": 1, "trace": {"uniform": 800}})
+            run.summary("skrull-7b", keys={"batch.steps": 1, "trace": {"distribution": "wikipedia", "seed": 5}})
             return Table("P", "T")
 
         tables_of([drawn, drawn], run, 8)
@@ -201,7 +199,80 @@ class Readme(unittest.TestCase):
                 with_counts(text, results, "README.md")
 
 
+PAPER = """
+paper = "P"
+not_here = []
+text = { why = "because" }
+policy = { own = { name = "wlb", queues = "$queues" } }
+setting = { base = { study = "s", "parallel.context" = 8, "$queues" = 2 }, wide = { like = "base", "parallel.context" = 16 } }
+list = { both = ["base", "wide"], chunks = [{ "batch.steps" = 1 }, { "batch.steps" = 3 }] }
+
+[[table]]
+title = "T"
+at = { like = "base", policies = ["plain", "own", { like = "own", queues = 3 }] }
+measure = ["told", "$label"]
+cause = "$why"
+figures = [
+  { what = "one", published = 2.0, open = ["chunks"] },
+  { what = "one: abr", label = "two", published = [3.0, 2.0], each = "both", combine = "most", how = "fitted" },
+  { what = "over", published = 2.0, over = { "batch.steps" = 4 }, at = { "batch.steps" = 8 }, change = "percent" },
+]
+
+[[table]]
+title = "E"
+at = { like = "base" }
+measure = ["told", "$column"]
+columns = ["", "a", { title = "b", at = { like = "wide" } }]
+rows = [{ is = ["row"], at = { "batch.steps" = 5 } }, { is = ["none"], cells = ["-", {}] }]
+"""
+
+
+class Papers(Case):
+    """A paper's file: settings are merged, figures combined and divided as it says."""
+
+    def made(self):
+        told = {}
+
+        def tell(case, label):
+            told.setdefault(label, []).append((case.study, case.policies, case.keys))
+            return case.keys["parallel.context"] * case.keys.get("batch.steps", 1)
+
+        with unittest.mock.patch.dict("papers.tables.MEASURES", {"told": tell}):
+            return [make(Runner("none")) for make in Paper(self.write("paper.toml", PAPER)).makers], told
+
+    def test_a_figure_has_its_band_its_cause_and_its_kind(self):
+        (table, _), told = self.made()
+        one, combined, over = table.figures
+        self.assertEqual((one.ours, one.band, one.cause, one.kind), (8, (8, 24), "because", "ratio"))
+        self.assertEqual((combined.published, combined.ours, combined.how, combined.kind), (1.5, 16, "fitted", "abr"))
+        self.assertEqual(over.ours, 100 * (64 / 32 - 1))
+        own = {"name": "wlb", "queues": 2}
+        self.assertEqual(told["one"][0], ("s", ["plain", own, {"name": "wlb", "queues": 3}], {"parallel.context": 8}))
+
+    def test_a_cell_takes_the_keys_of_table_row_and_column(self):
+        (_, experiment), _ = self.made()
+        self.assertEqual(experiment.columns, ["", "a", "b"])
+        self.assertEqual(experiment.rows, [["row", 40, 80], ["none", "-", 16]])
+
+    def test_every_paper_s_file_names_measures_settings_and_texts_that_are_there(self):
+        for paper in PAPERS.values():
+            self.assertEqual([spec["title"] for spec in paper.data["table"] if not ("rows" in spec or "figures" in spec)], [])
+            for spec in paper.data["table"]:
+                used = [part["measure"][0] for part in (spec, *spec.get("figures", ()), *spec.get("rows", ())) if "measure" in part]
+                self.assertLessEqual(set(used), set(MEASURES))
+                for cause in (part["cause"] for part in (spec, *spec.get("figures", ())) if "cause" in part):
+                    self.assertFalse(filled(cause, paper.texts).startswith("$"), cause)
+
+
 class Inputs(unittest.TestCase):
+    def test_documents_are_filtered_before_they_are_counted_and_cut(self):
+        run = unittest.mock.Mock()
+        run.lengths.return_value = [10, 2000, 300, 5000, 40]
+        self.assertEqual(documents(run, {"from": "x", "count": 5, "at_least": 40, "first": 3, "cut": 1000}), [1000, 300, 1000])
+        self.assertEqual(documents(run, {"from": "x", "count": 5, "skip": 3}), [5000, 40])
+        # 1024 (300 / 1024)^p, where p brings 250 to 125.
+        self.assertEqual(documents(run, {"from": "x", "count": 5, "median": 125, "at_most": 2000})[1:3], [2000, 164])
+
     def test_iterations_hold_their_tokens_on_the_mean(self):
         # 10 + 20 + 30 + 40 are the first 100 tokens: four documents, two an iteration of 50.
         self.assertEqual(whole_documents([10, 20, 30, 40, 50], 2, 50), 2)

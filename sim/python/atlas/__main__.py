@@ -1,20 +1,22 @@
 """Which policy where: every policy on every trace and job.
 
   python3 -m atlas                                  prints the page
-  python3 -m atlas --write                          writes ATLAS.md and its picture; --check compares them
+  python3 -m atlas --write                          writes ATLAS.md and its figure (needs matplotlib); --check compares the page
   python3 -m atlas --keep FOLDER --share i/n        runs every n-th cell from cell i, for the others to find in FOLDER
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from figures import draw_atlas
 from papers.runner import ROOT, Runner
 
 from .cells import cell_of
-from .page import page, svg
+from .page import page, picture
 from .settings import JOBS, TRACES
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +34,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--keep", metavar="FOLDER", help="what was run is kept there and not run again")
     parser.add_argument("--share", type=share_of, metavar="i/n", help="with --keep: only every n-th cell, from cell i (0 is the first)")
-    parser.add_argument("--write", action="store_true", help="write ATLAS.md and atlas.svg")
+    parser.add_argument("--write", action="store_true", help="write ATLAS.md, atlas.json and atlas.svg")
     parser.add_argument("--check", action="store_true", help="exit 1 where ATLAS.md says something else")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
     args = parser.parse_args()
@@ -53,7 +55,8 @@ def main():
         sys.exit(0 if written.read_text(encoding="utf-8") == text else f"error: {written} is not what the program says now: --write")
     if args.write:
         written.write_text(text, encoding="utf-8")
-        (HERE / "atlas.svg").write_text(svg(cells), encoding="utf-8")
+        (HERE / "atlas.json").write_text(json.dumps(picture(cells), indent=0), encoding="utf-8")
+        draw_atlas(picture(cells))
     else:
         print(text)
 

@@ -7,7 +7,7 @@ from papers.runner import seconds_per_token
 
 from .settings import rows
 
-INTERLEAVED = "parallel__virtual_pipeline"
+INTERLEAVED = "parallel.virtual_pipeline"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def cell_of(runner, job, trace, lengths):
     entries, policy_of = rows()
     best, reasons, bounds = {}, {}, []
     for keys in variants(job):
-        summary = runner.summary(job.base, entries, trace=lengths, **keys)
+        summary = runner.summary(job.base, entries, {"trace": lengths, **keys})
         for found in summary["policies"]:
             policy = policy_of[found["label"]]
             seconds = seconds_per_token(summary, found["label"])
@@ -63,8 +63,7 @@ def bound_shares(found):
 
 
 def variants(job):
-    keys = {key.replace(".", "__"): value for key, value in job.keys.items()}
-    return [keys] if job.chunks == 1 else [keys, {**keys, INTERLEAVED: 1}]
+    return [job.keys] if job.chunks == 1 else [job.keys, {**job.keys, INTERLEAVED: 1}]
 
 
 def what_plain_loses(cell):

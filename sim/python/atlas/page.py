@@ -1,11 +1,10 @@
-"""The atlas as a page (Markdown) and a picture (SVG, written out: no plotting library)."""
+"""The atlas as a page (Markdown), and the data of its figure."""
 
-from html import escape
 from statistics import median
 
 from .cells import what_plain_loses
 
-EQUAL = 1.01  # times within a hundredth: which of the two is faster hangs on the documents drawn
+EQUAL = 1.01  # times within a hundredth: which of the two is faster depends on the documents drawn
 
 
 def page(cells, version):
@@ -14,20 +13,20 @@ def page(cells, version):
 
 INTRODUCTION = """# The atlas
 
-Which policy where, why, and what the others leave. Made by one command, `./run.sh atlas --write`; over machines,
-`./run.sh atlas --keep FOLDER --share i/n` on each and the first command with `--keep FOLDER` on one. Version {version}.
+Which policy is fastest where, why, and how much slower the others are. One command makes this page, `./run.sh atlas --write`. To spread it
+over machines, run `./run.sh atlas --keep FOLDER --share i/n` on each, then the first command with `--keep FOLDER` on one. Version {version}.
 
-Every figure is simulated, on profile `h100-sxm`, with the framework preset and the memory of each job's study. A policy stands for
+Every figure is simulated, on profile `h100-sxm`, with the framework preset and the memory of each job's study. A policy is represented by
 the fastest of its rows ([which](atlas/settings.py)): packers with adaptive sharding, baselines as their papers have them, and,
 where a job's pipeline is interleaved, the better of interleaved and plain 1F1B. Gains are over `plain` (windows as they
 arrive, per-sequence sharding) on the same documents, run to the end. Policies within 1 % of the fastest count as fastest.
-Solver policies, which take minutes a batch, are left out.
+Solver policies take minutes per batch and are excluded.
 
-The bound is all work of the documents spread evenly over all GPUs of the layout, each token at its cost in a micro-batch of the best
-size, with no exchange of CP and no pipeline to fill: what no plan that leaves documents whole can be below, and most cannot reach.
+The bound spreads all work of the documents evenly over all GPUs of the layout, each token at its cost in a micro-batch of the best
+size, with no exchange of CP and no pipeline to fill. No plan that leaves documents whole can be below it, and most cannot reach it.
 
-Delay is not equal: `hbp` and the packers that see the whole set change the order of the data without a limit; `wlb` holds tokens back
-for 0 to 2.6 batches on the mean, `fixed-greedy` over 8 batches for 0.6 to 1.2. `equipoise` stands here twice: within its own bound, half
+Policies delay documents differently: `hbp` and the packers that see the whole set change the order of the data without a limit; `wlb` holds tokens back
+for 0 to 2.6 batches on the mean, `fixed-greedy` over 8 batches for 0.6 to 1.2. `equipoise` has two rows: within its own bound, half
 a batch on the mean, and as `equipoise, max_delay 8`, which is to be compared with those and is
 never slower. Each time it runs with the job's schedule, where documents stay whole, and with `seq1f1b`, where it may cut them. No row of
 it starts from the steps of `hbp` or `sorted`. `hbp`, `equipoise`, `flexsp`, `hybrid-cp` and `dynamic-cp` have lanes of other CP degrees than the
@@ -84,44 +83,14 @@ def policy_table(cells):
     return lines
 
 
-CELL, LEFT, TOP = 22, 150, 400
-
-
-def svg(cells):
-    """A square for each policy in each cell: its speed as a share of the cell's fastest; grey where it does not run."""
+def picture(cells):
+    """What the page's figure shows: each policy's speed in each cell, policies that win most first."""
     wins = {p: sum(p in fastest(c) for c in cells) for c in cells for p in (*c.best, *c.reasons)}
-    policies = sorted(wins, key=lambda policy: (-wins[policy], policy))
-    width, height = LEFT + CELL * len(cells) + 20, TOP + CELL * len(policies) + 50
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-    ]
-    for i, cell in enumerate(cells):
-        x = LEFT + CELL * (i + 0.7)
-        name = escape(f"{cell.job.split(',')[0]}: {cell.trace}")
-        parts.append(f'<text x="{x:.0f}" y="{TOP - 6}" transform="rotate(-90 {x:.0f} {TOP - 6})">{name}</text>')
-    for j, policy in enumerate(policies):
-        y = TOP + CELL * j
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 15}" text-anchor="end">{escape(policy)}</text>')
-        for i, cell in enumerate(cells):
-            parts.append(square(cell, policy, LEFT + CELL * i, y))
-    parts.append(
-        f'<text x="{LEFT}" y="{height - 18}">dark: as fast as the fastest of the cell; pale: half as fast or slower; '
-        "grey: does not run</text>"
-    )
-    return "\n".join(parts) + "\n</svg>\n"
+    return {"policies": sorted(wins, key=lambda policy: (-wins[policy], policy)), "cells": [squares(cell) for cell in cells]}
 
 
-def square(cell, policy, x, y):
-    found = cell.best.get(policy)
-    if not found:
-        colour, text = "#dddddd", cell.reasons.get(policy, "")
-    else:
-        share = cell.best[cell.ranking()[0]].seconds / found.seconds
-        pale = 1 - max(0.0, 2 * share - 1)
-        colour = f"rgb({int(8 + 239 * pale)},{int(69 + 182 * pale)},{int(148 + 107 * pale)})"
-        text = f"{found.label}: {gain(cell.speedup(policy))} over plain, {100 * share:.0f} % of the fastest"
-    return (
-        f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{CELL - 2}" fill="{colour}">'
-        f"<title>{escape(text[:200])}</title></rect>"
-    )
+def squares(cell):
+    least = cell.best[cell.ranking()[0]].seconds
+    rows = {policy: {"row": found.label, "gain": round(cell.speedup(policy), 2), "of_fastest": round(least / found.seconds, 2)}
+            for policy, found in cell.best.items()}
+    return {"job": cell.job, "trace": cell.trace, "rows": rows | {policy: {"reason": reason} for policy, reason in cell.reasons.items()}}

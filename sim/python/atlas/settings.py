@@ -49,9 +49,9 @@ TRACES = {
 
 BASELINE = {"name": "plain", "shard": "per-sequence", "label": "plain"}
 
-# Every policy that a training program could run: no solver, which takes minutes a batch, and no plan from a file. Several rows
-# of one name: the fastest stands for the policy. equipoise cuts documents where the schedule runs slices. It stands
-# twice: under its own bound on delay, and under one that hardly binds, beside policies that have none. Packers without a sharding rule of their own take the adaptive one, so that
+# Every policy that a training program could run: no solver, which takes minutes per batch, and no plan from a file. Where a policy
+# has several rows, the fastest represents it. equipoise cuts documents where the schedule runs slices. It has two
+# entries: its own bound on delay, and one that hardly binds, to compare with policies that have none. Packers without a sharding rule of their own take the adaptive one, so that
 # policies differ in what they pack.
 POLICIES = (
     ("plain, adaptive", [{"name": "plain"}]),

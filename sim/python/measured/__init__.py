@@ -1,1 +1,1 @@
-"""Real steps with known document lengths, held against the simulator: `python3 -m measured`."""
+"""Real steps with known document lengths, compared with the simulator's: `python3 -m measured`."""

@@ -18,13 +18,14 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from figures import draw_steps
+
 from .distca import read_distca
 from .forms import PUBLISHED as FORMS
 from .forms import forms_table, predict_forms
 from .layers import layer_table, packings, predict_layers
 from .others import PUBLISHED, all_figures, predict_figures, table
-from .plot import svg
-from .report import Predicted, text
+from .report import Predicted, points, text
 from .runs import RunsError, predict, read_runs, version_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,7 +56,8 @@ def report_runs(args, version):
     write_predictions(args, version, {"seconds": {run.name: times for run, times in zip(runs, seconds)}})
     results = [Predicted(run, times) for run, times in zip(read_all(args, blind=False), seconds)]
     if args.plot:
-        Path(args.plot).write_text(svg(results), encoding="utf-8")
+        Path(args.plot).with_suffix(".json").write_text(json.dumps(points(results), indent=0), encoding="utf-8")
+        draw_steps(points(results), args.plot)
     return text(results, version)
 
 
@@ -100,7 +102,7 @@ def main():
         default=str(ROOT / "build/measured_predictions.json"),
         help="JSON of what was predicted; build/measured_predictions.json by default",
     )
-    parser.add_argument("--plot", metavar="FILE", help="SVG")
+    parser.add_argument("--plot", metavar="FILE.svg", help="a figure of all steps, and FILE.json with what it shows; needs matplotlib")
     parser.add_argument("--out", metavar="FILE", help="the report as Markdown; printed without it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every study")
     args = parser.parse_args()

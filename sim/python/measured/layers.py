@@ -62,7 +62,7 @@ def layer_table(predicted):
             key = (gpu.upper(), row["compiled"], sum(row["documents"]))
             groups.setdefault(key, []).append((row["seconds"], seconds))
     lines = [
-        "| GPU | PyTorch 2.11 | tokens | packings | measured ms | predicted ms | error, median | beside that: median | worst |",
+        "| GPU | PyTorch 2.11 | tokens | packings | measured ms | predicted ms | error, median | spread around it: median | worst |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (gpu, compiled, tokens), pairs in groups.items():

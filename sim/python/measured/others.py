@@ -1,7 +1,7 @@
 """Other measured runs on unequal documents, as their sources state them: what is simulated for each figure that they print.
 
 Nothing is fitted to a figure. Where a source leaves the lengths open, a figure has three tries: the prediction, and what it
-could be. Published figures stand in others.json, apart from the settings,
+could be. Published figures are in others.json, apart from the settings,
 and are read after all predictions.
 """
 
@@ -107,7 +107,7 @@ def one_degree(model, longest, lengths, program, folder):
 
 
 def degree_of_batch(model, longest, lengths, program, folder):
-    """Of all degrees that hold the longest document the fastest for each batch; without 32, which the source leaves out."""
+    """Of all degrees that hold the longest document the fastest for each batch; without 32, which the source does not have."""
     room, study = flexsp_study(model, longest)
     batches = flexsp_batches(lengths, longest)
     times = []
@@ -360,14 +360,14 @@ def predict_figures(program, figures, folder):
 
 
 def table(figures, values, published):
-    """Rows of Markdown: published beside predicted, a method beside the one that it is held against."""
+    """Rows of Markdown: published and predicted, each method with the one that it is compared with."""
     ours = {(f.source, f.setting, f.method): found for f, found in zip(figures, values)}
     bases = {(f.source, f.setting, f.over) for f in figures}
     lines = ["| source | run | published | ours | error % | ratio | ours |"]
     lines.append("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for figure in figures:
         if (figure.source, figure.setting, figure.method) in bases:
-            continue  # beside those that are held against it
+            continue  # its rows are those that are compared with it
         methods = [m for m in (figure.over, figure.method) if m]
         printed = [published[figure.source][figure.setting][m] for m in methods]
         found = [ours[figure.source, figure.setting, m] for m in methods]

@@ -114,6 +114,15 @@ def away_gains(results, better="disaggregated", worse="per-document"):
     return rows
 
 
+def points(results):
+    """Measured and predicted seconds of every step by model and policy, as the figure shows them."""
+    found = defaultdict(list)
+    for result in results:
+        pairs = [[round(step.seconds, 4), round(ours, 4)] for step, ours in zip(result.run.steps, result.seconds)]
+        found[f"{result.run.study['model']['name']}, {result.run.policy}"] += pairs
+    return found
+
+
 def text(results, version):
     """The report as Markdown."""
     lines = [f"Predicted by {version}; error is simulated / measured - 1, in %.", ""]

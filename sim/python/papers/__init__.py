@@ -1,1 +1,1 @@
-"""The four papers' tables and figures beside ours: `./run.sh papers`."""
+"""The four papers' tables and figures next to ours: `./run.sh papers`."""

@@ -1,7 +1,7 @@
-"""Prints every table and figure that we repeat, paper beside ours, with the deviation and its cause.
+"""Prints every table and figure that we repeat, the paper's next to ours, with the deviation and its cause.
 
   python3 -m papers [--program build/release/bin/equipoise] [--paper wlb_llm] [--out FILE.md]
-  python3 -m papers --write                 # RESULTS.md, its plot, and the README's table and row from it
+  python3 -m papers --write                 # RESULTS.md, its figure (needs matplotlib), and the README's table and row
   python3 -m papers --check                 # exit 1 unless these are what comes out today
   python3 -m papers --check-first           # only the first draw of each table against its digest in RESULTS.md
   python3 -m papers --check-readme          # only README against RESULTS.md: no simulation
@@ -15,16 +15,17 @@ import re
 import sys
 from pathlib import Path
 
-from . import chunkflow, hbp, skrull, wlb_llm
+from figures import draw_papers
+
 from .figure import markdown
-from .plot import svg
 from .runner import ROOT, Runner
 from .seeds import SEEDS, Progress, tables_of
-from .summary import BEGIN, END, block_of, figures_of, left_out, row_of, summary_of
+from .summary import BEGIN, END, block_of, figures_of, not_here, row_of, summary_of
+from .tables import Paper
 
-PAPERS = {"wlb_llm": wlb_llm, "chunkflow": chunkflow, "hbp": hbp, "skrull": skrull}
 HERE = Path(__file__).resolve().parent
-RESULTS, PLOT, README = HERE / "RESULTS.md", HERE / "results.svg", ROOT / "README.md"
+PAPERS = {name: Paper(HERE / f"{name}.toml") for name in ("wlb_llm", "chunkflow", "hbp", "skrull")}
+RESULTS, README = HERE / "RESULTS.md", ROOT / "README.md"
 
 
 def with_counts(text, results, path):
@@ -42,7 +43,7 @@ def with_counts(text, results, path):
 
 
 def digests_of(tables):
-    """A line a table: its digest and its title. The first draw's are kept at the end of RESULTS.md."""
+    """A line for each table: its digest and its title. RESULTS.md ends with those of the first draw."""
     return [f"{hashlib.sha256(markdown(t).encode()).hexdigest()[:16]} {t.paper}: {t.title}" for t in tables]
 
 
@@ -51,7 +52,7 @@ def with_digests(text, lines):
 
 
 def other_tables(results, lines):
-    """Complaints about tables whose first draw is another than RESULTS.md was made with, a line each."""
+    """A complaint for each table whose first draw is not the one that RESULTS.md was made with."""
     kept = re.search(r"<!-- digests of the first draw\n(.*)\n-->", results, re.S)
     known = kept.group(1).splitlines() if kept else []
     only = [line for line in lines if line not in known] + [line for line in known if line not in lines]
@@ -61,7 +62,7 @@ def other_tables(results, lines):
 
 
 def stale_files(wanted):
-    """Complaints about files that hold something else, a line each."""
+    """A complaint for each file that holds something else."""
     return [
         f"{path.relative_to(ROOT)}: not what comes out today; `./run.sh papers --write` writes it anew"
         for path, text in wanted.items()
@@ -79,7 +80,7 @@ def main():
     parser.add_argument("--keep", help="folder for what was run: a later call of the same program takes it from there")
     parser.add_argument("--out", help="also write it to this file")
     parser.add_argument(
-        "--write", action="store_true", help="write RESULTS.md, its plot and the README's table and row"
+        "--write", action="store_true", help="write RESULTS.md, its figure and the README's table and row"
     )
     parser.add_argument("--check", action="store_true", help="compare them instead")
     parser.add_argument("--check-first", action="store_true", help="compare only the first draw with RESULTS.md: short")
@@ -92,23 +93,23 @@ def main():
     if (args.paper or args.seeds != SEEDS) and (args.write or args.check or args.check_first):
         parser.error("--write, --check and --check-first take all papers and their own number of draws")
     run = Runner(args.program, keep=args.keep)
-    makers = [make for paper in PAPERS.values() for make in paper.TABLES]
+    makers = [make for paper in PAPERS.values() for make in paper.makers]
     if args.check_first:
         stale = other_tables(RESULTS.read_text(), digests_of(tables_of(makers, run, 1)))
         print("\n".join(stale), file=sys.stderr)
         return 1 if stale else 0
     tables, missing = [], []
     wanted = [paper for name, paper in PAPERS.items() if args.paper in (None, name)]
-    progress = Progress(args.seeds * sum(len(paper.TABLES) for paper in wanted))
+    progress = Progress(args.seeds * sum(len(paper.makers) for paper in wanted))
     for paper in wanted:
-        progress.what = paper.PAPER
-        progress.show(paper.PAPER) if sys.stderr.isatty() else print(paper.PAPER, file=sys.stderr)
-        tables += tables_of(paper.TABLES, run, args.seeds, progress)
-        missing += [(paper.PAPER, *line) for line in paper.LEFT_OUT]
+        progress.what = paper.name
+        progress.show(paper.name) if sys.stderr.isatty() else print(paper.name, file=sys.stderr)
+        tables += tables_of(paper.makers, run, args.seeds, progress)
+        missing += [(paper.name, *line) for line in paper.not_here]
     text = (
         summary_of(tables)
         + "\n"
-        + left_out(missing)
+        + not_here(missing)
         + "\n## All\n\n"
         + "\n".join(markdown(table) for table in tables)
     )
@@ -123,12 +124,12 @@ def main():
     if args.write or args.check:
         wanted = {
             RESULTS: with_digests(text, digests_of(tables_of(makers, run, 1))),
-            PLOT: svg(figures),
             README: with_counts(README.read_text(), text, README),
         }
         if args.write:
             for path, content in wanted.items():
                 path.write_text(content)
+            draw_papers(text)
         else:
             stale = stale_files(wanted)
             print("\n".join(stale), file=sys.stderr)

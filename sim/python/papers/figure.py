@@ -1,4 +1,4 @@
-"""A published figure beside ours, and tables of them."""
+"""A published figure and ours, and tables of them."""
 
 from dataclasses import dataclass, field
 from statistics import mean
@@ -73,7 +73,6 @@ class Figure:
         return self.ours is not None and (self.ours - 1) * (self.published - 1) >= 0
 
 
-
 @dataclass
 class Table:
     paper: str
@@ -87,7 +86,7 @@ class Table:
 
 @dataclass
 class Experiment:
-    """What a figure hangs on: ours alone, over something that the paper leaves open or we assume."""
+    """What a figure depends on: ours alone, over something that the paper leaves open or we assume."""
 
     paper: str
     title: str

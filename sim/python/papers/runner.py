@@ -79,10 +79,13 @@ class Runner:
         return {"file": str(path)}
 
     def predicted(self, header, rows):
-        """Milliseconds of kernels by the profile, a row each."""
+        """Milliseconds of each row's kernel by the profile."""
         text = "".join(",".join(map(str, row)) + "\n" for row in (header, *rows))
         path = Path(self.folder.name) / f"{digest(text.encode())}.csv"
-        self.once(str(path), lambda: path.write_text(text))
+        return self.once(str(path), lambda: self._predict(path, text))
+
+    def _predict(self, path, text):
+        path.write_text(text)
         answer = self.call("predict", "--profile", "h100-sxm", "--rows", str(path))
         return [float(row["predicted_ms"]) for row in csv.DictReader(answer.splitlines())]
 
@@ -102,7 +105,7 @@ class Runner:
         return ran.stdout
 
     def kept(self, name, make):
-        """What `make` returns, from the folder of an earlier run if it is there. Names of temporary files are their content's."""
+        """What `make` returns, from the folder of an earlier run if it is there. Temporary files are named by their content."""
         if not self.keep:
             return make()
         name = name.replace(self.folder.name, "")
@@ -113,18 +116,18 @@ class Runner:
             part.rename(path)
         return json.loads(path.read_text())[1]
 
-    def summary(self, study, policies=None, **keys):
-        """summary.json of a shipped study. `keys`: dots as two underscores, parallel__virtual_pipeline=4."""
-        assignments = {key.replace("__", "."): value for key, value in keys.items()}
+    def summary(self, study, policies=None, keys=()):
+        """summary.json of a shipped study with other rows and keys ("parallel.context": 4)."""
+        assignments = dict(keys)
         trace = assignments.get("trace", json.loads((STUDIES / f"{study}.json").read_text())["trace"])
         if "distribution" in trace and ("trace" not in assignments or "seed" not in trace):
             assignments["trace"] = {**trace, "seed": self.seed}
         name = json.dumps([study, policies, assignments, self.ignore_memory], sort_keys=True)
         return self.once(name, lambda: self.kept(name, lambda: self._run(study, policies, assignments)))
 
-    def peaks_of_ranks(self, study, policies, ranks, **keys):
+    def peaks_of_ranks(self, study, policies, ranks, keys):
         """Most memory of each CP rank of the first lane and stage in the first step, in bytes, by label."""
-        assignments = {key.replace("__", "."): value for key, value in keys.items()}
+        assignments = dict(keys)
         name = json.dumps(["peaks", study, policies, ranks, assignments], sort_keys=True)
         return self.once(name, lambda: self.kept(name, lambda: self._peaks(study, policies, ranks, assignments)))
 
@@ -169,20 +172,6 @@ class Runner:
         return summary
 
 
-# `equipoise predict` of attention and of matrix products.
-ATTENTION, PRODUCTS = ("head_dim", "mask", "seq_q", "seq_kv", "pass", "batch", "n_q_heads", "n_kv_heads"), ("M", "N", "K")
-
-
-def attention_row(queries, keys, heads, kv_heads):
-    """Forward of the last `queries` tokens of a document against its `keys`, heads 128 wide."""
-    return (128, "causal", queries, keys, "fwd", 1, heads, kv_heads)
-
-
-def attention_flops(queries, keys, heads):
-    """Of that call: each query sees the keys up to itself."""
-    return 4 * heads * 128 * (queries * (keys - queries) + queries * (queries + 1) / 2)
-
-
 def digest(content):
     return hashlib.sha256(content).hexdigest()[:24]
 
@@ -207,12 +196,6 @@ def metric(summary, label, name):
     return row(summary, label)["metrics"].get(name)
 
 
-def memory_cell(summary, label):
-    """What the fullest GPU holds, in GiB, for an experiment: with a word where it is too much."""
-    peak = metric(summary, label, "peak_memory_bytes")
-    return (peak / 2.0**30 if peak else None, "oom" if status(summary, label) == "oom" else "")
-
-
 def seconds_per_token(summary, label):
     """None where the row did not run."""
     found = row(summary, label)["metrics"]
@@ -226,5 +209,5 @@ def speedup(summary, label, against):
 
 
 def reasons(summary):
-    """Why rows did not run, a line each."""
+    """A line for each row that did not run, with the reason."""
     return [f"{p['label']}: {p['status']}: {p['reason']}" for p in summary["policies"] if p["status"] != "ok"]

@@ -1,4 +1,4 @@
-"""Figures from drawn lengths: each table is made once a seed, and what is shown is the median with its range.
+"""Figures from drawn lengths: each table is made once per seed, and shows the median with its range.
 
 The runs of all seeds and tables are spread over the cores; those that do not depend on the seed are made once (runner.py).
 """
@@ -30,7 +30,7 @@ def merged_cell(cells):
     first = cells[0]
     if isinstance(first, str):
         if any(cell != first for cell in cells):
-            raise ValueError(f"a text hangs on the seed: {cells}")
+            raise ValueError(f"a text depends on the seed: {cells}")
         return first
     if not isinstance(first, tuple):
         return median_or_none(cells)
@@ -43,7 +43,7 @@ def merged_figure(figures):
     """The median of ours, the range of the draws, and the medians of what the paper leaves open."""
     first = figures[0]
     if any(f.what != first.what for f in figures):
-        raise ValueError(f"a figure's name hangs on the seed: {[f.what for f in figures]}")
+        raise ValueError(f"a figure's name depends on the seed: {[f.what for f in figures]}")
     ours = [f.ours for f in figures]
     band = first.band and tuple(median_or_none(values) for values in zip(*(f.band for f in figures)))
     spread = None if None in ours or min(ours) == max(ours) else (min(ours), max(ours))

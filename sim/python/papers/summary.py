@@ -1,4 +1,4 @@
-"""What stands first: how many figures agree (the README has the ratios, too), the headlines, what is not here."""
+"""The first part of the page: how many figures agree (the README has the ratios, too), the headlines, what is not here."""
 
 from dataclasses import replace
 from statistics import mean
@@ -40,7 +40,7 @@ COUNTS = [
 
 
 def ratio_counts(figures, said):
-    """The ratios by paper, ours beside the null model."""
+    """The ratios by paper: how many ours and the null model agree with."""
     ratios = [(paper, (f, null)) for (paper, f), null in zip(figures, said) if f.is_ratio]
     lines = [
         f"Of {len(ratios)} printed ratios, those of which ours has {SHARE[0]} to {SHARE[1]} of the gain; the null model "
@@ -66,8 +66,8 @@ RULE = (
     f"A ratio agrees if ours has {SHARE[0]} to {SHARE[1]} of the printed gain, (ours - 1) / (paper - 1), or if both are "
     f"within {NEAR_ONE} of 1; any other figure within {100 * AIM:.0f} %. The null model says 1 for every ratio and the "
     "paper's mean for every other figure. A figure is explained where ours, over what the paper leaves open, comes to "
-    "the printed one. Where documents are drawn, ours is the median of 8 draws (seeds 0 to 7), beside their lowest and "
-    "highest; so are experiments. What is open is a range of settings that the paper does not print, each at its median."
+    "the printed one. Where documents are drawn, ours is the median of 8 draws (seeds 0 to 7), with their lowest and "
+    "highest; so are cells of experiments. What is open is a range of settings that the paper does not print, each at its median."
 )
 
 
@@ -89,7 +89,7 @@ def summary_of(tables):
 
 
 def block_of(text):
-    """What stands between the marks."""
+    """The text between the marks."""
     return text.partition(BEGIN)[2].partition(END)[0]
 
 
@@ -102,6 +102,6 @@ def row_of(block):
     )
 
 
-def left_out(missing):
+def not_here(missing):
     lines = ["## Not here, and why", "", "| paper | | why |", "| --- | --- | --- |"]
     return "\n".join(lines + [f"| {paper} | {what} | {why} |" for paper, what, why in missing]) + "\n"

@@ -1,0 +1,156 @@
+"""Draws the figures of three pages from the pages' own data, with matplotlib.
+
+  python3 -m figures                all of them
+  python3 -m figures papers atlas   these
+
+papers: papers/results.svg of the tables in RESULTS.md. atlas: atlas/atlas.svg of atlas.json. measured: measured/steps.svg of steps.json.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# Text stays text, and equal data make equal bytes.
+STYLE = {"svg.hashsalt": "equipoise", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+
+
+def draw(path, paint, data, size):
+    """Writes what `paint` draws on one axes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size)
+        paint(figure.subplots(), data)
+        figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+
+
+def logarithmic(axes, low, high, ticks):
+    """Both axes from low to high, with the line where they are equal."""
+    for scale, limits, axis in ((axes.set_xscale, axes.set_xlim, axes.xaxis), (axes.set_yscale, axes.set_ylim, axes.yaxis)):
+        scale("log")
+        limits(low, high)
+        axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
+    axes.set_aspect("equal")
+    axes.plot([low, high], [low, high], color="0.3", linewidth=0.8)
+
+
+def number_of(text):
+    found = re.match(r"-?[\d.,]+", text)
+    return float(found.group().replace(",", "")) if found else None
+
+
+def ratios_of(results):
+    """Every ratio in the tables of RESULTS.md: its paper, what it is, published, ours, and the band of what is open.
+
+    A ratio is a figure whose score is a share of the printed gain; of other figures the score is a percentage."""
+    found, paper, figures = [], "", False
+    for line in results.partition("\n## All\n")[2].splitlines():
+        if line.startswith("### "):
+            paper, figures = line[4:].partition(":")[0], False
+        figures = figures or line.startswith("| | paper | ours |")  # not an experiment
+        cells = [cell.strip() for cell in line.split(" | ")]
+        if not figures or len(cells) != 7 or not re.fullmatch(r"-?[\d.]+", cells[5]):
+            continue
+        what, how = cells[0].lstrip("| "), cells[6].partition(",")[0]
+        band = [float(end.replace(",", "")) for end in cells[4].split(" to ")] if cells[4] else None
+        found.append({"paper": paper, "what": what.strip("*"), "headline": what.startswith("**"), "published": number_of(cells[1]),
+                      "ours": number_of(cells[2]), "band": band, "predicted": how == "predicted"})
+    return found
+
+
+def paint_ratios(axes, ratios, low=0.8, high=12.0):
+    """Published against simulated; headlines are large and have their band, predicted figures are filled."""
+    logarithmic(axes, low, high, (1, 1.5, 2, 3, 4, 6, 8, 12))
+    published = [1 + i * (high - 1) / 200 for i in range(201)]
+    for share in (0.75, 1.33):
+        axes.plot(published, [1 + share * (x - 1) for x in published], color="0.6", linewidth=0.8, linestyle="--",
+                  label="0.75 and 1.33 of the printed gain" if share < 1 else None)
+    for i, paper in enumerate(dict.fromkeys(ratio["paper"] for ratio in ratios)):
+        for ratio in (r for r in ratios if r["paper"] == paper and low <= r["published"] <= high and low <= r["ours"] <= high):
+            x, y, colour = ratio["published"], ratio["ours"], f"C{i}"
+            if ratio["headline"] and ratio["band"]:
+                axes.plot([x, x], [min(max(end, low), high) for end in ratio["band"]], color=colour, alpha=0.6)
+            axes.plot(x, y, "o", color=colour, markersize=7 if ratio["headline"] else 3.5, markerfacecolor=colour if ratio["predicted"] else "white")
+        axes.plot([], [], "o", color=f"C{i}", label=paper)
+    axes.plot([], [], "o", color="0.3", markerfacecolor="white", label="fitted, or by construction")
+    axes.plot([], [], color="0.3", alpha=0.6, label="headline: over what is open")
+    axes.set_xlabel("published ratio")
+    axes.set_ylabel("simulated ratio")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
+
+
+def paint_atlas(axes, atlas):
+    """A square for each policy and cell: how fast it is compared with the cell's fastest, and its gain over plain."""
+    import matplotlib
+
+    cells, policies = atlas["cells"], atlas["policies"]
+    shade = [[max(0.5, cell["rows"].get(policy, {}).get("of_fastest", float("nan"))) for cell in cells] for policy in policies]
+    colours = matplotlib.colormaps["Blues"].with_extremes(bad="0.85")
+    shown = axes.pcolormesh(shade, cmap=colours, vmin=0.5, vmax=1, edgecolors="white", linewidth=1.5)
+    for y, policy in enumerate(policies):
+        for x, cell in enumerate(cells):
+            row = cell["rows"].get(policy, {})
+            if "gain" in row:
+                axes.text(x + 0.5, y + 0.5, f"{row['gain']:.2f}", ha="center", va="center", fontsize=5.5, color="white" if row["of_fastest"] > 0.8 else "0.2")
+    axes.set_xticks([x + 0.5 for x in range(len(cells))], [f"{cell['job'].split(',')[0]}: {cell['trace']}" for cell in cells], rotation=90, fontsize=7)
+    axes.set_yticks([y + 0.5 for y in range(len(policies))], policies, fontsize=7)
+    axes.xaxis.tick_top()
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    bar = axes.figure.colorbar(shown, ax=axes, location="bottom", shrink=0.5, aspect=50, pad=0.01)
+    bar.set_ticks([0.5, 0.75, 1], labels=["half as fast or slower", "three quarters", "as fast as the cell's fastest"])
+    bar.outline.set_visible(False)
+    axes.set_xlabel("In a square: speed over plain. Grey: the policy does not run.")
+
+
+def paint_steps(axes, steps):
+    """Measured against predicted seconds, a dot for each step."""
+    times = [seconds for pairs in steps.values() for pair in pairs for seconds in pair]
+    low, high = min(times) / 1.1, max(times) * 1.1
+    logarithmic(axes, low, high, [t for e in range(-3, 4) for t in (1 * 10.0**e, 2 * 10.0**e, 5 * 10.0**e) if low < t < high])
+    for share in (0.95, 1.05):
+        axes.plot([low, high], [share * low, share * high], color="0.6", linewidth=0.8, linestyle="--", label="5 % off" if share < 1 else None)
+    for i, (kind, pairs) in enumerate(sorted(steps.items())):
+        axes.plot(*zip(*pairs), "o", color=f"C{i}", markersize=2, markeredgewidth=0, alpha=0.5, label=kind)
+    axes.set_xlabel("measured, seconds per step")
+    axes.set_ylabel("predicted, seconds per step")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, markerscale=3)
+
+
+def draw_papers(results, path=HERE / "papers/results.svg"):
+    draw(path, paint_ratios, ratios_of(results), (7, 4.6))
+
+
+def draw_atlas(atlas, path=HERE / "atlas/atlas.svg"):
+    draw(path, paint_atlas, atlas, (10, 11))
+
+
+def draw_steps(steps, path=HERE / "measured/steps.svg"):
+    draw(path, paint_steps, steps, (7, 4.6))
+
+
+def read(name):
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+FIGURES = {
+    "papers": lambda: draw_papers(read("papers/RESULTS.md")),
+    "atlas": lambda: draw_atlas(json.loads(read("atlas/atlas.json"))),
+    "measured": lambda: draw_steps(json.loads(read("measured/steps.json"))),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help="papers, atlas or measured; all of them by default")
+    for page in parser.parse_args().pages or FIGURES:
+        FIGURES[page]()
+
+
+if __name__ == "__main__":
+    main()

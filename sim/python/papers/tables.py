@@ -1,0 +1,146 @@
+"""Makes the tables of a paper from its data file (wlb_llm.toml and the like), by one draw of lengths.
+
+A file has the paper's name, what is not compared and why (`not_here`), texts, policies, settings and lists of settings that several
+tables use, and the tables. A *setting* is a study, its rows (`policies`, or so many of the shipped `first_rows`), and keys as `equipoise study --set` takes them; it may
+start from a named one (`like`), and "$name" anywhere in it stands for the value of its own key "$name". A *table* has figures, each
+with what is printed and how ours is measured; an *experiment* has rows and columns. Settings are merged from the table, the row,
+the column and the cell, later ones over earlier ones.
+
+    measure   a function of measures.py and its arguments, e.g. ["speedup", "wlb-llm", "plain-4d"]
+    over      a setting whose measure ours is divided by
+    each      a list of settings whose values are combined: `combine` is mean, most or least
+    open      lists of settings that the paper does not print: their values are the band
+"""
+
+import json
+import tomllib
+from functools import partial
+
+from .figure import Experiment, Table, largest_of, mean_of, ratio
+from .inputs import keys_of
+from .measures import MEASURES, Case
+from .runner import STUDIES
+
+COMBINE = {"mean": mean_of, "most": largest_of, "least": min}
+CHANGE = {"loss": lambda slowdown: 1 - 1 / slowdown, "percent": lambda speedup: 100 * (speedup - 1)}
+BALANCE = ("abr", "cr", "dbr", "pr")  # a figure whose name ends so is of this kind
+
+
+def filled(value, names):
+    """A value with what its "$name" stand for."""
+    if isinstance(value, str):
+        return filled(names[value], names) if value in names else value
+    if isinstance(value, list):
+        return [filled(item, names) for item in value]
+    if isinstance(value, dict):
+        return {key: filled(item, names) for key, item in value.items()}
+    return value
+
+
+class Paper:
+    def __init__(self, path):
+        self.data = tomllib.loads(path.read_text(encoding="utf-8"))
+        self.name = self.data["paper"]
+        self.not_here = self.data["not_here"]
+        self.texts = {f"${name}": text for name, text in self.data.get("text", {}).items()}
+
+    @property
+    def makers(self):
+        """One function of a run for each table."""
+        return [partial(self.experiment if "rows" in spec else self.table, spec) for spec in self.data["table"]]
+
+    def setting(self, *parts):
+        """The keys of all parts, each over those before it."""
+        merged = {}
+        for part in parts:
+            if "like" in part:
+                merged.update(self.setting(self.data["setting"][part["like"]]))
+            merged.update({key: value for key, value in part.items() if key != "like"})
+        return merged
+
+    def listed(self, name):
+        """The settings of a list; a text in it names a setting."""
+        return [{"like": item} if isinstance(item, str) else item for item in self.data["list"][name]]
+
+    def policy(self, entry):
+        """A study's row; a name that the file defines stands for its options."""
+        own = self.data.get("policy", {})
+        if isinstance(entry, str):
+            return own.get(entry, entry)
+        return {**own.get(entry.get("like"), {}), **{key: value for key, value in entry.items() if key != "like"}}
+
+    def measured(self, run, measure, *parts):
+        """What a measure says of the merged setting; nothing where the program refuses a setting that may be `refusable`."""
+        setting = self.setting(*parts)
+        if "first_rows" in setting:
+            setting["policies"] = json.loads((STUDIES / f"{setting['study']}.json").read_text())["policies"][: setting.pop("first_rows")]
+        elif "policies" in setting:
+            setting["policies"] = [self.policy(entry) for entry in setting["policies"]]
+        names = {key: value for key, value in setting.items() if key.startswith("$")}
+        setting = filled({key: value for key, value in setting.items() if key not in names}, names)
+        run = run.at(setting.pop("seed", run.seed))
+        study, policies, refusable = (setting.pop(key, None) for key in ("study", "policies", "refusable"))
+        name, *arguments = filled(measure, names)
+        try:
+            return MEASURES[name](Case(run, study, policies, keys_of(run, setting)), *arguments)
+        except RuntimeError:
+            if refusable:
+                return None
+            raise
+
+    def value(self, run, spec, *parts):
+        """What a figure or a cell shows: its measure, combined over a list, over another setting, changed as it says."""
+        if "each" in spec:
+            one = {key: value for key, value in spec.items() if key not in ("each", "combine")}
+            return COMBINE[spec["combine"]]([self.value(run, one, *parts, part) for part in self.listed(spec["each"])])
+        found = self.measured(run, spec["measure"], *parts)
+        if "over" in spec:
+            other = {"measure": spec["measure"], **spec["over"]}
+            found = ratio(found, self.measured(run, other.pop("measure"), *parts, other))
+        return CHANGE[spec["change"]](found) if "change" in spec and found is not None else found
+
+    def table(self, spec, run):
+        table = Table(self.name, spec["title"], self.text(spec, "note"))
+        shared = {key: spec[key] for key in ("measure", "how", "cause", "unit", "kind", "small", "open") if key in spec}
+        for figure in spec["figures"]:
+            figure = {"how": self.data.get("how", "predicted"), **shared, **figure}
+            what, published = figure["what"], figure["published"]
+            parts = (spec.get("at", {}), {"$label": figure.get("label", what)}, figure.get("at", {}))
+            last = what.rpartition(": ")[2]
+            table.add(
+                what,
+                published[0] / published[1] if isinstance(published, list) else published,
+                self.value(run, figure, *parts),
+                figure["how"],
+                band=self.band(run, figure, parts),
+                cause=self.text(figure, "cause"),
+                kind=figure.get("kind", last if last in BALANCE else "ratio"),
+                **{key: figure[key] for key in ("unit", "headline", "small") if key in figure},
+            )
+        return table
+
+    def band(self, run, figure, parts):
+        """Ours over what the paper leaves open; a layout that does not run has no value."""
+        if not figure.get("open"):
+            return None
+        settings = [part for name in figure["open"] for part in self.listed(name)]
+        found = [self.value(run, figure, *parts, part) for part in settings]
+        return tuple(value for value, part in zip(found, settings) if value or not part.get("refusable"))
+
+    def experiment(self, spec, run):
+        columns = [{"title": column} if isinstance(column, str) else column for column in spec["columns"]]
+        table = Experiment(self.name, spec["title"], [column["title"] for column in columns], note=self.text(spec, "note"))
+        for row in spec["rows"]:
+            cells, given = list(row.get("is", [])), iter(row.get("cells", []))
+            for column in columns[len(cells) :]:
+                cell = next(given, {})
+                if isinstance(cell, dict):
+                    whole = {**{key: part[key] for part in (spec, row, column, cell) for key in ("measure", "over", "each", "combine", "change") if key in part}}
+                    parts = [part.get("at", {}) for part in (spec, row, column)]
+                    cell = self.value(run, whole, *parts, {"$row": (cells or [""])[0], "$column": column["title"]}, cell)
+                cells.append(cell)
+            table.rows.append(cells)
+        return table
+
+    def text(self, spec, key):
+        return filled(spec.get(key, ""), self.texts)

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""The figures of pages in Python: what they show is what their pages say, and equal data make equal bytes."""
+import importlib.util
+import json
+import re
+import sys
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from support import Case
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "sim/python"))
+
+from figures import draw_papers, ratios_of, read  # noqa: E402
+
+
+class Data(unittest.TestCase):
+    def test_the_ratios_of_a_page_are_those_with_a_share_of_the_gain(self):
+        page = """
+## All
+
+### HBP: Gain
+| | paper | ours | draws | over what is open | share of gain, or off by | |
+| **8b** | 1.400 | 1.600 | 1.590 to 1.650 | 1.500 to 1.700 | 1.50 | fitted, differs; cause not shown |
+| SP 2: iteration | 3.010 s | 2.900 |  |  | -4 % | predicted, agrees |
+| 4K | 1,234.0 | 2.000 |  |  | 0.81 | predicted, agrees |
+
+### HBP: an experiment of as many columns
+| 7b | 1.1 | 1.2 | 1.3 | 1.4 | 1.5 | 1.6 |
+"""
+        large, small = ratios_of(page)
+        self.assertEqual(large, {"paper": "HBP", "what": "8b", "headline": True, "published": 1.4, "ours": 1.6, "band": [1.5, 1.7], "predicted": False})
+        self.assertEqual((small["published"], small["band"], small["headline"], small["predicted"]), (1234.0, None, False, True))
+
+    def test_the_shipped_page_of_the_papers_has_every_ratio_but_those_of_exactly_one(self):
+        counted = int(re.search(r"Of (\d+) printed ratios", read("papers/RESULTS.md")).group(1))
+        exactly_one = read("papers/RESULTS.md").count("| 1.000 | 0.999 |")
+        self.assertEqual(len(ratios_of(read("papers/RESULTS.md"))) + exactly_one, counted)
+
+    def test_the_atlas_shows_the_cells_of_its_page(self):
+        atlas, page = json.loads(read("atlas/atlas.json")), read("ATLAS.md")
+        for cell in atlas["cells"]:
+            fastest = max((row for row in cell["rows"].values() if "gain" in row), key=lambda row: row["of_fastest"])
+            self.assertRegex(page, re.escape(f"| {cell['job']} | {cell['trace']} | ") + r"[^|]*\| " + f"{fastest['gain']:.2f}x")
+        for policy in atlas["policies"]:
+            self.assertIn(f"| {policy} | ", page)
+
+    def test_the_steps_are_as_many_as_the_page_counts(self):
+        steps = json.loads(read("measured/steps.json"))
+        away = sum(len(pairs) for kind, pairs in steps.items() if kind.endswith("disaggregated"))
+        counted = int(re.search(r"\| all steps \| (\d+) \|", read("measured/README.md")).group(1))
+        self.assertEqual(sum(map(len, steps.values())) - away, counted)
+
+
+@unittest.skipUnless(importlib.util.find_spec("matplotlib"), "no matplotlib")
+class Drawn(Case):
+    def test_equal_data_make_equal_bytes_of_an_svg_whose_text_is_text(self):
+        first, second = self.folder / "first.svg", self.folder / "second.svg"
+        for path in (first, second):
+            draw_papers(read("papers/RESULTS.md"), path)
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+        texts = [t.text for t in ElementTree.parse(first).iter("{http://www.w3.org/2000/svg}text")]
+        self.assertLessEqual({"published ratio", "simulated ratio", "Skrull"}, set(texts))
+
+
+if __name__ == "__main__":
+    unittest.main()
