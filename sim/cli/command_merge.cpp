@@ -7,7 +7,7 @@
 #include "policies/base/error.h"
 #include "sim/cli/command_tune.h"
 #include "sim/cli/sweep.h"
-#include "sim/tune/trial.h"
+#include "sim/tune/journal.h"
 
 namespace equipoise {
 namespace {

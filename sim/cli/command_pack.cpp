@@ -11,8 +11,7 @@
 #include "sim/metrics/metrics.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
-#include "sim/study/planned_memory.h"
-#include "sim/study/row/pipeline.h"
+#include "sim/study/estimate.h"
 #include "sim/study/study_inputs.h"
 
 namespace equipoise {
@@ -70,43 +69,22 @@ void print_pack_table(const std::vector<Packed>& all, const DocumentSet& documen
       << table.text();
 }
 
-// What a terminal shows meanwhile. Documents that are carried from step to step are sorted again in each:
-// where the steps' bins hold less than what arrives, that is nearly all of the time.
-std::string packing_text(const PolicyRun& run, const DocumentTotals& totals) {
-  const auto count = [](double number) { return grouped(static_cast<std::int64_t>(number)); };
-  const double carried = plan_size(run, totals).carried;
-  return run.label + ": packing " + counted(static_cast<std::int64_t>(totals.documents), "document") +
-         (carried < totals.documents ? "" : ", carrying them " + count(carried) + " times");
-}
-
-// The plans of all policies are held as JSON, and once more as text.
-void check_plan_json(const Study& study, const DocumentTotals& totals, const MemoryLimit& limit) {
-  double bytes = documents_bytes(totals);
-  for (const PolicyRun& run : study.policies) {
-    const PlanSize size = plan_size(run, totals);
-    bytes += plan_bytes(size, run.pack) + plan_json_memory(size);
-  }
-  require_memory("--format json", bytes, limit, "--format table or csv");
-}
-
 }  // namespace
 
 void run_pack_command(const PackCommandOptions& options, std::ostream& out, std::ostream& log) {
   const Study study = study_of_pack(options);
-  const MemoryLimit limit = memory_limit(options.max_memory_GB);
-  RunStudyOptions planned;
-  planned.keep_plans = true;
-  if (study.steps > 0) check_planned_memory(study, foreseen_documents(study), planned, limit);
   const Trace trace = load_trace(study);
   const DocumentSet documents = documents_of(study, trace);
-  check_planned_memory(study, totals_of(documents), planned, limit);
-  if (options.format == Format::json) check_plan_json(study, totals_of(documents), limit);
+  RunStudyOptions planned;
+  planned.jobs = 0;  // nothing is simulated
+  planned.keep_plans = options.format == Format::json;
+  check_estimate(study, documents, planned, memory_limit(options.max_memory_GB));
   print_pack_notes(idle_request_notes(options, study), log);
   if (const std::string note = cut_note(documents, study.batch); !note.empty()) print_pack_notes({note}, log);
   std::vector<Packed> all;
   const ProgressLine progress(log, true);
   for (const PolicyRun& run : study.policies) {
-    progress.show(packing_text(run, totals_of(documents)));
+    progress.show(run.label + ": packing " + counted(documents.documents, "document"));
     all.push_back(pack(options, study, documents, run));
     progress.show("");
     print_pack_notes(all.back().notes, log);

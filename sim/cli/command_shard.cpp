@@ -17,8 +17,8 @@
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/policy_costs.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/row/pipeline.h"
 #include "sim/report/study_table.h"
+#include "sim/study/row/study_row.h"
 #include "sim/workload/model.h"
 
 namespace equipoise {
@@ -135,26 +135,18 @@ void check_shard_options(const ShardCommandOptions& options) {
     throw UserError("--block: expected an integer >= 1, found " + std::to_string(options.block));
 }
 
-// Most segments that the rule makes: a token, a block of queries, or two pieces of every document a rank.
-double most_segments(const ShardCommandOptions& options) {
-  const auto documents = static_cast<double>(options.lengths.size());
-  double tokens = 0;
-  for (const std::int64_t length : options.lengths) tokens += static_cast<double>(length);
-  const ShardPolicy& rule = sharding_policy(options.policy);
-  if (rule.deals_tokens) return options.ranks > 1 ? tokens : documents;
-  if (has_key(rule, "block")) return tokens / static_cast<double>(options.block) + documents;
-  return std::min(tokens, 2.0 * options.ranks * documents) + options.ranks;
-}
-
+// A rule makes a segment of each token, of each block of queries, or two of each document per rank.
 void check_shard_memory(const ShardCommandOptions& options) {
-  constexpr double kWork = 7 * sizeof(std::int64_t);  // of a block of queries, while they are dealt
-  constexpr double kTree = 160;                       // of a segment in JSON, with its text
-  constexpr double kRank = 400;                       // of a rank, its row printed
-  const double each = 2 * sizeof(Segment) + kWork + (options.format == Format::json ? kTree : 0);
+  constexpr double kSegmentBytes = 2 * sizeof(Segment) + 100;
+  const auto documents = static_cast<double>(options.lengths.size());
+  const ShardPolicy& rule = sharding_policy(options.policy);
+  const auto tokens = static_cast<double>(sum_of(options.lengths));
+  double segments = 2.0 * options.ranks * documents;
+  if (rule.deals_tokens) segments = tokens;
+  if (has_key(rule, "block")) segments = tokens / static_cast<double>(options.block) + documents;
   require_memory("shard: " + options.policy + " over " + std::to_string(options.ranks) + " CP ranks",
-                 each * most_segments(options) + kRank * options.ranks +
-                     sizeof(std::int64_t) * static_cast<double>(options.lengths.size()) * options.ranks,
-                 memory_limit(options.max_memory_GB), "a larger --block, fewer tokens or fewer ranks");
+                 kSegmentBytes * segments, memory_limit(options.max_memory_GB),
+                 "a larger --block, fewer tokens or fewer ranks");
 }
 
 std::int64_t pairs_of(std::span<const Segment> segments) {

@@ -19,11 +19,11 @@
 #include "sim/cli/commands.h"
 #include "sim/cli/sweep.h"
 #include "sim/report/result_files.h"
-#include "sim/study/planned_memory.h"
+#include "sim/study/check_result.h"
+#include "sim/study/estimate.h"
 #include "sim/study/read/json_object.h"
-#include "sim/study/row/pipeline.h"
-#include "sim/study/run_study.h"
-#include "sim/study/sharing.h"
+#include "sim/study/row/details.h"
+#include "sim/study/share.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -223,12 +223,12 @@ SavedRun saved_run(const Case& c, const StudyOptions& options) {
   for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
   return {options.version, options.file, std::move(file),
           nlohmann::json{{"fidelity", options.fidelity},
-               {"fold_tp", !options.no_fold_tp},
-               {"contention", options.contention},
-               {"jitter", options.jitter},
-               {"jitter_seed", options.jitter_seed},
-               {"stragglers", options.stragglers},
-               {"ignore_memory", options.ignore_memory}}};
+                         {"fold_tp", !options.no_fold_tp},
+                         {"contention", options.contention},
+                         {"jitter", options.jitter},
+                         {"jitter_seed", options.jitter_seed},
+                         {"stragglers", options.stragglers},
+                         {"ignore_memory", options.ignore_memory}}};
 }
 
 struct CaseRun : CheckedResult {
@@ -245,12 +245,12 @@ CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run
         throw UserError(options.file, ": ", row.label,
                         ".stage_attention_exchange: expected false with --chakra, found true");
     inputs = load_inputs(c.study);
-    check_planned_run(c.study, *inputs, run, limit, options.max_output_GB);
+    check_estimate(c.study, inputs->documents, run, limit, options.max_output_GB);
   } catch (const UserError& e) {
     if (c.name.empty()) throw;
     return {{refused_study(c.study, e.what()), {}}, {}};
   }
-  CaseRun done{run_study(c.study, *inputs, run, options.verify), {}};
+  CaseRun done{run_checked(c.study, *inputs, run, options.verify), {}};
   if (!options.out.empty())
     done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result, done.checks);
   return done;
@@ -326,21 +326,22 @@ int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, co
 
 // All that decides what is written: a journal of anything else is refused.
 nlohmann::json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const Share& share) {
-  nlohmann::json asked = {{"study", read_json_file(options.file)},
-                {"set", options.set},
-                {"fidelity", options.fidelity},
-                {"fold_tp", !options.no_fold_tp},
-                {"contention", options.contention},
-                {"jitter", {options.jitter, options.jitter_seed}},
-                {"stragglers", options.stragglers},
-                {"timelines",
-                 {options.timeline_steps, options.timeline_lanes, options.timeline_stages,
-                  options.timeline_ranks, options.timeline_counters}},
-                {"timeline_gzip", options.timeline_gzip},
-                {"chakra", options.chakra},
-                {"ignore_memory", options.ignore_memory},
-                {"limits", {options.max_memory_GB, options.max_output_GB}},  // what is over them is refused
-                {"cases", nlohmann::json::array()}};
+  nlohmann::json asked = {
+      {"study", read_json_file(options.file)},
+      {"set", options.set},
+      {"fidelity", options.fidelity},
+      {"fold_tp", !options.no_fold_tp},
+      {"contention", options.contention},
+      {"jitter", {options.jitter, options.jitter_seed}},
+      {"stragglers", options.stragglers},
+      {"timelines",
+       {options.timeline_steps, options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
+        options.timeline_counters}},
+      {"timeline_gzip", options.timeline_gzip},
+      {"chakra", options.chakra},
+      {"ignore_memory", options.ignore_memory},
+      {"limits", {options.max_memory_GB, options.max_output_GB}},  // what is over them is refused
+      {"cases", nlohmann::json::array()}};
   for (const Case& c : cases) asked["cases"].push_back(c.name);
   if (!share.is_all()) asked["share"] = {share.index, share.count};
   return asked;
@@ -439,10 +440,6 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
   const std::vector<Case> cases = cases_of(options, limit);
   if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
   RunStudyOptions run = run_options(options);
-  for (const Case& c : cases) {
-    const auto check = [&] { check_planned_memory(c.study, foreseen_documents(c.study), run, limit); };
-    c.name.empty() ? check() : naming(c.name, check);
-  }
   run.stop = &stop;
   if (options.sweep.empty()) return run_one(cases.front(), options, run, limit, out, log);
   return Sweep(cases, options, out).run(options, run, limit, log);

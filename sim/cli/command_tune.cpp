@@ -18,11 +18,10 @@
 #include "sim/cli/merged_parts.h"
 #include "sim/export/export.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/study/estimate.h"
 #include "sim/study/models.h"
-#include "sim/study/planned_memory.h"
-#include "sim/tune/outcome.h"
-#include "sim/tune/space.h"
-#include "sim/tune/trial.h"
+#include "sim/tune/journal.h"
+#include "sim/tune/tune_page.h"
 
 namespace equipoise {
 
@@ -100,28 +99,17 @@ class SearchProgress {
   std::chrono::steady_clock::time_point begin_;
 };
 
-// Candidates share the documents; each thread plans and simulates one at a time.
-void check_memory(const Study& study, const StudyInputs& inputs, const RunStudyOptions& run,
-                  const MemoryLimit& limit) {
-  Study threads = study;
-  threads.policies.clear();
-  for (int i = 0; i < run.jobs; ++i) threads.policies.push_back(study.policies.front());
-  check_planned_memory(threads, totals_of(inputs.documents), run, limit);
-}
-
 // `search` has what the user typed; the job is filled from the study, and from `space_of` once the documents
 // are read.
 template <class SpaceOf>
 TuneJob job_of(json file, json names, std::int64_t gpus, std::string target, SearchOptions search,
                double max_memory_GB, const SpaceOf& space_of) {
-  const MemoryLimit limit = memory_limit(max_memory_GB);
   const std::string name = names.at("study").get<std::string>();
   Study study = parse_study(file, name);
   search.name = name;
   search.run.find_fits = false;
-  check_planned_memory(study, foreseen_documents(study), search.run, limit);
   StudyInputs inputs = load_inputs(study);
-  check_memory(study, inputs, search.run, limit);
+  check_estimate(study, inputs.documents, search.run, memory_limit(max_memory_GB));
   if (gpus == 0) gpus = study.layout.gpus();
   Space space = space_of(study, file, inputs, gpus);
   Unwanted unwanted;

@@ -30,7 +30,7 @@
 #include "sim/cli/simulation.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/row/pipeline.h"
+#include "sim/study/row/details.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/figures.h"
 #include "sim/validation/measured_log.h"

@@ -12,7 +12,7 @@
 #include "policies/base/text.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
-#include "sim/study/planned_memory.h"
+#include "sim/study/estimate.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
@@ -124,9 +124,8 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
 
   Study study = parse_study(receipt.at("study"), receipt.at("file"));
   const std::vector<std::string> refused = take_plans(study, options.file);
-  const MemoryLimit limit = memory_limit(options.max_memory_GB);
-  check_planned_memory(study, foreseen_documents(study), run, limit);
   const StudyInputs inputs = load_inputs(study);
+  check_estimate(study, inputs.documents, run, memory_limit(options.max_memory_GB));
   const json now = hashes_of_inputs(inputs);
   for (const auto& [what, hash] : now.items())
     add(what + ", as it is now", receipt.at("inputs").value(what, json()) == hash, "another than then");

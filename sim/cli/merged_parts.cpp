@@ -1,7 +1,7 @@
 #include "sim/cli/merged_parts.h"
 
 #include "policies/base/error.h"
-#include "sim/study/sharing.h"
+#include "sim/study/share.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -8,7 +8,6 @@
 #include "sim/cli/simulation.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/row/pipeline.h"
 #include "sim/validation/real_run.h"
 
 namespace equipoise {

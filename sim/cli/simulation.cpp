@@ -4,7 +4,7 @@
 
 #include "policies/base/error.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/planned_memory.h"
+#include "sim/study/estimate.h"
 
 namespace equipoise {
 
@@ -22,7 +22,7 @@ StudyResult run_within(const SimulationOptions& options, const Study& study, con
   run.jobs = threads_of(options.jobs);
   run.stop = &stop;
   const StudyInputs inputs = load_inputs(study);
-  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), HUGE_VAL);  // writes nothing
+  check_estimate(study, inputs.documents, run, memory_limit(options.max_memory_GB));
   return run_study(study, inputs, run);
 }
 

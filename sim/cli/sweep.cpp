@@ -10,7 +10,7 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/merged_parts.h"
-#include "sim/study/row/pipeline.h"
+#include "sim/study/row/details.h"
 
 namespace equipoise {
 

@@ -1,8 +1,9 @@
 // How much memory and disk a run may take, and the refusal of what would take more, before any of it is done.
 //
-// Estimates are made where the sizes are known (sim/study/planned_memory.h for plans and simulations, the
-// commands for what they alone allocate) and held against a limit here. What no estimate foresees is
-// stopped by bound_memory(): the allocation fails, and the program says so in one line instead of being killed.
+// Estimates are made where the sizes are known (sim/study/estimate.h for plans and simulations, the
+// commands for what they alone allocate) and compared with a limit here. What no estimate foresees is
+// stopped by bound_memory(): the allocation fails, and the program says so in one line instead of being
+// killed.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "policies/steps.h"
-#include "sim/study/row/pipeline.h"
+#include "sim/study/row/judge.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,5 @@
-// `study --verify`: a result looked at from the other side, by what shares neither engine nor sums with it.
+#include "sim/study/check_result.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,7 +15,6 @@
 #include "policies/base/module.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/metrics.h"
-#include "sim/study/run_study.h"
 
 namespace equipoise {
 namespace {
@@ -25,7 +25,7 @@ bool same(double a, double b) {
   return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
-// What the row's table says of its steps, summed once more. Empty where it is right.
+// Sums the steps of the row once more. Returns what its table has wrong, or nothing.
 std::string wrong_sum(const PolicyResult& row, const PolicyResult& baseline, std::int64_t gpus) {
   const Metrics& m = row.metrics;
   double seconds = 0, full = 0;
@@ -51,7 +51,7 @@ std::string wrong_sum(const PolicyResult& row, const PolicyResult& baseline, std
   return "";
 }
 
-// Whether an engine that shares no event loop with the one that was used comes to the same times.
+// Compares the times with those of the engine of the other fidelity, which shares no event loop.
 std::string wrong_time(const PolicyResult& row, const PolicyResult& other) {
   if (row.steps.size() != other.steps.size()) return "the other fidelity has another number of steps";
   for (std::size_t s = 0; s < row.steps.size(); ++s) {
@@ -82,7 +82,7 @@ std::function<void(const std::string&, const StepToCheck&)> checked_by_oracle(St
 
 }  // namespace
 
-CheckedResult run_study(Study study, const StudyInputs& inputs, RunStudyOptions options, bool verify) {
+CheckedResult run_checked(Study study, const StudyInputs& inputs, RunStudyOptions options, bool verify) {
   if (!verify) return {run_study(study, inputs, options), {}};
   for (PolicyRun& row : study.policies) row.pack.verify = true;
   StepChecks of_steps;

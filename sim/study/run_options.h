@@ -15,7 +15,7 @@
 #include "sim/memory/memory_model.h"
 #include "sim/step/op_run.h"
 #include "sim/step/step_result.h"
-#include "sim/study/sharing.h"
+#include "sim/study/cores.h"
 #include "sim/timeline/timeline.h"
 
 namespace equipoise {

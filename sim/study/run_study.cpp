@@ -1,11 +1,10 @@
-// A study from its inputs to its results, top to bottom: what is wrong with it as a whole, what stands above
-// its table, its rows (each goes the way of row/pipeline.h), their speed-ups; and its options.
+// A study from its inputs to its results, top to bottom: what is wrong with it as a whole, the head of its
+// table, its rows (row/pipeline.h), their speed-ups.
 #include "sim/study/run_study.h"
 
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -13,6 +12,8 @@
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/metrics.h"
+#include "sim/study/row/details.h"
+#include "sim/study/row/judge.h"
 #include "sim/study/row/pipeline.h"
 
 namespace equipoise {
@@ -44,7 +45,7 @@ std::size_t baseline_of(const Study& study) {
   return found == study.policies.end() ? 0 : static_cast<std::size_t>(found - study.policies.begin());
 }
 
-// What stands above the table.
+// The head of the table.
 StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   StudyResult result;
   result.fidelity = options.steps.fidelity;
@@ -85,7 +86,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   return result;
 }
 
-// All rows, the next beside one that has not ended (rows_at_a_time).
+// All rows; the next starts before one has ended where rows_at_a_time allows it.
 std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs,
                                    const RunStudyOptions& options) {
   std::vector<PolicyResult> rows(study.policies.size());
@@ -121,47 +122,6 @@ void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
 }
 
 }  // namespace
-
-Fidelity parse_fidelity(const std::string& text) {
-  return static_cast<Fidelity>(choice_of(text, "--fidelity", kFidelityNames));
-}
-
-std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
-  std::vector<std::pair<int, double>> list;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
-    std::istringstream in(item);
-    int gpu = -1;
-    char colon = 0;
-    double speed = 0;
-    if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 ||
-        in.peek() != EOF)
-      throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found ", item);
-    for (const auto& [known, its_speed] : list)
-      if (known == gpu) throw UserError("--stragglers: expected each GPU once, found GPU ", gpu, " twice");
-    list.emplace_back(gpu, speed);
-  }
-  return list;
-}
-
-void check_stragglers(const StepSettings& settings, std::int64_t gpus) {
-  for (const auto& [gpu, speed] : settings.op.stragglers)
-    if (gpu < 0 || gpu >= gpus)
-      throw UserError("--stragglers: expected GPUs 0 to ", gpus - 1, ", found ", gpu);
-}
-
-RunStudyOptions trial_options(const RunStudyOptions& options) {
-  RunStudyOptions trial;
-  trial.jobs = options.jobs;
-  trial.row = options.row;
-  trial.stop = options.stop;
-  return trial;
-}
-
-void end_if_stopped(const RunStudyOptions& options) {
-  if (options.stop != nullptr && *options.stop) throw Interrupted();
-  if (options.row != nullptr && options.row->is_in_vain()) throw Interrupted();
-}
 
 int rows_at_a_time(const Study& study, const RunStudyOptions& options) {
   const bool op = options.steps.fidelity == Fidelity::op;

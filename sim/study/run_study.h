@@ -15,16 +15,6 @@ namespace equipoise {
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options);
 StudyResult run_study(const Study& study, const RunStudyOptions& options);
 
-// The same and, with `verify`, its result looked at from the other side: each row's plan by the validator,
-// its times by the engine of the other fidelity (not with jitter, stragglers or contention, which only one of
-// them knows), its slowest step's schedule, timeline and memory by the oracle, its table by sums
-// (check_result.cpp).
-struct CheckedResult {
-  StudyResult result;
-  std::vector<Check> checks;
-};
-CheckedResult run_study(Study study, const StudyInputs& inputs, RunStudyOptions options, bool verify);
-
 // Two rows run at a time where there are several threads, so that none waits where one of them ends. Where
 // steps have threads of their own, rows take turns: with contention, and at op fidelity with few steps.
 int rows_at_a_time(const Study& study, const RunStudyOptions& options);

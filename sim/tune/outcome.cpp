@@ -268,7 +268,8 @@ std::string example_of(const SearchResult& found, Outcome outcome) {
 }
 
 std::string reasons_text(const SearchResult& found) {
-  if (found.tried.empty() && found.left > 0) return "No candidate was tried: more --minutes, or less --space.\n";
+  if (found.tried.empty() && found.left > 0)
+    return "No candidate was tried: more --minutes, or less --space.\n";
   std::string text = "No candidate runs.\n";
   const auto too_large = std::find_if(found.too_large_layouts.begin(), found.too_large_layouts.end(),
                                       [](const std::string& why) { return !why.empty(); });
@@ -301,8 +302,8 @@ std::string left_text(const TuneReport& report) {
 }
 
 TextTable ranking_table(const TuneReport& report) {
-  TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "tokens/step", "speed-up (95 %)",
-                   "MFU %", "bubble %", "delay (max)", "mem. free GiB"});
+  TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "tokens/step",
+                   "speed-up (95 %)", "MFU %", "bubble %", "delay (max)", "mem. free GiB"});
   for (const std::size_t column : {1U, 2U, 3U}) table.align_left(column);
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
@@ -338,7 +339,9 @@ std::string baseline_text(const Baseline& baseline) {
   const PolicyResult& row = baseline.row();
   std::string text =
       "Speed-up over " + row.run.label + " on the study's " + layout_and_recompute(baseline.study.layout);
-  if (!row.simulated()) return text + ": none, it does not run (" + row.reason + "; `equipoise study` says with what it would).\n";
+  if (!row.simulated())
+    return text + ": none, it does not run (" + row.reason +
+           "; `equipoise study` says with what it would).\n";
   return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
          counted(baseline.study.layout.gpus(), "GPU") + ", by seconds per token.\n";
 }
@@ -446,6 +449,13 @@ std::string unequal_batches(const TuneReport& report) {
   return batch_difference(rows);
 }
 
+std::string about_text(const TuneReport& report) {
+  const Study& study = report.baseline.study;
+  return study.model.name + " on " + counted(report.candidates.layouts.front().layout.gpus(), "GPU") + ", " +
+         counted(study.steps, "step") + " of every candidate that runs to the end, framework " +
+         study.framework.preset.name;
+}
+
 std::string tune_table(const TuneReport& report) {
   std::ostringstream out;
   const SearchResult& found = report.found;
@@ -526,17 +536,18 @@ json tune_json(const TuneReport& report) {
 std::string tune_csv(const TuneReport& report) {
   std::ostringstream out;
   out.precision(12);
-  out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,tokens_per_step,speedup,speedup_low,"
-         "speedup_high,mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_bytes\n";
+  out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,tokens_per_step,speedup,"
+         "speedup_low,"
+         "speedup_high,mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_"
+         "bytes\n";
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     out << i + 1 << ',' << csv_cell(row.run.label) << ',' << csv_cell(layout_text(row.layout)) << ','
         << csv_cell(recompute_text(row.layout));
     const Metrics& m = row.metrics;
-    for (const Metric& metric :
-         {m.tokens_per_second_per_gpu, m.step_seconds, m.tokens_per_step, m.speedup, m.speedup_low,
-          m.speedup_high, m.mfu, m.bubble_ratio, m.token_delay_mean, m.token_delay_max, m.token_delay_held,
-          m.peak_memory_bytes})
+    for (const Metric& metric : {m.tokens_per_second_per_gpu, m.step_seconds, m.tokens_per_step, m.speedup,
+                                 m.speedup_low, m.speedup_high, m.mfu, m.bubble_ratio, m.token_delay_mean,
+                                 m.token_delay_max, m.token_delay_held, m.peak_memory_bytes})
       out << ',' << (metric ? json(*metric).dump() : "");
     out << '\n';
   }

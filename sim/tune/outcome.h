@@ -64,7 +64,7 @@ void sensitivity(const Candidates& candidates, const SearchResult& found, const 
 // The documents of a trace drawn with replacement: as many tokens as `inputs` has and some more.
 Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed);
 
-std::string layout_text(const Layout& layout);     // "TP 8, CP 2 ring, PP 4 x 2, DP 1"
+std::string layout_text(const Layout& layout);  // "TP 8, CP 2 ring, PP 4 x 2, DP 1"
 // The same and ", recompute auto", where it is not none.
 std::string layout_and_recompute(const Layout& layout);
 std::string recompute_text(const Layout& layout);  // "8 layers"
@@ -81,7 +81,7 @@ struct TuneReport {
   const std::vector<Place>& places;
   const std::vector<RankedRow>& ranking;  // of the places that were run in full
   const std::vector<WhatIf>& what_if;
-  bool cut_short = false;  // the search is over, but not all that follows it was run
+  bool cut_short = false;        // the search is over, but not all that follows it was run
   std::string flags_alone = {};  // what a framework's flags come to; empty: as the first, or unknown
   bool what_if_over = false;     // what_if lacks those for which there was no time
 };
@@ -105,7 +105,5 @@ std::string tune_table(const TuneReport& report);
 nlohmann::json tune_json(const TuneReport& report);
 // A line for each row of the ranking.
 std::string tune_csv(const TuneReport& report);
-// report.html: the ranking, and a drawing of all that was tried (tune_page.cpp).
-std::string tune_html(const TuneReport& report);
 
 }  // namespace equipoise

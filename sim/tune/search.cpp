@@ -16,6 +16,8 @@
 #include "policies/steps.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/bound.h"
+#include "sim/study/row/plan_row.h"
+#include "sim/tune/journal.h"
 
 namespace equipoise {
 namespace {
@@ -262,8 +264,7 @@ void Search::look_at_layouts() {
     exchanges_.push_back(exchanges ? 1 : 0);
     slow_.push_back(slow ? 1 : 0);
   }
-  pairs_ =
-      visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.reach());
+  pairs_ = visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.reach());
   choose_probe();
   parallel_for(std::max(1, options_.run.jobs), layouts, [&](int, std::size_t i) {
     end_if_stopped(options_.run);

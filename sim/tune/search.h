@@ -1,11 +1,12 @@
 // The search: which candidates are tried, in which order, and when one need not be.
 //
-// 1. Layouts whose states alone do not fit are left out; the others are ordered by what they are
+// 1. Layouts whose states alone do not fit are excluded; the others are ordered by what they are
 //    estimated to take (bound.h), fastest first.
 // 2. One row, the probe: first on one layout of each set of degrees, then on those that promise most by all
 //    that was probed, a batch at a time. What a layout takes over its estimate is thought to be a product of
 //    what its degrees and its value of each other key take. Then every row on the layout on which the probe
-//    was fastest. That foretells seconds per token of any candidate as (its layout's) x (its row's) / (both's).
+//    was fastest. That foretells seconds per token of any candidate as (its layout's) x (its row's) /
+//    (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up. Rows whose packing
 //    searches on its own (thresholds, groups of HBP, layouts of FlexSP), which takes as long as a hundred
 //    other candidates, take their turn on one of the layouts that promise most after the other, 256 of the
@@ -14,7 +15,7 @@
 // tried ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
 // candidates, the winner is the best of the space.
 //
-// Candidates are tried in batches whose sizes follow from the search alone, each against the limit that stood
+// Candidates are tried in batches whose sizes follow from the search alone, each compared with the limit
 // before the batch, so results depend neither on threads nor on how often the search was interrupted. Cost:
 // one plan and at most one simulation a candidate.
 //
@@ -30,8 +31,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/study/sharing.h"
-#include "sim/tune/space.h"
+#include "sim/study/share.h"
+#include "sim/tune/candidates.h"
 #include "sim/tune/trial.h"
 
 namespace equipoise {
@@ -40,8 +41,8 @@ class Journal;
 class KnownTrials;
 
 struct SearchOptions {
-  std::int64_t budget = 2'000;   // most candidates tried
-  std::size_t keep = 10;         // different ones of the ranking: exact where all candidates were reached
+  std::int64_t budget = 2'000;  // most candidates tried
+  std::size_t keep = 10;        // different ones of the ranking: exact where all candidates were reached
   // Most mean and most largest delay of a token, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();
   double longest_delay = std::numeric_limits<double>::infinity();
@@ -58,13 +59,13 @@ struct SearchOptions {
 };
 
 struct SearchResult {
-  std::vector<Tried> tried;          // in the order of the search
-  std::vector<std::size_t> ranking;  // of `tried`: those that ran, fastest first
-  std::int64_t candidates = 0;       // of the space
-  std::int64_t too_large = 0;        // candidates whose states alone do not fit
-  std::int64_t bounded = 0;          // candidates that bounds alone prove slower
-  std::int64_t left = 0;             // not reached within the budget, or another's share
-  std::int64_t ran = 0;              // of `tried`: simulated here, found in no journal
+  std::vector<Tried> tried;                    // in the order of the search
+  std::vector<std::size_t> ranking;            // of `tried`: those that ran, fastest first
+  std::int64_t candidates = 0;                 // of the space
+  std::int64_t too_large = 0;                  // candidates whose states alone do not fit
+  std::int64_t bounded = 0;                    // candidates that bounds alone prove slower
+  std::int64_t left = 0;                       // not reached within the budget, or another's share
+  std::int64_t ran = 0;                        // of `tried`: simulated here, found in no journal
   std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty where they do
   bool interrupted = false;
   bool timed_out = false;  // ended by the user's bound on time, which is no interruption

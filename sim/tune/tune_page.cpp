@@ -1,4 +1,5 @@
-// report.html of `tune`: its JSON as a page for a browser.
+#include "sim/tune/tune_page.h"
+
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -6,7 +7,6 @@
 #include "sim/report/html_page.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
-#include "sim/tune/outcome.h"
 
 namespace equipoise {
 namespace {
@@ -118,13 +118,6 @@ class SearchOfPage {
 };
 
 }  // namespace
-
-std::string about_text(const TuneReport& report) {
-  const Study& study = report.baseline.study;
-  return study.model.name + " on " + counted(report.candidates.layouts.front().layout.gpus(), "GPU") + ", " +
-         counted(study.steps, "step") + " of every candidate that runs to the end, framework " +
-         study.framework.preset.name;
-}
 
 std::string tune_html(const TuneReport& report) {
   const Study& study = report.baseline.study;

@@ -8,7 +8,7 @@
 #include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
 #include "sim/report/verdict.h"
-#include "sim/study/row/pipeline.h"
+#include "sim/study/row/simulate.h"
 #include "sim/validation/measured_log.h"
 
 namespace equipoise {

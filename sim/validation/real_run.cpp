@@ -20,6 +20,8 @@
 #include "sim/report/result_files.h"
 #include "sim/study/read/framework.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/row/details.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {

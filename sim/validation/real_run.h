@@ -14,7 +14,7 @@
 #include "sim/execution/equivalence.h"
 #include "sim/execution/executable_step.h"
 #include "sim/execution/rank_health.h"
-#include "sim/study/row/pipeline.h"
+#include "sim/study/row/study_row.h"
 #include "sim/study/study_inputs.h"
 
 namespace equipoise {

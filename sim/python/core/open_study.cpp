@@ -16,10 +16,10 @@
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
-#include "sim/study/planned_memory.h"
+#include "sim/study/check_result.h"
+#include "sim/study/estimate.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
-#include "sim/study/run_study.h"
 #include "traces/json_text.h"
 
 namespace equipoise::python {
@@ -64,8 +64,8 @@ class OpenStudy {
   // Its file's values, with what was set.
   [[nodiscard]] const std::string& text() const { return text_; }
 
-  // Of the cases of a sweep, in their order: the note of those to which slowdowns are carried so that all have
-  // one rule, as in the program's sweeps; empty for the others.
+  // Of the cases of a sweep, in their order: the note of those to which slowdowns are carried so that all
+  // have one rule, as in the program's sweeps; empty for the others.
   static std::vector<std::string> one_rule(const std::vector<OpenStudy*>& cases) {
     const nb::gil_scoped_release released;
     std::vector<Study*> studies;
@@ -121,21 +121,19 @@ class OpenStudy {
 
   void load(const MemoryLimit& limit) {
     if (inputs_) return;
-    check_planned_memory(study_, foreseen_documents(study_), RunStudyOptions{}, limit);
     inputs_ = load_inputs(study_);
   }
 
   CheckedResult result_of(RunStudyOptions options, bool verify, const MemoryLimit& limit) {
     if (!study_.impossible.empty()) return {refused_study(study_, study_.impossible), {}};
     try {
-      check_planned_memory(study_, foreseen_documents(study_), options, limit);
       load(limit);
-      check_planned_run(study_, *inputs_, options, limit, kDefaultOutputGB);
+      check_estimate(study_, inputs_->documents, options, limit, kDefaultOutputGB);
     } catch (const UserError& e) {
       if (case_.empty()) throw;
       return {refused_study(study_, e.what()), {}};
     }
-    CheckedResult checked = run_study(study_, *inputs_, options, verify);
+    CheckedResult checked = run_checked(study_, *inputs_, options, verify);
     for (PolicyResult& row : checked.result.policies)  // its plan is empty, which the validator has refused
       if (const auto why = failed_.find(row.run.label); why != failed_.end()) row.reason = why->second;
     return checked;

@@ -16,8 +16,8 @@
 #include "sim/metrics/metrics.h"
 #include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
+#include "sim/study/estimate.h"
 #include "sim/study/pack_request.h"
-#include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
 #include "traces/json_text.h"
@@ -208,8 +208,8 @@ PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const
     study.policies.push_back(plan.empty() ? row_of_request(request, study, policy) : own_row(loaded, policy));
     if (!plan.empty()) give_plan(study.policies.front(), study, parse_json(plan, "policy " + policy));
     RunStudyOptions planned;
-    planned.keep_plans = true;
-    check_planned_memory(study, totals_of(documents), planned, memory_limit(options.max_memory_GB));
+    planned.jobs = 0;  // nothing is simulated
+    check_estimate(study, documents, planned, memory_limit(options.max_memory_GB));
     Packed packed = pack(request, study, documents, study.policies.front());
     std::vector<std::string> idle = idle_request_notes(request, study);
     if (std::string note = cut_note(documents, study.batch); !note.empty()) idle.push_back(std::move(note));
@@ -246,7 +246,8 @@ void bind_plans(nb::module_& m) {
       .def("json", &PackedPlan::json_text)
       .def("metrics", &PackedPlan::metrics_text);
   m.def("pack", pack_lengths, nb::arg("lengths"), nb::arg("policy"), nb::arg("options"), nb::arg("plan") = "",
-        "The plan of a policy; options are a JSON object. With the JSON of a plan, that one: policy is its label.");
+        "The plan of a policy; options are a JSON object. With the JSON of a plan, that one: policy is its "
+        "label.");
   m.def("loaded", loaded, nb::arg("lengths"), nb::arg("options"),
         "What there is to plan: rows of batch, document, begin, end, and the shape of a step as JSON.");
   m.def("check_request", check_request, nb::arg("policy"), nb::arg("options"),

@@ -1,3 +1,5 @@
+#include "sim/study/row/details.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -9,8 +11,7 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/plan_metrics.h"
-#include "sim/study/row/pipeline.h"
-#include "sim/study/study_result.h"
+#include "sim/study/row/simulate.h"
 #include "sim/timeline/timeline.h"
 
 namespace equipoise {

@@ -1,3 +1,5 @@
+#include "sim/study/row/fit.h"
+
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -7,7 +9,6 @@
 #include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cost/layer_costs.h"
-#include "sim/study/row/pipeline.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {

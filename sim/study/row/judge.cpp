@@ -1,4 +1,4 @@
-#include "sim/study/row/pipeline.h"
+#include "sim/study/row/judge.h"
 
 #include <algorithm>
 #include <cmath>
@@ -154,8 +154,8 @@ std::string bound_note(const StudyRow& row, const std::vector<StepResult>& steps
          fixed(seconds > 0 ? 100 * (1 - least / seconds) : 0, 1) + " % is above that";
 }
 
-// How much of the largest micro-batch's time its passes wait for copies to the host's memory and back. Empty where
-// nothing is copied.
+// How much of the largest micro-batch's time its passes wait for copies to the host's memory and back. Empty
+// where nothing is copied.
 std::string offload_note(const StudyRow& row, const Plan& plan, std::string_view shard) {
   Layout layout = row.models->layout;
   const MicroBatch* largest = nullptr;
@@ -180,12 +180,13 @@ std::string offload_note(const StudyRow& row, const Plan& plan, std::string_view
   constexpr double kWorthNaming = 0.001;
   const double waits = 1 - seconds(without) / std::max(seconds(*row.models), 1e-12);
   if (waits < kWorthNaming) return "copies to the host hide under the passes of its largest micro-batch";
-  return percent(waits) + " of its largest micro-batch's time are waits for copies to the host and back; less "
+  return percent(waits) +
+         " of its largest micro-batch's time are waits for copies to the host and back; less "
          "parallel.activation_offload or a faster parallel.host_link_GBps shortens them";
 }
 
-// The share of matrix products in a rank's compute beside attention: in a forward and a backward of all layers and the
-// head, with so many tokens.
+// The share of matrix products in a rank's compute beside attention: in a forward and a backward of all
+// layers and the head, with so many tokens.
 double gemm_share(const LayerCosts& costs, std::int64_t tokens) {
   RangeUse unused;
   OpList before, after;
@@ -296,9 +297,12 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   result.layout = models.layout;
   result.shard = simulated.shard;
   result.gpus_per_node = models.grid.gpus_per_node();
-  const MetricInputs inputs{models.costs.model(), models.layout,
+  const MetricInputs inputs{models.costs.model(),
+                            models.layout,
                             peak_tflops(models.layout, models.costs.profile().device()) * 1e12,
-                            row.documents.batches, plan, result.steps,
+                            row.documents.batches,
+                            plan,
+                            result.steps,
                             options.beside_others ? 1 : options.jobs};
   result.metrics = metrics_of(inputs);
   const PowerDraw watts =

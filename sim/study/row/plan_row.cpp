@@ -1,3 +1,5 @@
+#include "sim/study/row/plan_row.h"
+
 #include <algorithm>
 
 #include "policies/base/index.h"
@@ -8,7 +10,6 @@
 #include "sim/memory/derived_sizes.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/read/plan_file.h"
-#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 namespace {
@@ -154,7 +155,9 @@ void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& p
       all_alone = all_alone && std::all_of(lane.micro_batches.begin(), lane.micro_batches.end(), alone);
     }
   if (padded && all_alone)
-    note("a micro-batch is one document, so that nothing is padded; batch.micro_batch_size says how many it has");
+    note(
+        "a micro-batch is one document, so that nothing is padded; batch.micro_batch_size says how many it "
+        "has");
   if (run.policy().places_documents && !run.says("bucket_size") && run.pack.context > 1 &&
       run.pack.bucket_size >= longest_of(documents))
     note(

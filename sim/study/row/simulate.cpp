@@ -1,4 +1,4 @@
-#include "sim/study/row/pipeline.h"
+#include "sim/study/row/simulate.h"
 
 #include <algorithm>
 #include <atomic>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "policies/base/parallel.h"
-#include "sim/study/sharing.h"
+#include "sim/study/cores.h"
 
 using namespace equipoise;
 

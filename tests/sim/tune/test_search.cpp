@@ -8,8 +8,8 @@
 #include "policies/base/random.h"
 #include "policies/base/text.h"
 #include "sim/study/run_study.h"
+#include "sim/tune/journal.h"
 #include "sim/tune/outcome.h"
-#include "sim/tune/trial.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/tune/tune_case.h"
 

@@ -1,4 +1,6 @@
-// Who computes what of a study: the cases of a run are shared by machines, the rows of a case by cores.
+// The cores that a study may use, shared by rows that run at the same time. Each computing thread has one: a
+// row from its plan to its results, and the helpers of its steps. A core goes to the first of the rows that
+// wait for one, so that rows end in their order, and none is idle while another row has work that two can do.
 #pragma once
 
 #include <atomic>
@@ -7,40 +9,16 @@
 #include <functional>
 #include <limits>
 #include <mutex>
-#include <optional>
-#include <string>
 
 namespace equipoise {
 
-// Which of a run's cases are this process's, where several machines share them.
-struct Share {
-  int index = 0, count = 1;
-
-  [[nodiscard]] bool is_all() const { return count == 1; }
-  // Cases are dealt out in turn, so that shares are alike where neighbours cost alike.
-  [[nodiscard]] bool has(std::size_t number) const {
-    return number % static_cast<std::size_t>(count) == static_cast<std::size_t>(index);
-  }
-  [[nodiscard]] std::string folder() const;  // "shard-1-of-4"
-  friend bool operator==(const Share&, const Share&) = default;
-};
-
-// "1/4", 0 <= i < n. Throws UserError.
-Share parse_share(const std::string& text, const std::string& where);
-
-// `text` where it is given, else the ranks', else all. Throws UserError.
-Share chosen_share(const std::string& text);
-
-// The cores that a study may use, shared by rows that run at the same time. Who computes holds one of them: a
-// row from its plan to its results, and helpers of its steps. A core goes to the first of the rows that wait
-// for one, so that rows end in their order, and none is idle while another row has work that two can do.
 class Cores {
  public:
   using Work = std::function<void(int worker, std::size_t item)>;
 
   explicit Cores(int count) : count_(count), free_(count) {}
 
-  // A row at work: waits for a core and holds it while it lives, but where another row goes first.
+  // A row at work: it waits for a core and keeps it while it lives, except where another row goes first.
   class Row {
    public:
     Row(Cores& cores, std::size_t number);

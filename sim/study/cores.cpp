@@ -1,63 +1,10 @@
-#include "sim/study/sharing.h"
+#include "sim/study/cores.h"
 
-#include <charconv>
-#include <cstdlib>
 #include <exception>
 #include <thread>
 #include <vector>
 
-#include "policies/base/error.h"
-
 namespace equipoise {
-
-constexpr int kMostShares = 1 << 20;
-
-static std::optional<int> number_of(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-static std::optional<int> variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? std::nullopt : number_of(text);
-}
-
-// SLURM_NTASKS is there in a batch script, too, whose one process is no rank: the step's own count is not.
-constexpr const char* kRanks[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-                                     {"PMI_RANK", "PMI_SIZE"},
-                                     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
-
-// The process's rank and the number of ranks, as mpirun (Open MPI, MPICH and its kin) and srun tell it in the
-// environment; nothing for a process on its own.
-static std::optional<Share> share_of_ranks() {
-  for (const auto& [rank, size] : kRanks) {
-    const auto index = variable(rank), count = variable(size);
-    if (index && count && *count > 1 && *index >= 0 && *index < *count) return Share{*index, *count};
-  }
-  return std::nullopt;
-}
-
-std::string Share::folder() const {
-  return concatenated("shard-", index, "-of-", count);
-}
-
-Share parse_share(const std::string& text, const std::string& where) {
-  const std::size_t slash = text.find('/');
-  if (slash != std::string::npos) {
-    const auto index = number_of(std::string_view(text).substr(0, slash));
-    const auto count = number_of(std::string_view(text).substr(slash + 1));
-    if (index && count && *count >= 1 && *count <= kMostShares && *index >= 0 && *index < *count)
-      return {*index, *count};
-  }
-  throw UserError(where, ": expected i/n with i from 0 to n - 1, as 0/4, found ", text);
-}
-
-Share chosen_share(const std::string& text) {
-  return text.empty() ? share_of_ranks().value_or(Share{}) : parse_share(text, "--shard");
-}
 
 struct Cores::Job {
   const std::size_t row;
@@ -90,7 +37,7 @@ bool Cores::take(Lock& lock, std::size_t row, const Job* job) noexcept {
   *link = own.next;
   const bool takes = !gave_up();
   if (takes) --free_;
-  if (free_ > 0) changed_.notify_all();  // those who stood back
+  if (free_ > 0) changed_.notify_all();  // rows that let another go first
   return takes;
 }
 

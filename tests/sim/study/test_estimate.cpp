@@ -1,5 +1,5 @@
-// Estimates against what is really allocated and written: within a factor of two, so that a limit means what
-// it says, and nothing that fits is refused for long.
+// Compares estimates with what a run allocates and writes: they are within a factor of two, so that a limit
+// means what it says.
 #include <doctest/doctest.h>
 #include <malloc.h>
 
@@ -9,11 +9,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <new>
+#include <optional>
 
-#include "policies/policy.h"
-#include "sim/report/result_files.h"
-#include "sim/study/planned_memory.h"
-#include "sim/study/row/pipeline.h"
+#include "sim/study/estimate.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
 #include "tests/scratch_folder.h"
@@ -60,7 +58,7 @@ using testing::small_study;
 
 namespace {
 
-// Most bytes that `work` holds beside what was there before.
+// The most bytes that `work` holds in addition to what was there before.
 template <class Work>
 double peak_of(const Work& work) {
   const std::size_t before = live;
@@ -84,29 +82,6 @@ nlohmann::json with_policy(nlohmann::json policy) {
   return file;
 }
 
-// A policy's plan of the study's documents.
-void check_plan(const nlohmann::json& file) {
-  const Study study = parse(file);
-  const StudyInputs inputs = load_inputs(study);
-  const PolicyRun& run = study.policies.front();
-  const QuadraticWorkload workload;
-  const double estimate = plan_bytes(plan_size(run, totals_of(inputs.documents)), run.pack);
-#ifdef NDEBUG  // with assertions every plan is verified, which holds as much again
-  check_near(
-      estimate, peak_of([&] {
-        const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
-        CHECK(!plan.steps.empty());
-      }));
-#endif
-  const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
-  check_near(plan_json_memory(plan_size(run, totals_of(inputs.documents))), peak_of([&] {
-               const std::string text = plan_json(plan, nullptr, nullptr).dump();
-               CHECK(!text.empty());
-             }));
-  // The study file alone says nearly as much.
-  check_near(plan_bytes(plan_size(run, foreseen_documents(study)), run.pack), estimate);
-}
-
 RunStudyOptions options_of(Fidelity fidelity, bool contention = false) {
   RunStudyOptions options;
   options.steps.fidelity = fidelity;
@@ -115,46 +90,47 @@ RunStudyOptions options_of(Fidelity fidelity, bool contention = false) {
   return options;
 }
 
-void check_simulation(const nlohmann::json& file, const RunStudyOptions& options) {
+// From the documents to the results of the study.
+void check_memory(const nlohmann::json& file, const RunStudyOptions& options) {
   const Study study = parse(file);
-  const StudyInputs inputs = load_inputs(study);
-  const PolicyRun& run = study.policies.front();
-  const RunModels models(study, layout_of(study, run), inputs.profile);
-  const PlanSize size = plan_size(run, totals_of(inputs.documents));
-  check_near(plan_bytes(size, run.pack) + simulation_bytes(models, run, size, options),
-             peak_of([&] { CHECK(run_study(study, inputs, options).policies.front().simulated()); }));
+  std::optional<StudyInputs> inputs;
+  const double peak = peak_of([&] {
+    inputs = load_inputs(study);
+    CHECK(run_study(study, *inputs, options).policies.front().simulated());
+  });
+  check_near(estimate(study, inputs->documents, options).memory, peak);
 }
 
 }  // namespace
 
-TEST_CASE("The plan of a policy is estimated within a factor of two") {
-  nlohmann::json file = with_policy({{"name", "chunkflow"}, {"chunk_size", 16}});
-  file["trace"] = {{"uniform", 4096}};
-  check_plan(file);
-  check_plan(with_policy({{"name", "plain"}, {"micro_batches", 1 << 16}}));
-  file = with_policy({{"name", "ffd"}, {"pack_length", 64}, {"oversize", "split"}});
-  check_plan(file);
-}
-
-TEST_CASE("What a policy carries from step to step counts") {
-  // 4 bins of 16 tokens place 64 of the 512 tokens of a step: 8 times as many steps, which all list the rest.
-  nlohmann::json file = with_policy({{"name", "wlb"}, {"max_tokens", 16}, {"oversize", "split"}});
-  file["batch"] = {{"context_window", 128}, {"sequences_per_step", 4}, {"steps", 64}};
-  file["trace"] = {{"uniform", 128}};
-  check_plan(file);
-}
-
-TEST_CASE("Simulating is estimated within a factor of two, at either fidelity and with contention") {
+TEST_CASE("The memory of many small micro-batches is estimated within a factor of two") {
   nlohmann::json file = with_policy({{"name", "chunkflow"}, {"chunk_size", 64}, {"shard", "per-document"}});
   file["trace"] = {{"uniform", 4096}};
   file["batch"]["steps"] = 1;
-  check_simulation(file, options_of(Fidelity::stage));
-  check_simulation(file, options_of(Fidelity::op));
-  file = with_policy({{"name", "plain"}});
+  check_memory(file, options_of(Fidelity::stage));
+  check_memory(file, options_of(Fidelity::op));
+}
+
+TEST_CASE("The memory of a run with contention is estimated within a factor of two") {
+  nlohmann::json file = with_policy({{"name", "plain"}});
   file["parallel"]["data"] = 4;
-  // Large enough for the tables of fixed size, some MB, to count for little.
+  // Large enough for tables of fixed size, some MB, to count for little.
   file["batch"] = {{"context_window", 4096}, {"sequences_per_step", 2048}, {"steps", 1}};
-  check_simulation(file, options_of(Fidelity::op, true));
+  check_memory(file, options_of(Fidelity::op, true));
+}
+
+TEST_CASE("Slices that are carried from step to step count in the size of a plan") {
+  // 4 bins of 16 tokens place 64 of the 512 tokens of a step: 8 times as many steps list the rest.
+  nlohmann::json file = with_policy({{"name", "wlb"}, {"max_tokens", 16}, {"oversize", "split"}});
+  file["batch"] = {{"context_window", 128}, {"sequences_per_step", 4}, {"steps", 64}};
+  file["trace"] = {{"uniform", 128}};
+  const Study study = parse(file);
+  const StudyInputs inputs = load_inputs(study);
+  const PlanSize size = plan_size(study.policies.front(), inputs.documents);
+  CHECK(size.steps == 8 * 64);
+  CHECK(size.micro_batches == 8 * 64 * 4);
+  CHECK(size.slices == 64 * 512 / 16);
+  CHECK(size.carried == doctest::Approx(size.steps * size.slices * 7 / 8 / 2));
 }
 
 TEST_CASE("What --out gets is estimated within a factor of two") {
@@ -168,13 +144,12 @@ TEST_CASE("What --out gets is estimated within a factor of two") {
     options.keep_plans = true;
     options.details.directory = folder.folder().string();
     options.details.steps = 2;
-    const PolicyRun& run = study.policies.front();
-    const RunModels models(study, layout_of(study, run), inputs.profile);
+    const double estimated = estimate(study, inputs.documents, options).output;
     (void)run_study(study, inputs, options);
     double written = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder.folder() / "timeline"))
       written += static_cast<double>(entry.file_size());
-    check_near(details_bytes(models, run, plan_size(run, totals_of(inputs.documents)), options), written);
+    check_near(estimated, written);
   }
 }
 
@@ -188,7 +163,7 @@ TEST_CASE("Rows run in turn where two of them would not fit") {
   options.jobs = 2;
   const auto fits = [&](double bytes) {
     try {
-      check_planned_run(study, inputs, options, {bytes, "a test"}, 1);
+      check_estimate(study, inputs.documents, options, {bytes, "a test"});
       return true;
     } catch (const UserError&) {
       return false;
@@ -207,16 +182,18 @@ TEST_CASE("What is over a limit is refused with the estimate and what raises it"
   nlohmann::json file = with_policy({{"name", "chunkflow"}, {"chunk_size", 1}});
   file["batch"]["steps"] = 1000;
   const Study study = parse(file);
+  const StudyInputs inputs = load_inputs(study);
   const auto refused = [&](double gigabytes) -> std::string {
+    RunStudyOptions options;
     try {
-      check_planned_memory(study, foreseen_documents(study), {}, memory_limit(gigabytes));
+      check_estimate(study, inputs.documents, options, memory_limit(gigabytes));
     } catch (const UserError& e) {
       return e.what();
     }
     return "";
   };
   // 1000 x 4 x 32K micro-batches of one token, about 200 bytes each.
-  CHECK(refused(2).find("study.json: the plan of chunkflow: needs about ") == 0);
+  CHECK(refused(2).find("study.json: the plans of its rows: needs about ") == 0);
   CHECK(refused(2).find("the limit is 2 GB (--max-memory-GB)") != std::string::npos);
   CHECK(refused(1000) == "");
   CHECK_THROWS_AS(memory_limit(-1), UserError);

@@ -1,0 +1,151 @@
+#include "sim/study/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "policies/policy.h"
+#include "policies/steps.h"
+#include "sim/step/step_result.h"
+#include "sim/study/read/policy_run.h"
+
+namespace equipoise {
+namespace {
+
+// An estimate of a row. Lanes have equally many micro-batches in each step.
+struct RowSize {
+  PlanSize plan;
+  Layout layout;
+  double layers = 0, stages = 0, micro_batches = 0, threads = 0;  // virtual stages; micro-batches of a lane
+};
+
+RowSize row_size(const Study& study, const PolicyRun& run, const DocumentSet& documents, int jobs) {
+  RowSize row{plan_size(run, documents), layout_of(study, run)};
+  row.layers = study.model.all_layers();
+  row.stages = row.layout.pipeline * row.layout.virtual_pipeline * row.layout.copies();
+  row.micro_batches = std::max(1.0, row.plan.micro_batches / row.plan.steps / row.layout.data);
+  row.threads = std::min<double>(jobs, row.plan.steps);
+  return row;
+}
+
+double plan_bytes(const RowSize& row) {
+  constexpr double kGrowth = 1.5;  // capacity of a growing vector over its size, mean of 1 and 2
+  constexpr double kSlice = kGrowth * sizeof(Slice), kMicroBatch = kGrowth * sizeof(MicroBatch);
+  const double lanes = row.layout.data * static_cast<double>(sizeof(Lane));
+  const PlanSize& size = row.plan;
+  return kSlice * (size.slices + size.carried) + kMicroBatch * size.micro_batches +
+         size.steps * (sizeof(Step) + lanes);
+}
+
+double plan_text_bytes(const RowSize& row) {
+  return 26 * (row.plan.slices + row.plan.carried) + 110 * row.plan.micro_batches;
+}
+
+// Each thread has the costs of one lane (stage fidelity) or the program of one step (op fidelity); with
+// contention it has the times of a step for each GPU.
+double simulation_bytes(const RowSize& row, const StepSettings& settings) {
+  const double context = row.layout.context, data = row.layout.data;
+  double of_micro_batch = 1500 + 700 * context + 70 * row.stages;
+  if (settings.fidelity == Fidelity::op) of_micro_batch += data * (6000 + 1200 * context + 100 * row.stages);
+  if (settings.op.contention)
+    of_micro_batch +=
+        data * context * (settings.op.fold_tp ? 1 : row.layout.tensor) * (100 * row.stages + 80 * row.layers);
+  return row.threads * row.micro_batches * of_micro_batch +
+         row.plan.steps * (sizeof(StepResult) + data * sizeof(LaneResult));
+}
+
+double timeline_bytes(const RowSize& row, const RunStudyOptions& options) {
+  constexpr double kLayerOps = 45;    // kernels and collectives of a layer, forward and backward
+  constexpr double kOpText = 70;      // bytes of a timeline for each of them,
+  constexpr double kScheduled = 300;  // of an op of the schedule with its counters,
+  constexpr double kChakra = 240;     // and of a node of a Chakra trace
+  constexpr double kCompressed = 4;
+  const DetailOptions& details = options.details;
+  const bool op = options.steps.fidelity == Fidelity::op;
+  const auto chosen = [](const std::vector<int>& list, int all) {
+    return list.empty() ? all : std::min<double>(all, static_cast<double>(list.size()));
+  };
+  const double layer_ops = row.micro_batches * row.layers / row.layout.pipeline * kLayerOps;
+  const double tracks = chosen(details.selection.lanes, row.layout.data) *
+                        chosen(details.selection.stages, row.layout.pipeline) *
+                        chosen(details.selection.ranks, row.layout.context) *
+                        (op && details.selection.all_tensor_ranks ? row.layout.tensor : 1);
+  const double scheduled = 2 * row.micro_batches * row.stages / row.layout.pipeline * kScheduled;
+  const double of_step = tracks * (scheduled + (op ? layer_ops * kOpText : 0));
+  const double steps = std::min<double>(details.steps, row.plan.steps);
+  const bool chakra = details.chakra && details.steps > 0;
+  return steps * of_step / (details.gzip ? kCompressed : 1) +
+         (chakra ? layer_ops * kChakra * static_cast<double>(row.layout.gpus()) : 0);
+}
+
+}  // namespace
+
+PlanSize plan_size(const PolicyRun& run, const DocumentSet& documents) {
+  const Policy& policy = run.policy();
+  const PackOptions& pack = run.pack;
+  const auto tokens = static_cast<double>(documents.tokens);
+  const auto steps = std::max(1.0, static_cast<double>(documents.batches.size()));
+  const bool has_bins = has_key(policy, "micro_batches");
+  double capacity = policy.micro_batch_tokens ? static_cast<double>(policy.micro_batch_tokens(pack)) : 0;
+  if (capacity == 0 && has_bins && policy.hard_limit) capacity = static_cast<double>(policy.hard_limit(pack));
+  PlanSize size{steps};
+  for (const GlobalBatch& batch : documents.batches) size.slices += static_cast<double>(batch.slices.size());
+  const bool cuts = has_key(policy, "chunk_size") || (policy.hard_limit && pack.oversize == Oversize::split);
+  if (cuts && capacity > 0) size.slices = std::max(size.slices, tokens / capacity);
+  if (has_key(policy, "slices")) {
+    size.slices *= static_cast<double>(std::get<std::int64_t>(pack_parameter("slices")->get(pack)));
+    size.micro_batches = size.slices;
+  } else if (policy.pads_documents) {
+    size.micro_batches = size.slices / static_cast<double>(pack.micro_batch_size);
+  } else if (!has_bins) {
+    const auto windows = static_cast<double>(pack.sequences_per_step);
+    size.micro_batches = steps * (capacity > 0 ? std::ceil(tokens / steps / capacity) : windows);
+  } else {
+    PackOptions of_step = pack;  // bins that do not divide are refused later, by name
+    of_step.sequences_per_step = std::max(pack.sequences_per_step, pack.micro_batch_size);
+    of_step.sequences_per_step -= of_step.sequences_per_step % pack.micro_batch_size;
+    if (pack.documents_per_step > 0)
+      of_step.global_tokens = std::max<std::int64_t>(1, std::llround(tokens / steps));
+    const auto bins = static_cast<double>(micro_batches_of_step(of_step));
+    if (const double placed = capacity * bins; placed > 0 && placed * steps < tokens) {
+      size.steps = std::ceil(tokens / placed);
+      size.carried = size.steps * size.slices * (1 - placed * steps / tokens) / 2;
+    }
+    size.micro_batches = size.steps * bins;
+  }
+  return size;
+}
+
+Estimate estimate(const Study& study, const DocumentSet& documents, const RunStudyOptions& options) {
+  constexpr double kValues = 6;  // bytes of a JSON value over those of its text
+  Estimate made;
+  double kept = 0, largest = 0;
+  for (const PolicyRun& run : study.policies) {
+    const RowSize row = row_size(study, run, documents, options.jobs);
+    const double plan = plan_bytes(row), text = plan_text_bytes(row);
+    const double work = row.threads > 0 ? simulation_bytes(row, options.steps) : 0;
+    largest = std::max(largest, options.keep_plans ? std::max(work, (1 + kValues) * text) : plan + work);
+    if (!options.keep_plans) continue;
+    kept += plan;
+    made.output += text + timeline_bytes(row, options);
+  }
+  for (const GlobalBatch& batch : documents.batches)
+    kept += 2.0 * sizeof(Slice) * static_cast<double>(batch.slices.size());
+  made.memory = kept + largest;
+  return made;
+}
+
+void check_estimate(const Study& study, const DocumentSet& documents, RunStudyOptions& options,
+                    const MemoryLimit& limit, double max_output_GB) {
+  const Estimate made = estimate(study, documents, options);
+  require_memory(study.file + ": the plans of its rows", made.memory, limit,
+                 std::string(options.steps.op.contention ? "no --contention, " : "") +
+                     "fewer steps or --jobs, larger sizes (chunk_size, max_tokens, pack_length, fewer "
+                     "micro_batches)");
+  require_output("--out", made.output, max_output_GB,
+                 options.details.steps > 0 ? "--timeline-steps 0, or less by --timeline-lanes, "
+                                             "--timeline-stages, --timeline-ranks, --timeline-counters none"
+                                           : "fewer steps");
+  options.rows_in_turn = 2 * made.memory > limit.bytes;
+}
+
+}  // namespace equipoise

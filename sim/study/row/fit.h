@@ -1,0 +1,42 @@
+// What would make a row run that does not: the smallest change of the study, found by trying changes on the
+// models and not from a list of advice.
+//
+// Changes are tried in an order in which each asks more of the user than the ones before: first what costs
+// time only (checkpointed layers, the fewest that do), then the policy's own sizes (the closest that do),
+// then how states are sharded, then CP ranks instead of replicas, then the optimizer's states to the host,
+// all of them on the GPUs there are; then more GPUs for context parallelism, at last what changes the data. A
+// change counts only if the whole row runs with it: same documents, new plan, every step within memory. Its
+// cost in time is stated with it. Cost: some tens of runs of the row at stage fidelity at most, and of a row
+// that runs none.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "sim/study/read/study.h"
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// How the row ends with these changes made.
+struct RowEnd {
+  RowStatus status = RowStatus::ok;
+  double seconds_per_token = 0;  // 0: unknown
+};
+using TryRow = std::function<RowEnd(const Study& study, const PolicyRun& run)>;
+
+struct FailedRow {
+  const Study& study;
+  const PolicyRun& run;  // as the study states it, nothing derived
+  RowStatus status = RowStatus::oom;
+  std::int64_t longest_document = 0;  // tokens of the longest slice of the study
+  // Where memory is what it lacks: seconds per token if there were enough; 0: unknown.
+  std::function<double()> with_enough_memory = {};
+};
+
+// "fits with recompute {\"layers\": 12}, 1.08x the time that enough memory would take"; what was tried in
+// vain where nothing helps.
+std::string smallest_change(const FailedRow& row, const TryRow& try_row);
+
+}  // namespace equipoise

@@ -1,0 +1,54 @@
+// From documents and memory to a row's plan: sizes that the study leaves to memory are derived, options that
+// a policy leaves to a search are searched, then the policy packs. Studies, searches and `pack` all plan so.
+//
+// The sizes (L_max, BucketSize, the groups of HBP and what they recompute) follow from the memory of the
+// row's own schedule (sim/memory/derived_sizes.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "policies/plan.h"
+#include "policies/policy.h"
+#include "sim/study/row/study_row.h"
+#include "sim/study/run_options.h"
+
+namespace equipoise {
+
+// Fills row.run.pack: max_tokens, bucket_size; row.no_room where nothing fits into memory. With
+// `ignore_memory`, sizes are then those that policies take without a memory model.
+void derive_sizes(StudyRow& row, bool ignore_memory);
+
+// Layers of the model that packs of `length` tokens on `degree` ranks must checkpoint (HBP Algorithm 4); -1
+// if they do not fit.
+int layers_of_group(const StudyRow& row, std::int64_t length, int degree);
+
+// The same for a search of groups (PlanPrices::layers); -1 for a degree that the layout has no groups of,
+// too. Holds on to the row. Empty where neither the policy's search nor the choice of what is recomputed asks
+// memory.
+std::function<int(std::int64_t length, int degree)> layers_of_groups(const StudyRow& row);
+
+// CP degrees that lanes of the row may have (PlanPrices::degrees): that of the layout times and by powers of
+// two.
+std::vector<int> degrees_of_lanes(const StudyRow& row);
+
+struct PlannedRow {
+  Plan plan;
+  double pack_ms = 0;              // measured, mean per global batch
+  std::vector<std::string> notes;  // for the user, with the row's label
+};
+
+// Packs; puts what was searched into row.run. Throws UnplaceableDocument where the policy cannot place a
+// document, UserError where it refuses its options. A search that needs a memory model is left out where
+// `prices` has none.
+PlannedRow pack_row(StudyRow& row, const PlanPrices& prices);
+
+// The same by the row's own workload, with simulated steps as prices.
+PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options);
+
+// Tokens of the longest slice.
+std::int64_t longest_of(const DocumentSet& documents);
+
+}  // namespace equipoise

@@ -1,0 +1,55 @@
+// A row from its entry to its result: what planning, simulating and judging need of the study. The study is
+// read once, where the row is made.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/loader.h"
+#include "policies/workload.h"
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/step/step_simulator.h"
+#include "sim/study/models.h"
+#include "sim/study/read/study.h"
+#include "sim/study/study_inputs.h"
+
+namespace equipoise {
+
+struct StudyRow {
+  // `entry` as the study has it, with the plan of its file. Throws UserError naming the study's file where
+  // the profile cannot price the row's layout.
+  StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry);
+  // Of other documents than the study's own. `profile`: null where nothing is known of times and memory
+  // (`pack` without a model); then it has no models.
+  StudyRow(const Study& study, const DocumentSet& documents, const Profile* profile, PolicyRun entry);
+
+  const DocumentSet& documents;
+  std::int64_t context_window;
+  std::vector<std::string> notes;  // for the user, with the row's label
+  PolicyRun run;                   // as it runs: recompute resolved, sizes derived once it is planned
+  const SchedulePolicy& schedule;
+  std::shared_ptr<const RunModels> models;   // of its layout
+  std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null: not yet
+  std::string no_room;  // why nothing fits into memory, so that there is no plan; else empty
+
+  // So many layers of the model are checkpointed.
+  void recompute_layers(int layers);
+  // Its micro-batches under a sharding rule. Refers to the workload.
+  [[nodiscard]] ShardRule rule(std::string_view shard) const;
+  // Its own rule, where its plan is only tried: static-best decides a micro-batch at a time.
+  [[nodiscard]] ShardRule trial_rule() const;
+  [[nodiscard]] StepOptions step_options() const;
+  void note(const std::string& text) { notes.push_back(run.label + ": " + text); }
+};
+
+// What prices the row's documents: the FLOPs formula of Skrull for gds, dacp and skrull, the profile for all
+// others, unless the study says otherwise.
+std::shared_ptr<const Workload> workload_of(const StudyRow& row);
+
+// The FLOPs of a document on a model (Skrull Eq. 13).
+FlopsWorkload flops_workload(const ModelShape& model);
+
+}  // namespace equipoise

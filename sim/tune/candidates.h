@@ -1,0 +1,75 @@
+// A candidate is a layout (values of the shared keys) and a row (a policy with its options). Combinations
+// that go together in no run (a TP degree that does not divide the heads, another number of GPUs, a data
+// degree that does not divide the global batch) are none, and counted by reason; so are those that differ
+// from another in nothing that can matter (how K and V travel without context parallelism).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/study/read/study.h"
+#include "sim/tune/space.h"
+#include "sim/workload/layout.h"
+
+namespace equipoise {
+
+struct LayoutChoice {
+  nlohmann::json keys;  // {"parallel.tensor": 8, ...}, parallel.data included
+  Layout layout;
+};
+
+struct RowChoice {
+  nlohmann::json entry;  // of `policies`, with a label of its own
+  std::string label;
+};
+
+struct Point {
+  std::uint32_t layout = 0, row = 0;
+  friend bool operator==(const Point&, const Point&) = default;
+};
+
+struct NoCandidates {  // combinations that are none, by reason
+  std::int64_t gpus = 0, impossible = 0, alike = 0;
+  std::string example;  // why one is impossible
+  // Those that are not wanted, by the key that says so; rows apart.
+  std::map<std::string, std::int64_t> layouts_without, rows_without;
+};
+
+struct Candidates {
+  nlohmann::json study;               // absolute_study
+  std::vector<LayoutChoice> layouts;  // in the order of the space, the last key varying fastest
+  std::vector<RowChoice> rows;
+  NoCandidates none;
+
+  [[nodiscard]] std::int64_t count() const {
+    return static_cast<std::int64_t>(layouts.size()) * static_cast<std::int64_t>(rows.size());
+  }
+};
+
+// The key for which a study's layout, or its one row, is not wanted, and why; empty: it is.
+struct Unwanted {
+  std::function<std::pair<std::string, std::string>(const Study&)> layout, row;
+};
+
+// All of them on exactly `gpus` GPUs that are wanted. `study`: an absolute_study.
+// Throws UserError where the space has more layouts than can be looked at, or none that has so many GPUs and
+// goes together; `space_name` names it.
+Candidates candidates_of(const Space& space, const nlohmann::json& study, std::int64_t gpus,
+                         const std::string& space_name, int jobs, const Unwanted& unwanted = {});
+
+// The study file of a candidate: its one row, which is its own baseline.
+nlohmann::json candidate_json(const Candidates& candidates, Point point);
+Study candidate_study(const Candidates& candidates, Point point, const std::string& name);
+
+// best.json: the candidate on its layout, and before it the study's own rows there with the study's baseline,
+// so that `study best.json` compares them. A row that the candidate is, that makes the same steps (`alike`,
+// labels), or that fits no other layout, is not repeated; where the baseline is such a row, the candidate is
+// the baseline.
+nlohmann::json best_json(const Candidates& candidates, Point point, const std::vector<std::string>& alike);
+
+}  // namespace equipoise
