@@ -1,4 +1,4 @@
-#include "profiler/fit/recipe.h"
+#include "profiler/fit/adapt.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,9 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/attention_fit.h"
+#include "profiler/fit/fitted_table.h"
+#include "profiler/fit/gemm_fit.h"
 #include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/json_fields.h"
 
@@ -23,9 +25,9 @@ namespace {
 
 using nlohmann::json;
 
-// --- One table: the problem that is stated for every kind further below, solved once.
+// --- How one table is adapted, whatever its kind.
 
-// A factor that several parameters share.
+// A factor that multiplies several parameters.
 struct SharedFactor {
   std::string_view name;
   double trust = 1;  // standard deviation of its logarithm from one machine to the next
@@ -33,8 +35,8 @@ struct SharedFactor {
 
 struct MovedParameter {
   std::string_view path;  // JSON pointer below "parameters"
-  double trust = 1;       // of its own factor
-  int shared = -1;        // which of the shared factors moves it, too
+  double trust = 1;       // standard deviation of the logarithm of its own factor
+  int shared = -1;        // index of the shared factor that also multiplies it; -1: none
 };
 
 struct MovedForm {
@@ -48,15 +50,16 @@ using Predictor = std::function<double(std::size_t sample)>;
 struct TableSamples {
   std::vector<std::vector<double>> shapes;
   SampleTimes times;
-  std::vector<double> work;  // TFLOP or GB; empty: a rate says nothing
-  double peak = 0;           // that the base's device states of it, a second; 0: none
+  std::vector<double> work;  // TFLOP or GB; empty: rates are not checked
+  double peak = 0;           // the device's peak rate of such work, per second; 0: not checked
   const char* unit = " TFLOP/s of ";
   std::vector<ErrorGroup> groups{{"all", {}}};
-  json ranges;
+  std::vector<TableRange> ranges;
 };
 
-// How far a table's form is off on a machine that it was made for, about: what a sample is trusted to beside
-// the prior. A choice, tuned to nothing; what it gives on published fabrics stands in profiler/README.md.
+// The trust in a sample relative to the prior: about the error of a table's form on the machine that it was
+// fitted to. The value is a choice and was not tuned; profiler/README.md shows what it gives on published
+// fabrics.
 constexpr double kSampleTrust = 0.08;
 constexpr double kRobust = 0.15;
 
@@ -64,7 +67,7 @@ std::string pointer_of(const MovedParameter& moved) {
   return std::string("/parameters/").append(moved.path);
 }
 
-// The form's parameters that the table has; what it has not (a table without a cache) cannot move.
+// The form's parameters that the table has. Others (those of a cache that the table lacks) cannot move.
 std::vector<MovedParameter> present(const json& base, const MovedForm& form) {
   std::vector<MovedParameter> found;
   for (const MovedParameter& moved : form.parameters)
@@ -84,7 +87,7 @@ json moved(const json& base, const std::vector<MovedParameter>& parameters, std:
   return table;
 }
 
-// The table with moved parameters, its ranges, errors and `base_error`; provenance is the caller's.
+// The table with moved parameters, its ranges, errors and `base_error`. The caller sets its provenance.
 json adapted_table(const json& base, const MovedForm& form, const TableSamples& samples,
                    const std::function<Predictor(const json& table)>& by_table) {
   const std::vector<MovedParameter> parameters = present(base, form);
@@ -98,7 +101,7 @@ json adapted_table(const json& base, const MovedForm& form, const TableSamples& 
     problem.parameters.push_back({std::string(one.path), 1, one.trust});
   problem.shapes = samples.shapes;
   const std::size_t shared = form.shared.size();
-  // The search asks for all samples at one point before it goes to the next.
+  // The search evaluates all samples at one point before it moves on, so one table per point is enough.
   std::vector<double> point;
   Predictor predict;
   problem.log_error = [&](std::span<const double> factors, std::size_t i) {
@@ -118,9 +121,9 @@ json adapted_table(const json& base, const MovedForm& form, const TableSamples& 
     json& value = found[json::json_pointer(std::string("/").append(one.path))];
     value = significant(value.get<double>());
   }
-  json table =
-      table_json({base.value("form", std::string()), std::move(found), samples.ranges, samples.groups}, fit,
-                 samples.times, Provenance::measured);
+  json table = to_json(fitted_table({base.value("form", std::string()), {}, samples.ranges, samples.groups},
+                                    fit, samples.times, Provenance::measured));
+  table["parameters"] = std::move(found);
   if (!base.contains("form")) table.erase("form");
   for (const char* key : {"hold_out", "hold_out_pairs"}) table.erase(key);
   for (const char* key : {"document_mask", "all_to_all"})
@@ -129,10 +132,10 @@ json adapted_table(const json& base, const MovedForm& form, const TableSamples& 
   return table;
 }
 
-// --- Every kind of table.
-
-// How far numbers differ from machine to machine, in logarithms: the published networks' latencies by a
-// factor of four, their ramps by six, shares of a link's rate by a tenth or two; links of one kind by less.
+// --- What moves in each kind of table.
+//
+// The trusts follow from how much published machines differ: latencies of networks by a factor of four, their
+// ramps by six, shares of a link's rate by 10 to 20 %, links of one kind by less.
 const MovedForm& node_form() {
   static const MovedForm form{{{"latency", 0.5}, {"rate", 0.3}},
                               {{"launch_us", 0.4, 0},
@@ -194,10 +197,6 @@ const MovedForm& elementwise_form() {
   return form;
 }
 
-bool between_nodes(const CollectiveSample& sample) {
-  return sample.group.ranks > sample.group.ranks_per_node;
-}
-
 class ProfileAdapter {
  public:
   ProfileAdapter(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
@@ -213,11 +212,11 @@ class ProfileAdapter {
     choose_attention();
     adapt_elementwise();
     if (!samples_.exchange.empty())
-      leave_out(samples_.exchange.size(), "exchanges between experts", "their tables are not mended");
+      skip(samples_.exchange.size(), "exchanges between experts", "their tables cannot be calibrated");
     if (adapted_.empty())
       throw UserError("--base " + base_.name() + ": no sample is of any of its tables; " + joined(notes_));
     made_["name"] = options_.name;
-    made_["summary"] = "from " + base_.name() + ", mended by samples of " + options_.date +
+    made_["summary"] = "from " + base_.name() + ", calibrated by samples of " + options_.date +
                        (options_.measured_on.empty() ? "" : " (" + options_.measured_on + ")") + ": " +
                        joined(adapted_);
     for (const char* key : {"checks", "software", "samples"}) made_.erase(key);
@@ -240,17 +239,17 @@ class ProfileAdapter {
     return base_.json().contains(pointer) ? &base_.json().at(pointer) : nullptr;
   }
 
-  void leave_out(std::size_t count, const std::string& of, const std::string& why) {
-    notes_.push_back(std::to_string(count) + " samples of " + of + " left out: " + why);
+  void skip(std::size_t count, const std::string& of, const std::string& why) {
+    notes_.push_back(std::to_string(count) + " samples of " + of + " skipped: " + why);
   }
 
-  // Adapts the base's table `from` (of the form that `key` belongs to) and puts it at `path`.
+  // Adapts the base's table `from` and puts it at `path`. `key`: a parameter that the table's form must have.
   void put(const std::string& path, const std::string& from, const char* key, const MovedForm& form,
            const TableSamples& samples, const std::function<Predictor(const json&)>& by_table) {
     const json& base = *table_of(from);
     if (!base.contains("parameters") || !base["parameters"].contains(key))
-      return leave_out(samples.shapes.size(), path,
-                       base_.name() + "'s table is of a CPU, whose forms are not mended");
+      return skip(samples.shapes.size(), path,
+                  base_.name() + "'s table is of a CPU, whose forms cannot be calibrated");
     refuse_above_peak(path, samples);
     json table = adapted_table(base, form, samples, by_table);
     const json was = base.value("provenance", json::object());
@@ -258,7 +257,7 @@ class ProfileAdapter {
     for (const Labels* labels : samples.times.labels)
       if (const auto it = labels->find("source"); it != labels->end()) files.insert(it->second);
     const std::size_t count = samples.shapes.size();
-    table["provenance"] = {{"kind", "mended"},
+    table["provenance"] = {{"kind", "calibrated"},
                            {"samples", count},
                            {"date", options_.date},
                            {"borrowed_from", base_.name()},
@@ -273,7 +272,8 @@ class ProfileAdapter {
     adapted_.push_back(path);
   }
 
-  // Faster than the base's device by more than a clock explains: times of another unit, or another machine.
+  // A rate above the device's peak by more than its clock explains means times in another unit, or another
+  // machine.
   void refuse_above_peak(const std::string& path, const TableSamples& samples) const {
     for (std::size_t i = 0; i < samples.work.size() && samples.peak > 0; ++i) {
       const double rate = samples.work[i] / samples.times.seconds[i];
@@ -297,15 +297,14 @@ class ProfileAdapter {
                        " % of their time at the median: are they in us (time_ms of a table: ms)?");
   }
 
-  // `adapt(path, samples)` for each of the tables in `folder` that the base has; the others' samples are left
-  // out.
+  // Calls `adapt(path, samples)` for each of the tables in `folder` that the base has, and skips the others.
   template <class Samples, class Adapt>
   void each_table(const std::string& folder, const std::map<std::string, Samples>& tables,
                   const Adapt& adapt) {
     for (const auto& [name, samples] : tables) {
       const std::string path = folder + name;
       if (table_of(path) == nullptr)
-        leave_out(samples.size(), path, base_.name() + " has no such table");
+        skip(samples.size(), path, base_.name() + " has no such table");
       else
         adapt(path, samples);
     }
@@ -328,7 +327,8 @@ class ProfileAdapter {
                                          ? nic_bytes(sample.kind, sample.bytes, sample.group)
                                          : sample.bytes * bus_factor(sample.kind, sample.group.ranks)));
     }
-    // The samples as a table takes them, once all are there; errors of several kinds stand kind by kind, too.
+    // What a table takes once all samples are added. With several kinds, errors are also stated for each
+    // kind.
     [[nodiscard]] TableSamples of_table(double least_nodes, double peak, const char* unit) const {
       TableSamples all = samples;
       all.peak = peak;
@@ -350,7 +350,7 @@ class ProfileAdapter {
   void adapt_nodes() {
     std::map<std::string, Collectives> kinds;
     for (const CollectiveSample& sample : samples_.collective)
-      if (!between_nodes(sample)) kinds[std::string(name_of(sample.kind))].add(sample);
+      if (!sample.between_nodes()) kinds[std::string(name_of(sample.kind))].add(sample);
     each_table("collective/node/", kinds, [this](const std::string& path, const Collectives& all) {
       put(path, path, "bus_GBps", node_form(), all.of_table(0, base_.device().nvlink_GBps, " GB/s of "),
           [&list = all.list, path](const json& table) -> Predictor {
@@ -365,14 +365,14 @@ class ProfileAdapter {
     Collectives all;
     bool all_to_all = false;
     for (const CollectiveSample& sample : samples_.collective) {
-      if (!between_nodes(sample)) continue;
+      if (!sample.between_nodes()) continue;
       all.add(sample);
       all_to_all = all_to_all || sample.kind == Collective::all_to_all;
     }
     if (all.list.empty()) return;
     const json* networks = table_of("collective/networks");
     if (networks == nullptr)
-      return leave_out(all.list.size(), "groups between nodes", base_.name() + " has no network");
+      return skip(all.list.size(), "groups between nodes", base_.name() + " has no network");
     const std::string from =
         options_.base_network.empty()
             ? text_field(*table_of("collective"), "default_network", base_.name() + ".collective")
@@ -404,7 +404,7 @@ class ProfileAdapter {
         });
     json& collective = made_["tables"]["collective"];
     collective["networks"][name]["fitted_at_nic_GBps"] = nic;
-    // Its own points say what an all-to-all takes here; without them the base's way does.
+    // Where all-to-alls were measured, the samples price them instead of the base's exchange.
     if (all_to_all) collective["networks"][name].erase("all_to_all");
     collective["default_network"] = name;
     if (options_.nic_GBps > 0) {
@@ -447,38 +447,39 @@ class ProfileAdapter {
     std::map<std::string, std::vector<const AttentionSample*>> tables;  // by kernel and pass
     for (const AttentionSample& one : samples_.attention)
       tables[(json::json_pointer() / label(one.labels, "kernel") / one.pass).to_string()].push_back(&one);
-    each_table("attention/kernels", tables,
-               [this](const std::string& path, const std::vector<const AttentionSample*>& list) {
-                 TableSamples samples;
-                 CoveredAttention covered;
-                 std::vector<std::vector<AttentionWork>> works;
-                 const bool fp8 = path.find("fp8") != std::string::npos;
-                 samples.peak = fp8 ? base_.device().peak_fp8_tflops : base_.device().peak_bf16_tflops;
-                 const DocumentMask apart = document_mask(*table_of(path), path);
-                 for (const AttentionSample* sample : list) {
-                   samples.shapes.push_back(sample->shape);
-                   samples.times.add(sample->labels, sample->seconds[0]);
-                   samples.work.push_back(1e-12 * attention_flops(*sample, sample->packings[0]));
-                   works.push_back({attention_work(sample->mask, apart, sample->packings[0], sample->counted())});
-                   covered.add(*sample);
-                 }
-                 samples.ranges = covered.ranges();
-                 const double sms = base_.device().sms;
-                 put(path, path, "block_us_per_128", attention_form(), samples,
-                     [&, path, sms](const json& table) -> Predictor {
-                       return [&, fit = attention_parameters(table, path), sms](std::size_t i) {
-                         return attention_seconds(fit, list[i]->heads, sms, works[i][0]);
-                       };
-                     });
-               });
+    each_table(
+        "attention/kernels", tables,
+        [this](const std::string& path, const std::vector<const AttentionSample*>& list) {
+          TableSamples samples;
+          CoveredAttention covered;
+          std::vector<std::vector<AttentionWork>> works;
+          const bool fp8 = path.find("fp8") != std::string::npos;
+          samples.peak = fp8 ? base_.device().peak_fp8_tflops : base_.device().peak_bf16_tflops;
+          const DocumentMask apart = document_mask(*table_of(path), path);
+          for (const AttentionSample* sample : list) {
+            samples.shapes.push_back(sample->shape);
+            samples.times.add(sample->labels, sample->seconds[0]);
+            samples.work.push_back(1e-12 * attention_flops(*sample, sample->packings[0]));
+            works.push_back({attention_work(sample->mask, apart, sample->packings[0], sample->counted())});
+            covered.add(*sample);
+          }
+          samples.ranges = covered.ranges();
+          const double sms = base_.device().sms;
+          put(path, path, "block_us_per_128", attention_form(), samples,
+              [&, path, sms](const json& table) -> Predictor {
+                return [&, fit = attention_parameters(table, path), sms](std::size_t i) {
+                  return attention_seconds(fit, list[i]->heads, sms, works[i][0]);
+                };
+              });
+        });
   }
 
-  // A trace has the kernel that its job runs: as a network that was measured becomes the default, so does
-  // such a kernel, if it is the only one and none of its passes is the base's.
+  // A trace has the kernel that its job runs. Like a measured network, such a kernel becomes the default if
+  // it is the only one and the samples cover all of its passes.
   void choose_attention() {
     json& attention = made_["tables"]["attention"];
     std::vector<std::string> measured;
-    bool whole = false;  // the last of them
+    bool whole = false;  // whether the samples cover all passes of the last of them
     for (const auto& [kernel, passes] : attention["kernels"].items()) {
       std::ptrdiff_t own = 0;
       for (const auto& pass : passes.items())

@@ -13,7 +13,7 @@ using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-constexpr double kStiffest = 1e12;  // damping beyond which no step is tried
+constexpr double kStiffest = 1e12;  // no step is tried with a higher damping
 
 struct SearchPoint {
   VectorXd theta;
@@ -48,7 +48,8 @@ class LeastSquares {
     return point;
   }
 
-  // Gauss-Newton system of the reweighted residuals and the prior: (J^T W J + P) step = -(J^T W r + P theta).
+  // The Gauss-Newton system of the reweighted residuals and the prior is
+  // (J^T W J + P) step = -(J^T W r + P theta).
   void linearize(const SearchPoint& point, MatrixXd& hessian, VectorXd& gradient) const {
     MatrixXd jacobian(point.residuals.size(), count());
     for (Index i = 0; i < count(); ++i) {
@@ -70,7 +71,7 @@ class LeastSquares {
     }
   }
 
-  // Where a damped step from `theta` leads, within the bounds.
+  // The point that a damped step from `theta` reaches, clipped to the bounds.
   [[nodiscard]] VectorXd stepped(const VectorXd& theta, MatrixXd hessian, VectorXd gradient,
                                  double damping) const {
     hessian.diagonal() *= 1 + damping;

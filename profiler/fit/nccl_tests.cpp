@@ -1,3 +1,5 @@
+#include "profiler/fit/nccl_tests.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -11,16 +13,13 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/fit/foreign_files.h"
-#include "profiler/fit/samples.h"
 #include "profiler/profile/collective.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
 namespace {
 
-// --- One run of a program of nccl-tests, whatever it was read from: its ranks, its rows, which collective it
-// was.
+// --- One run of a program of nccl-tests, read from its text or its JSON.
 
 struct NcclRank {
   int rank = 0;
@@ -32,7 +31,7 @@ struct NcclRank {
 // One side of a row, out of place or in place.
 struct NcclSide {
   std::optional<double> us, algbw, busbw;
-  std::optional<double> wrong;  // elements; nothing where results were not checked
+  std::optional<double> wrong;  // elements; empty where results were not checked
 };
 
 struct NcclRow {
@@ -44,15 +43,15 @@ struct NcclRow {
 
 struct NcclRun {
   std::string where;       // of its table, file:line
-  std::string program;     // "all_reduce_perf"; "" where nothing says it
-  std::string said_where;  // which line, or the file's name, says so
+  std::string program;     // "all_reduce_perf"; empty where no line names it
+  std::string said_where;  // the line that names it, or "args"
   std::vector<NcclRank> ranks;
   std::vector<NcclRow> rows;
 };
 
 struct NcclProgram {
   std::string_view name;
-  std::string_view in_file_names;  // without _ and -
+  std::string_view in_file_names;  // part of a file name from which _ and - are removed
   Collective kind;
 };
 constexpr NcclProgram kPrograms[] = {{"all_reduce_perf", "allreduce", Collective::all_reduce},
@@ -61,8 +60,8 @@ constexpr NcclProgram kPrograms[] = {{"all_reduce_perf", "allreduce", Collective
                                      {"alltoall_perf", "alltoall", Collective::all_to_all},
                                      {"sendrecv_perf", "sendrecv", Collective::send_recv}};
 constexpr std::string_view kSuffix = "_perf";
-constexpr double kNear = 0.03;        // of a bus factor, printed in few digits
-constexpr double kTellingGBps = 1.0;  // of algbw, below which two digits do not tell its factor
+constexpr double kNear = 0.03;        // relative tolerance of a bus factor from figures of few digits
+constexpr double kTellingGBps = 1.0;  // a lower algbw has too few digits to compute the bus factor
 
 std::string allowed_programs() {
   return all_joined(kPrograms, ", ", &NcclProgram::name);
@@ -96,7 +95,7 @@ GroupShape group_of(const NcclRun& run) {
   for (const NcclRank& rank : run.ranks) {
     if (!seen.insert(rank.rank).second)
       throw UserError(run.where, ": rank ", rank.rank,
-                      " stands twice above the table; expected one line of each rank");
+                      " is listed twice above the table; expected one line for each rank");
     on_host[rank.host] += 1;
   }
   const GroupShape group{static_cast<int>(run.ranks.size()), on_host.begin()->second};
@@ -107,7 +106,7 @@ GroupShape group_of(const NcclRun& run) {
   return group;
 }
 
-// busbw / algbw of the fastest row that tells it.
+// busbw / algbw of the fastest row; empty where every row is too slow to tell.
 std::optional<double> measured_factor(const NcclRun& run) {
   double fastest = kTellingGBps;
   std::optional<double> factor;
@@ -120,14 +119,14 @@ std::optional<double> measured_factor(const NcclRun& run) {
   return factor;
 }
 
-// Nothing where results were not checked; else whether those in place were, too.
+// Whether in-place results were checked; empty where no results were.
 std::optional<bool> checked_in_place(const NcclRun& run) {
   for (const NcclRow& row : run.rows)
     if (row.out.wrong && row.in.us) return row.in.wrong.has_value();
   return std::nullopt;
 }
 
-// Whether the rows can be of a collective: by bus factor, reduction and what is checked.
+// Whether the rows agree with a collective in bus factor, reduction and checks.
 bool possible(const NcclRun& run, Collective kind, int ranks) {
   if (const std::optional<double> factor = measured_factor(run))
     if (std::abs(*factor / bus_factor(kind, ranks) - 1) > kNear) return false;
@@ -140,7 +139,7 @@ bool possible(const NcclRun& run, Collective kind, int ranks) {
   return !checked || *checked != never_in_place;
 }
 
-// The program that ran, as the file says it or as its rows tell it.
+// The program that ran: the file says it, or only one fits its rows. Throws UserError.
 const NcclProgram& program_of(const NcclRun& run, const std::string& name, int ranks) {
   std::vector<const NcclProgram*> by_rows;
   for (const NcclProgram& program : kPrograms)
@@ -166,7 +165,7 @@ const NcclProgram& program_of(const NcclRun& run, const std::string& name, int r
                   "; give the file the name of the program that ran, e.g. all_gather_perf.txt");
 }
 
-// The programs' name in a text, e.g. "all_reduce_perf"; "" where none or several are in it.
+// The program that a text names, e.g. "all_reduce_perf"; empty where it names none or several.
 std::string program_in(std::string_view text) {
   std::string found;
   for (std::size_t at = text.find(kSuffix); at != std::string_view::npos; at = text.find(kSuffix, at + 1)) {
@@ -181,17 +180,17 @@ std::string program_in(std::string_view text) {
   return found;
 }
 
-// Adds the run's samples; `file` learns what they are of and what is left out. `name`: of the file.
+// Adds the run's samples, and notes in `file` what they are of and what was skipped. `name`: of the file.
 void add_run(const NcclRun& run, const std::string& name, const std::string& network, ForeignFile& file,
              SampleSet& set) {
   if (run.rows.empty()) return;
   if (!run.program.empty() && program_named(run.program) == nullptr)
-    return file.leave_out("rows of " + run.program + " (used: " + allowed_programs() + ")", run.rows.size());
+    return file.skip("rows of " + run.program + " (used: " + allowed_programs() + ")", run.rows.size());
   if (std::ranges::any_of(run.ranks, [&](const NcclRank& rank) { return rank.group != run.ranks[0].group; }))
-    return file.leave_out("rows of several groups at a time, which share their links", run.rows.size());
+    return file.skip("rows of several groups at a time, which share their links", run.rows.size());
   const GroupShape all = group_of(run);
   const std::string& gpu = run.ranks.front().gpu;
-  if (all.ranks < 2) return file.leave_out("rows of one rank, which sends nothing", run.rows.size());
+  if (all.ranks < 2) return file.skip("rows of one rank, which sends nothing", run.rows.size());
   const NcclProgram& program = program_of(run, name, all.ranks);
   const bool nodes = all.ranks > all.ranks_per_node;
   const bool pair = program.kind == Collective::send_recv;
@@ -203,11 +202,11 @@ void add_run(const NcclRun& run, const std::string& name, const std::string& net
   for (const NcclRow& row : run.rows) {
     const double us = row.out.us.value_or(0) > 0 ? *row.out.us : row.in.us.value_or(0);
     if (row.bytes == 0) {
-      file.leave_out("rows of no bytes");
+      file.skip("rows of no bytes");
     } else if (!(us > 0)) {
-      file.leave_out("rows without a time");
+      file.skip("rows without a time");
     } else if ((row.out.us.value_or(0) > 0 ? row.out : row.in).wrong.value_or(0) > 0) {
-      file.leave_out("rows with wrong results");
+      file.skip("rows with wrong results");
     } else {
       Labels labels{{"op", std::string(name_of(program.kind))},
                     {"gpu", gpu},
@@ -238,7 +237,7 @@ bool all_digits(std::string_view word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Without what mpirun ("[1,0]<stdout>:") or srun ("0: ") put before a line of output.
+// Removes what mpirun ("[1,0]<stdout>:") or srun ("0: ") put before a line of output.
 std::string_view without_prefix(std::string_view line) {
   const std::size_t first = line.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
@@ -256,7 +255,7 @@ std::string_view without_prefix(std::string_view line) {
   return begin == std::string_view::npos ? std::string_view() : line.substr(begin);
 }
 
-// Calls body(line) for every line, without its prefix, until it says true; whether it did.
+// Calls body(line) for every line, without its prefix, until it returns true. Returns whether it did.
 template <class Body>
 bool any_line(std::string_view text, const Body& body) {
   while (!text.empty()) {
@@ -275,11 +274,11 @@ std::optional<double> number_in(std::string_view word) {
   return value;
 }
 
-// The columns of a table: those that say what ran, then the same ones out of place and in place.
+// A table's columns: `what` describes the call, `side` repeats for the out-of-place and the in-place call.
 struct Columns {
   std::vector<std::string> what, side;
   int sides = 0;
-  bool more = false;  // a time of day at the end
+  bool more = false;  // whether a time of day follows at the end
 
   [[nodiscard]] bool known() const { return sides > 0; }
 };
@@ -288,8 +287,8 @@ bool is_time(std::string_view word) {
   return word == "time" || word == "cputime";
 }
 
-// Of "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong"; sides 0:
-// another line.
+// Reads a header line: "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw
+// #wrong". Another line gives `sides` 0.
 Columns columns_in(const Words& words) {
   Columns columns;
   if (words.size() < 6 || words[0] != "#" || (words[1] != "size" && words[1] != "bytes")) return columns;
@@ -305,7 +304,7 @@ Columns columns_in(const Words& words) {
   return columns;
 }
 
-// --- The text that a program prints.
+// --- Reads the text that a program prints.
 
 class TextReader {
  public:
@@ -357,7 +356,7 @@ class TextReader {
     }
   }
 
-  // A command line or "# Collective test starting: NAME": what it names runs next.
+  // A command line, or "# Collective test starting: NAME", names the program that runs next.
   void name_program(std::string_view line) {
     const std::string program = program_in(line);
     if (program.empty()) return;
@@ -410,14 +409,14 @@ class TextReader {
       throw UserError(row.where, ": size: expected bytes up to 1e15, found ",
                       shown_json(std::string(words[0])));
     row.bytes = *bytes;
-    // Versions that print no redop and root of a collective without them leave the cells empty.
+    // Some versions leave the cells of redop and root empty for a collective that has none.
     const std::size_t width = columns_.side.size();
     const std::size_t values = width * static_cast<std::size_t>(columns_.sides);
     std::size_t what = 3;
     if (words.size() > 3 && std::isalpha(static_cast<unsigned char>(words[3][0])) != 0 && words[3] != "N/A")
       row.redop = words[what++];
     else
-      row.redop = "none";  // an empty cell says as much
+      row.redop = "none";  // an empty cell means the same
     const bool root = std::find(columns_.what.begin(), columns_.what.end(), "root") != columns_.what.end();
     if (root && words.size() >= what + 1 + values) ++what;
     const std::size_t found = words.size() - what;
@@ -442,8 +441,8 @@ class TextReader {
       if (column == "algbw") side.algbw = value;
       if (column == "busbw") side.busbw = value;
       if (column == "#wrong") side.wrong = value;
-      // Before 2.13: the largest error instead of the number of wrong elements; it says that results were
-      // checked.
+      // Versions before 2.13 print the largest error instead of the number of wrong elements. It shows that
+      // results were checked.
       if ((column == "error" || column == "res") && value) side.wrong = 0;
     }
     return side;
@@ -459,7 +458,7 @@ class TextReader {
   NcclRun run_;
 };
 
-// --- The file that -J writes.
+// --- Reads the JSON that -J writes.
 
 std::optional<double> optional_number(const json& node, const char* key, const std::string& where) {
   const auto it = node.find(key);

@@ -1,11 +1,12 @@
+#include "profiler/fit/predict.h"
+
 #include <cmath>
-
 #include <nlohmann/json.hpp>
-#include "policies/base/error.h"
 
+#include "policies/base/error.h"
+#include "profiler/fit/gemm_fit.h"
 #include "profiler/fit/recipe.h"
-#include "profiler/fit/samples.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/sample_tables.h"
 #include "profiler/profile/attention.h"
 #include "profiler/profile/collective.h"
 #include "profiler/profile/cpu_forms.h"
@@ -16,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Whether a table was fitted to rows like this one.
+// Whether the table was fitted to samples with such labels.
 bool fitted_to(const json& table, const Labels& labels) {
   const auto selector = table.find("selector");
   return selector != table.end() && selects(*selector, labels);
@@ -100,15 +101,15 @@ class RowPredictor {
       made.unable = "no table of this kernel: " + label(sample->labels, "op");
       return made;
     }
-    made.seconds = sample->moved_bytes > 0
-                       ? gemm_call_seconds(GemmForm(gemm_parameters(tables[name], profile_.origin()),
-                                                    profile_.device().sms),
-                                           *sample)
-                       : GemmModel(profile_, precision).seconds(sample->m, sample->n, sample->k, use);
+    made.seconds =
+        sample->moved_bytes > 0
+            ? gemm_call_seconds(
+                  GemmForm(gemm_parameters(tables[name], profile_.origin()), profile_.device().sms), *sample)
+            : GemmModel(profile_, precision).seconds(sample->m, sample->n, sample->k, use);
     made.measured = sample->seconds;
-    made.group = sample->next_n > 0 ? "experts [" + name + "]" + (sample->m >= 128 ? ", 128 rows and more" : ", fewer rows")
-                                    : std::string(name_of(precision)) +
-                                          (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
+    made.group = sample->next_n > 0
+                     ? "experts [" + name + "]" + (sample->m >= 128 ? ", 128 rows and more" : ", fewer rows")
+                     : std::string(name_of(precision)) + (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
     return made;
   }
 
@@ -116,7 +117,6 @@ class RowPredictor {
     RowPrediction made;
     const auto sample = elementwise_row(table, index, made.unable);
     if (!sample) return made;
-    // The table fitted to such rows, else that of the op as the simulator uses it.
     const json& ops = profile_.table("elementwise");
     const PublishedOp* op = published_op(label(sample->labels, "op"));
     std::string name(op == nullptr ? "" : name_of(op->kind));
@@ -133,7 +133,7 @@ class RowPredictor {
     return made;
   }
 
-  // By the table fitted to rows like this one, on the links that those had, unless a NIC's rate is given.
+  // Uses the table that was fitted to such rows, on the links that those had unless a NIC's rate is given.
   RowPrediction exchange(const ExchangeSample& sample) {
     RowPrediction made;
     made.measured = sample.seconds;
@@ -164,8 +164,8 @@ class RowPredictor {
     if (!sample) return made;
     const std::string wire = label(sample->labels, "inter_node_network");
     NetworkRates rates{choices_.nic_GBps, choices_.network};
-    const bool between = sample->group.ranks > sample->group.ranks_per_node;
-    const json networks = profile_.table("collective").value("networks", json::object());  // none: one node
+    const bool between = sample->between_nodes();
+    const json networks = profile_.table("collective").value("networks", json::object());
     if (between && rates.name.empty()) {
       for (const auto& item : networks.items()) {
         const std::string part = item.value().value("matches", std::string());
@@ -212,10 +212,10 @@ Predictions predict_rows(const Profile& profile, const CsvTable& table, const Pr
       outcome.errors[made.group].push_back(made.error());
   }
   if (outcome.unable.empty() || table.rows() == 0) return outcome;
-  std::size_t left_out = 0;
-  for (const auto& [reason, lines] : outcome.unable) left_out += lines.size();
+  std::size_t unable = 0;
+  for (const auto& [reason, lines] : outcome.unable) unable += lines.size();
   const auto& [reason, lines] = *outcome.unable.begin();
-  if (left_out == table.rows())
+  if (unable == table.rows())
     throw UserError(table.path(), ":", lines.front(), ": ", reason, "; none of the rows can be predicted");
   return outcome;
 }

@@ -5,11 +5,17 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/attention_fit.h"
+#include "profiler/fit/collective_fit.h"
+#include "profiler/fit/elementwise_fit.h"
+#include "profiler/fit/fitted_table.h"
+#include "profiler/fit/gemm_fit.h"
 #include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {
@@ -73,7 +79,7 @@ class Maker {
   }
 
  private:
-  // A table somewhere under `tables`, by a path such as "collective/node/all_gather".
+  // `path`: such as "collective/node/all_gather".
   static const json& at_path(const json& tables, const std::string& path, const std::string& where) {
     const json::json_pointer pointer("/" + path);
     if (!tables.contains(pointer)) throw UserError(where, ".copy: no table '", path, "' has been made yet");
@@ -83,7 +89,8 @@ class Maker {
   json derived(const json& entry, const std::string& where) {
     const json& derive = object_field(entry, "derive", where);
     const std::string here = where + ".derive";
-    refuse_unknown_keys(derive, {"copy", "profile", "multiply", "set", "ranges", "document_mask", "rule"}, here);
+    refuse_unknown_keys(derive, {"copy", "profile", "multiply", "set", "ranges", "document_mask", "rule"},
+                        here);
     json table = {{"parameters", json::object()}};
     if (derive.contains("copy")) {
       const std::string path = text_field(derive, "copy", here);
@@ -126,13 +133,13 @@ class Maker {
     refuse_unknown_keys(entry, {"fit", "derive", "keep", "note", "measured"}, where);
     if (entry.contains("derive")) return derived(entry, where);
     if (entry.contains("keep")) return kept(entry, where);
-    json table = fit();
+    json table = to_json(fit());
     table["selector"] = entry["fit"];
     if (entry.contains("note")) table["note"] = entry["note"];
     return table;
   }
 
-  // One compute unit, measured by this program: a CPU rank, which is one thread.
+  // A CPU rank is one thread: this program measured it as a device with one compute unit.
   [[nodiscard]] bool cpu_core() const { return kind_ == Provenance::measured && sms_ == 1; }
 
   void make_attention(const json& section) {
@@ -169,13 +176,12 @@ class Maker {
     }
   }
 
-  // Samples of the entry, of one kind or all, inside a node or between nodes.
+  // The entry's samples inside a node or between nodes. `kind`: empty for all.
   std::vector<const CollectiveSample*> collectives(const json& entry, const std::string& where,
                                                    bool between_nodes, const std::string& kind) {
     std::vector<const CollectiveSample*> found;
     for (const CollectiveSample* sample : selected(samples_.collective, entry, where)) {
-      const bool between = sample->group.ranks > sample->group.ranks_per_node;
-      if (between == between_nodes && (kind.empty() || kind == name_of(sample->kind)))
+      if (sample->between_nodes() == between_nodes && (kind.empty() || kind == name_of(sample->kind)))
         found.push_back(sample);
     }
     if (found.empty()) throw UserError(where, ": no sample of this kind");
@@ -258,7 +264,6 @@ class Maker {
 
 }  // namespace
 
-// Every key of the selector is a label, or a label and "_has" for a part of it.
 bool selects(const json& selector, const Labels& labels) {
   for (const auto& item : selector.items()) {
     std::string key = item.key();
@@ -285,7 +290,7 @@ void take_measurement(json& recipe, const std::string& where, const json& measur
     recipe["device"]["sources"][name] =
         "measured by this program on " + device.value("name", std::string("this device"));
   }
-  if (!measured.is_object() || facts.empty()) return;  // without a measured fact, a profile of public tables
+  if (!measured.is_object() || facts.empty()) return;  // a profile of public tables has no measured fact
   if (measured.contains("software")) recipe["software"] = measured["software"];
   // The samples file lists every check; a profile keeps the worst of each op.
   if (measured.contains("checks") && measured["checks"].contains("summary"))
@@ -301,7 +306,7 @@ json make_profile(const json& recipe, const std::string& where, const SampleSet&
   return Maker(recipe, where, samples).make();
 }
 
-// Samples that this program measured have every label; rows of another tool's table have its columns.
+// A table is chosen by labels that every sample of `profile` has. Rows of a public table may lack them.
 static const std::string& label_of(const Labels& labels, const std::string& key) {
   const auto it = labels.find(key);
   if (it == labels.end() || it->second.empty())
@@ -311,16 +316,16 @@ static const std::string& label_of(const Labels& labels, const std::string& key)
   return it->second;
 }
 
-// A table of each kind inside a node, and one of the fabric between nodes where samples are of that.
+// Adds one table per kind inside a node, and one of the fabric between nodes where there are samples of it.
 static void add_collectives(json& recipe, const SampleSet& samples, const std::string& network) {
   std::set<std::string> kinds;
   bool between = false;
   for (const CollectiveSample& sample : samples.collective) {
     const std::string& kind = label_of(sample.labels, "op");
-    if (sample.group.ranks <= sample.group.ranks_per_node)
-      kinds.insert(kind);
-    else
+    if (sample.between_nodes())
       between = true;
+    else
+      kinds.insert(kind);
   }
   for (const std::string& kind : kinds) recipe["collective"]["node"][kind] = {{"fit", {{"op", kind}}}};
   if (!between) return;
@@ -331,7 +336,7 @@ static void add_collectives(json& recipe, const SampleSet& samples, const std::s
         "and a network is fitted as a share of it");
   if (kinds.size() < kCollectiveNames.size())
     throw UserError("samples: expected all of ", joined(kCollectiveNames),
-                    " inside a node beside those between nodes, found ",
+                    " inside a node besides those between nodes, found ",
                     kinds.empty() ? "none" : joined(std::vector<std::string>(kinds.begin(), kinds.end())),
                     "; or --base, a profile whose links inside a node are borrowed");
   recipe["collective"]["networks"][network] = {{"nic_GBps", nic}, {"fit", json::object()}};
@@ -356,11 +361,11 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     table = {{"fit", {{"kernel", kernel}}}};
     if (kernel == "cudnn" && sample.pass == "backward") table["document_mask"] = "square-causal";
   }
-  // The simulator asks for bf16; a device that computes in another type answers for it with that.
+  // The simulator asks for bf16. A device that computes in another type answers with that type's times.
   for (const GemmSample& sample : samples.gemm)
     recipe["gemm"][gemm_table_of(sample.labels)] = {
         {"fit", {{"dtype", label_of(sample.labels, "dtype")}, {"kernel", label(sample.labels, "kernel")}}}};
-  // A short run may have too few samples of an op; the profile then has no table of it.
+  // A short run may have too few samples of an op to fit; the profile then has no table of it.
   std::map<std::pair<std::string, std::string>, std::size_t> ops;
   for (const ElementwiseSample& sample : samples.elementwise)
     ops[{label_of(sample.labels, "op"), label_of(sample.labels, "pass")}] += 1;

@@ -1,3 +1,5 @@
+#include "profiler/fit/torch_trace.h"
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -6,7 +8,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/fit/foreign_files.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -15,12 +16,13 @@ namespace {
 using nlohmann::json;
 
 constexpr int kNone = -1;
-constexpr std::int64_t kMostSequences = 65536;  // of one call
+constexpr std::int64_t kMostSequences = 65536;  // in one call
 
-// Where an op's inputs say what it computes: places in "Input Dims", "Input type" and "Concrete Inputs".
+// The ops that are read, with the positions of their operands in "Input Dims", "Input type" and "Concrete
+// Inputs".
 struct GemmOp {
   std::string_view name;
-  int first = 0;  // of the two matrices
+  int first = 0;  // of the two matrices, which follow each other
 };
 constexpr GemmOp kGemms[] = {
     {"aten::mm", 0}, {"aten::addmm", 1}, {"aten::bmm", 0}, {"aten::baddbmm", 1}, {"aten::_scaled_mm", 0}};
@@ -28,10 +30,10 @@ constexpr GemmOp kGemms[] = {
 struct AttentionOp {
   std::string_view name, kernel, pass;
   bool heads_second;  // [batch, heads, tokens, dim]; else [batch, tokens, heads, dim]
-  int query;          // keys follow it
+  int query;          // the keys come next
   int causal;
-  int cu_seqlens = kNone;  // of packed documents, a tensor where there are any
-  int mask = kNone;        // a mask tensor
+  int cu_seqlens = kNone;  // a tensor only where documents are packed
+  int mask = kNone;        // a tensor only where a mask is given
 };
 constexpr std::string_view kFlash2 = "flash-attention-2";
 constexpr AttentionOp kAttentions[] = {
@@ -46,7 +48,7 @@ constexpr AttentionOp kAttentions[] = {
     {"flash_attn::_flash_attn_backward", kFlash2, "backward", false, 1, 11},
     {"flash_attn_3::fwd", "flash-attention-3", "forward", false, 0, kNone},
 };
-// Calls over packed documents: their lengths are on the GPU.
+// These calls pack documents whose lengths are only on the GPU.
 constexpr std::string_view kPacked[] = {"flash_attn::_flash_attn_varlen_forward",
                                         "flash_attn::_flash_attn_varlen_backward"};
 constexpr const char* kPackedReason =
@@ -60,7 +62,7 @@ std::string_view text_in(const json& node, const char* key) {
                                              : std::string_view();
 }
 
-// An id that ties events together; profilers before 2.0 write it in lower case at kernels.
+// An id that connects events. Profilers before 2.0 write it in lower case on kernels.
 std::optional<std::int64_t> id_in(const json& arguments, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto it = arguments.find(key); it != arguments.end() && it->is_number_integer())
@@ -71,14 +73,14 @@ std::optional<std::int64_t> external_id(const json& arguments) {
   return id_in(arguments, {"External id", "external id"});
 }
 
-// What a list of the arguments holds at a place, or null.
+// The item of a list of the arguments; null where the list has none there.
 const json* item_at(const json& arguments, const char* key, int place) {
   const auto all = arguments.find(key);
   const bool held = place >= 0 && all != arguments.end() && all->is_array() && at(place) < all->size();
   return held ? &(*all)[at(place)] : nullptr;
 }
 
-// The shape of a tensor; empty for what is none.
+// The shape of a tensor; empty where the input is no tensor.
 Dims dims_at(const json& arguments, int place) {
   const json* const sizes = item_at(arguments, "Input Dims", place);
   if (sizes == nullptr) return {};
@@ -96,7 +98,7 @@ std::string_view text_at(const json& arguments, const char* key, int place) {
   return one->get_ref<const std::string&>();
 }
 
-// As the simulator names it; empty: a type it has no table of.
+// The simulator's name of a type; empty where it has no table of it.
 std::string_view dtype_of(std::string_view type) {
   if (type == "c10::BFloat16") return "bf16";
   if (type == "c10::Half") return "fp16";
@@ -151,7 +153,7 @@ class CallReader {
   }
 
  private:
-  struct Key {  // of calls that are one sample
+  struct Key {  // calls of equal keys make one sample
     std::string dtype, kernel, pass;
     bool causal = false;
     std::array<std::int64_t, 6> shape{};
@@ -195,24 +197,24 @@ class CallReader {
 
   void sort_in(const Call& call) {
     for (const std::string_view packed : kPacked)
-      if (call.name == packed) return file_.leave_out(kPackedReason);
+      if (call.name == packed) return file_.skip(kPackedReason);
     for (const GemmOp& op : kGemms)
       if (call.name == op.name) return add_gemm(call, op);
     for (const AttentionOp& op : kAttentions)
       if (call.name == op.name) return add_attention(call, op);
   }
 
-  // Whether the call can be timed and its operands' type is known; else it is counted.
+  // Whether the call has a time and an operand type that a table covers. Otherwise it is counted as skipped.
   bool usable(const Call& call, int operand, Key& key) {
-    const auto leave_out = [&](std::string_view why) {
-      file_.leave_out(concatenated("calls of ", call.name, why));
+    const auto skip = [&](std::string_view why) {
+      file_.skip(concatenated("calls of ", call.name, why));
       return false;
     };
-    if (!call.arguments->contains("Input Dims")) return leave_out(" without shapes (record_shapes=True)");
+    if (!call.arguments->contains("Input Dims")) return skip(" without shapes (record_shapes=True)");
     const std::string_view type = text_at(*call.arguments, "Input type", operand);
     key.dtype = dtype_of(type);
-    if (key.dtype.empty()) return leave_out(concatenated(" in ", type.empty() ? "no stated type" : type));
-    if (!call.has_kernel || !(call.us > 0)) return leave_out(" without a kernel of their own");
+    if (key.dtype.empty()) return skip(concatenated(" in ", type.empty() ? "no stated type" : type));
+    if (!call.has_kernel || !(call.us > 0)) return skip(" without a kernel of their own");
     return true;
   }
 
@@ -229,21 +231,20 @@ class CallReader {
     }
     const bool product =
         a.size() == 2 && b.size() == 2 && a[1] == b[0] && groups > 0 && a[0] > 0 && a[1] > 0 && b[1] > 0;
-    if (!product) return file_.leave_out("calls of " + std::string(op.name) + " whose shapes are no product");
+    if (!product) return file_.skip("calls of " + std::string(op.name) + " whose shapes are no product");
     key.shape = {groups, a[0], b[1], a[1]};
     gemms_[key].push_back(call.us);
   }
 
   void add_attention(const Call& call, const AttentionOp& op) {
     Key key;
-    // An op that hands its work to another one has no kernel; that one is read.
+    // An op without a kernel passed its work to another op, which is read instead.
     if (!call.has_kernel || !usable(call, op.query, key)) return;
-    if (!dims_at(*call.arguments, op.cu_seqlens).empty()) return file_.leave_out(kPackedReason);
-    if (!dims_at(*call.arguments, op.mask).empty())
-      return file_.leave_out("attention calls under a mask tensor");
+    if (!dims_at(*call.arguments, op.cu_seqlens).empty()) return file_.skip(kPackedReason);
+    if (!dims_at(*call.arguments, op.mask).empty()) return file_.skip("attention calls under a mask tensor");
     const std::string_view causal = text_at(*call.arguments, "Concrete Inputs", op.causal);
     if (causal != "True" && causal != "False")
-      return file_.leave_out("attention calls that do not say whether they are causal (Concrete Inputs)");
+      return file_.skip("attention calls that do not say whether they are causal (Concrete Inputs)");
     const Dims query = dims_at(*call.arguments, op.query);
     const Dims keys = dims_at(*call.arguments, op.query + 1);
     const std::size_t tokens = op.heads_second ? 2 : 1;
@@ -251,10 +252,10 @@ class CallReader {
     const bool dense = query.size() == 4 && keys.size() == 4 && query[0] == keys[0] && query[3] == keys[3] &&
                        std::ranges::none_of(query, [](std::int64_t size) { return size == 0; }) &&
                        keys[tokens] >= query[tokens] && keys[heads] > 0 && query[heads] % keys[heads] == 0;
-    if (!dense) return file_.leave_out("attention calls whose shapes are not [batch, tokens, heads, dim]");
+    if (!dense) return file_.skip("attention calls whose shapes are not [batch, tokens, heads, dim]");
     if (query[0] > kMostSequences ||
         static_cast<double>(query[0]) * static_cast<double>(keys[tokens]) > kMostCount)
-      return file_.leave_out("attention calls of more than 2^31 tokens or 65,536 sequences");
+      return file_.skip("attention calls of more than 2^31 tokens or 65,536 sequences");
     key.kernel = op.kernel;
     key.pass = op.pass;
     key.causal = causal == "True";

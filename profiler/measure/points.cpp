@@ -105,7 +105,7 @@ double bytes_of(const Point& point, ElementType type) {
   const auto element = static_cast<double>(kernels::bytes_of(type));
   if (const auto* copy = std::get_if<CopyPoint>(&point.what)) return 2 * static_cast<double>(copy->bytes);
   if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
-    // Q and O (and their gradients), K and V (and theirs).
+    // Counts Q, O, K and V, and in the backward pass their gradients.
     const double both = 2 * (elements_of(attention->shape, attention->pieces, true) +
                              elements_of(attention->shape, attention->pieces, false));
     return both * element * (attention->pass == kernels::Pass::forward ? 1 : 2);
@@ -157,8 +157,8 @@ std::vector<Point> most_informative_first(std::vector<Point> points) {
 
 namespace {
 
-// From the models' published config.json files. DeepSeek-V2 stands for its routed experts (two of them are
-// one token's width of 3072) and its attention output; its low-rank projections are near Qwen2.5's shapes.
+// Shapes are from the models' published config.json files. DeepSeek-V2 contributes its routed experts (two of
+// them have a width of 3072) and its attention output; its low-rank projections are near Qwen2.5's shapes.
 constexpr std::array<LayerShape, 10> kGpu{{{"llama2-7b", 4096, 32, 32, 128, 11008, 32000},
                                            {"llama3.1-8b", 4096, 32, 8, 128, 14336, 128256},
                                            {"llama3.1-70b", 8192, 64, 8, 128, 28672, 128256},
@@ -217,7 +217,7 @@ std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_
 namespace {
 
 constexpr const char* kPublishedShape = "published shape";
-constexpr double kMostRowBytes = 8e9;  // of a row-wise op: at a GPU's rate of memory long before
+constexpr double kMostRowBytes = 8e9;  // limit of a row-wise op; a GPU reaches its memory rate long before
 
 double log2_of(std::int64_t value) {
   return std::log2(static_cast<double>(std::max<std::int64_t>(value, 1)));
@@ -228,7 +228,7 @@ bool fits(const Point& point, const ListOptions& options) {
          bytes_of(point, options.type) <= options.scale.most_bytes;
 }
 
-// Points that fit, each once, in the order in which they tell most.
+// The distinct points that fit into the device, the most informative first.
 std::vector<Point> ordered(std::vector<Point> points, const ListOptions& options) {
   std::set<std::string> seen;
   std::vector<Point> kept;
@@ -237,7 +237,8 @@ std::vector<Point> ordered(std::vector<Point> points, const ListOptions& options
   return most_informative_first(std::move(kept));
 }
 
-// lowest, lowest * 2^(1/steps), ... up to highest; off the powers of two in between, where tiles are ragged.
+// Sizes lowest, lowest * 2^(1/steps), ... up to highest. Those between powers of two leave tiles partly
+// filled.
 std::vector<std::int64_t> log_grid(std::int64_t lowest, std::int64_t highest, int steps_per_octave) {
   std::vector<std::int64_t> values;
   const double octaves = std::log2(static_cast<double>(highest) / static_cast<double>(lowest));
@@ -259,8 +260,7 @@ std::vector<kernels::AttentionShape> attention_shapes(bool gpu) {
           {64, 7, 1},  {64, 8, 8},  {64, 1, 1},   {64, 32, 8},  {128, 64, 8}};
 }
 
-// The place of an attention point: total queries, keys a query sees, number of pieces, heads, group, head
-// dim.
+// The place of an attention point: total queries, keys per query, number of pieces, heads, group, head dim.
 std::vector<double> attention_place(const AttentionPoint& point) {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
@@ -299,8 +299,8 @@ std::vector<std::int64_t> packed_lengths(std::span<const std::int64_t> lengths, 
   return pack;
 }
 
-// What rank `rank` of `ranks` runs under per-document sharding: chunks rank and 2 * ranks - 1 - rank of every
-// document, against all keys before each chunk's end.
+// The pieces of rank `rank` of `ranks` under per-document sharding: chunks rank and 2 * ranks - 1 - rank of
+// every document, with all keys before each chunk's end.
 std::vector<kernels::Piece> shard_pieces(std::span<const std::int64_t> documents, int ranks, int rank) {
   std::vector<kernels::Piece> pieces;
   std::int64_t query = 0;
@@ -342,7 +342,7 @@ void add_mixes(std::vector<Point>& points, const ListOptions& options, const ker
   }
 }
 
-// Every op with its first points, one of each after the other, then all others: a fit needs so many of a
+// The first points of every op come first, one op after the other in turn, since a fit needs so many per
 // table.
 std::vector<Point> every_op_first(std::vector<Point> points) {
   std::array<std::size_t, kernels::kRowOps.size()> seen{};
@@ -379,7 +379,7 @@ std::vector<Point> copy_points(const ListOptions& options) {
 std::vector<Point> attention_points(const ListOptions& options) {
   std::vector<Point> points;
   SplitMix64 random(options.seed);
-  if (options.scale.gpu)  // the shapes whose rates are published (rates.py)
+  if (options.scale.gpu)  // also the shapes whose rates are published (rates.py)
     for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384})
       add_attention(points, {128, 64, 8}, {{0, length, 0, length}}, kPublishedShape);
   for (const kernels::AttentionShape& shape : attention_shapes(options.scale.gpu)) {
@@ -400,7 +400,7 @@ std::vector<Point> attention_points(const ListOptions& options) {
     add_mixes(points, options, shape, random);
   }
   points = ordered(std::move(points), options);
-  // A run of any length has those that can be set beside published rates.
+  // These points come first, so that a run of any length can be compared with published rates.
   std::stable_partition(points.begin(), points.end(), [](const Point& point) {
     return std::get<AttentionPoint>(point.what).what == kPublishedShape;
   });
@@ -455,13 +455,13 @@ std::vector<Point> row_points(const ListOptions& options) {
   return every_op_first(ordered(std::move(points), smaller));
 }
 
-// A CPU's library changes its ways at some sizes from a page on, and caches end, which only a dense grid
-// shows.
+// A CPU's library switches methods at some sizes above a page, and caches fill up; only a dense grid shows
+// both.
 static std::vector<std::int64_t> collective_sizes(const Scale& scale) {
   if (scale.gpu) return log_grid(8, scale.most_collective_bytes, 1);
   constexpr std::int64_t kPage = 4096;
   std::vector<std::int64_t> sizes = log_grid(8, kPage, 1);
-  constexpr std::int64_t kFar = 4 << 20;  // beyond the caches of cores: nothing changes any more
+  constexpr std::int64_t kFar = 4 << 20;  // exceeds the caches of cores, so nothing changes at larger sizes
   for (const std::int64_t bytes : log_grid(kPage, kFar, 2)) sizes.push_back(bytes);
   for (const std::int64_t bytes : log_grid(kFar, scale.most_collective_bytes, 1)) sizes.push_back(bytes);
   return sizes;
@@ -476,7 +476,7 @@ std::vector<Point> collective_points(const ListOptions& options, int ranks) {
     for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce,
                                   Collective::all_to_all, Collective::send_recv}) {
       for (const std::int64_t bytes : collective_sizes(options.scale)) {
-        // Every rank's share is whole elements.
+        // Every rank's share is a whole number of elements.
         const auto unit = static_cast<std::int64_t>(kernels::bytes_of(options.type)) * group;
         const std::int64_t whole = std::max(unit, bytes / unit * unit);
         points.push_back({CollectivePoint{kind, whole, group},

@@ -1,4 +1,4 @@
-// A point: one shape to measure. Plain data with a key that names it in files, so that a run can be resumed.
+// A point is one shape to measure. Its key names it in files, so that a run can be resumed.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace equipoise::measure {
 struct LaunchPoint {};
 
 struct CopyPoint {
-  std::int64_t bytes = 0;  // copied: read once and written once
+  std::int64_t bytes = 0;  // copied bytes, which are read once and written once
 };
 
 struct AttentionPoint {
@@ -40,37 +40,39 @@ struct RowPoint {
 
 struct CollectivePoint {
   Collective kind = Collective::all_gather;
-  std::int64_t bytes = 0;  // by nccl-tests: the total over ranks for all_gather, reduce_scatter, all_to_all
+  std::int64_t bytes = 0;  // the size by nccl-tests' convention
   int ranks = 0;           // a group of the first `ranks` ranks
 };
 
 struct Point {
   std::variant<LaunchPoint, CopyPoint, AttentionPoint, GemmPoint, RowPoint, CollectivePoint> what;
-  std::vector<double> place;  // where it lies in its family's space of log sizes: spreads the order of points
+  std::vector<double> place;  // log sizes: coordinates in its family's space
 };
 
 // The family decides who fits the point: "launch", "copy", "attention", "gemm", "elementwise", "collective".
 std::string_view family_of(const Point& point);
 
-// Names the point and everything its time depends on; equal keys are the same measurement.
+// Names the point and everything that its time depends on. Equal keys mean the same measurement.
 std::string key_of(const Point& point);
 
-// The names under which kernels/checks.h reports what the point runs, its family's among them: none of them
-// may have failed.
+// The names, its family's included, under which kernels/checks.h reports the kernels of the point. A point is
+// measured only if none of their checks failed.
 std::vector<std::string> checked_ops(const Point& point);
 
-// Device memory one buffer set of the point needs, and a guess of its work, to leave out what cannot fit.
+// The device memory that one buffer set of the point needs, and an estimate of its work. Points too large for
+// the device are skipped.
 double bytes_of(const Point& point, kernels::ElementType type);
 double flops_of(const Point& point);
 
-// Bytes of a row-wise op by the simulator's convention: each input read once, each output written once.
+// The bytes of a row-wise op by the simulator's convention: each input is read once, each output written
+// once.
 double row_op_bytes(const RowPoint& point, kernels::ElementType type);
 
-// The order in which points tell most: each next point is the farthest (in `place`) from those before it, so
-// that any prefix of the list covers the family's range. Starts at the first point. O(n^2) distances.
+// Orders points so that any prefix of the list covers the family's range: it starts at the first point, and
+// each next point is the farthest (in `place`) from those before it. Computes O(n^2) distances.
 std::vector<Point> most_informative_first(std::vector<Point> points);
 
-// --- The linear layers whose GEMM shapes are worth measuring: those of public models' configurations.
+// --- The linear layers of public models, whose GEMM shapes are measured.
 
 struct LayerShape {
   std::string_view model;
@@ -82,18 +84,17 @@ struct LayerShape {
   int vocabulary = 0;
 };
 
-// Shapes that a GPU runs: published models. Shapes that a CPU rank runs: narrow stacks and the smallest
-// model.
+// GPUs measure published models, CPU ranks narrow stacks and the smallest model.
 std::span<const LayerShape> gpu_layers();
 std::span<const LayerShape> cpu_layers();
 
-// The forward, input-gradient and weight-gradient GEMMs of the model's linear layers on one rank of `tensor`
-// (skipped where it does not divide), over `tokens` rows.
+// The forward, input-gradient and weight-gradient GEMMs of the model's linear layers over `tokens` rows on
+// one of `tensor` tensor-parallel ranks. Layers that `tensor` does not divide are skipped.
 std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_t tokens);
 
-// --- Which points a run measures, in the order in which they tell most.
+// --- The points that a run measures, the most informative first.
 
-// How large the shapes get, by device: a CPU core is four orders of magnitude slower than a Hopper GPU.
+// The largest shapes of a device. A CPU core is four orders of magnitude slower than a Hopper GPU.
 struct Scale {
   double most_flops = 0;         // of one call
   double most_bytes = 0;         // of one buffer set
@@ -112,11 +113,10 @@ struct ListOptions {
   std::uint64_t seed = 0;
 };
 
-// Samples of a table that a fit needs at least (profiler/fit/recipe.h).
+// The fewest samples of a table that a fit accepts (profiler/fit/recipe.h).
 inline constexpr std::size_t kLeastOfTable = 4;
 
-// Of each list the first points are those that no profile can do without: of row ops kLeastOfTable of every
-// op.
+// Each list begins with the points that every profile needs: for row ops, kLeastOfTable of every op.
 std::vector<Point> launch_points();
 std::vector<Point> copy_points(const ListOptions& options);
 std::vector<Point> attention_points(const ListOptions& options);

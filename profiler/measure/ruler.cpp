@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "policies/base/index.h"
+#include "profiler/measure/workload.h"
 
 namespace equipoise::measure {
 namespace {
@@ -16,7 +17,7 @@ struct Batch {
   bool stolen = false;
 };
 
-// Linear interpolation between order statistics.
+// Interpolates linearly between order statistics.
 double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   const double at = q * static_cast<double>(values.size() - 1);
@@ -36,8 +37,8 @@ Batch batch_of(const kernels::Elapsed& elapsed, std::size_t calls, double pace, 
   return batch;
 }
 
-// Calls that fill a batch, by doubling: every try is warm-up for the next. A first call that had to load its
-// code is a starved one and says nothing of the others.
+// Finds how many calls fill a batch by doubling; every try also warms up the next. The first call is not
+// representative, since it may have to load its code.
 std::size_t calls_for(const TimeBatch& time_batch, const RulerOptions& options) {
   constexpr int kPatience = 4;
   std::size_t calls = 1;
@@ -58,7 +59,7 @@ std::size_t calls_for(const TimeBatch& time_batch, const RulerOptions& options) 
   }
 }
 
-// Below this a batch is throttled.
+// A batch with a lower pace is throttled.
 double slowest_pace(double fastest, const RulerOptions& options) {
   return (1 - options.most_throttled) * std::max(fastest, options.usual_pace);
 }
@@ -75,7 +76,7 @@ std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const Ruler
   return kept;
 }
 
-// The pace now, or what it is after waiting for the usual one as long as patience lasts.
+// The pace now, after waiting for the usual one as long as patience lasts.
 double settled_pace(const std::function<double()>& pace, const RulerOptions& options, double& waited) {
   double now = pace();
   while (now < slowest_pace(0, options) && waited < options.patience_seconds) {
@@ -102,7 +103,8 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
     if (all.size() < kFewest) return false;
     if (all.size() >= static_cast<std::size_t>(options.most_batches)) return true;
     if (clean.size() >= static_cast<std::size_t>(options.enough_batches)) return true;
-    return spent >= options.budget_seconds * (clean.size() >= kFewest ? 1 : 3);  // patience for clean ones
+    return spent >= options.budget_seconds *
+                        (clean.size() >= kFewest ? 1 : 3);  // wait longer while clean batches are few
   };
   while (!enough()) {
     const double before = settled_pace(pace, options, result.waited_seconds);
@@ -118,7 +120,7 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
       clean.push_back(all.back());
   }
   result.paces = each_of(all, &Batch::pace);
-  int slower = 0;  // than the fastest of this call
+  int slower = 0;  // batches slower than the fastest of this call
   clean = drop_throttled(clean, options, slower);
   result.throttled += slower;
   result.disturbed = clean.size() < kFewest;
@@ -194,7 +196,7 @@ Measurement measure_batches(Communicator& host, kernels::Backend& backend, const
                             const RulerOptions& options) {
   time_calls(host, backend, call, 2);  // connections are made at the first call
   const double guess = time_calls(host, backend, call, 3);
-  // Every rank computes the same numbers from the same means, so all take the same decisions.
+  // Every rank computes the same numbers from the same means, so all decide alike.
   const int calls = static_cast<int>(std::clamp(std::ceil(4 * options.batch_seconds / guess), 1.0, 1000.0));
   const double room = options.budget_seconds / (guess * calls);
   const int batches = static_cast<int>(std::clamp(room, 5.0, static_cast<double>(options.most_batches)));
@@ -214,7 +216,7 @@ struct BufferPair {
   kernels::Buffer receive;
 };
 
-// Calls one at a time over some pairs of buffers.
+// Runs calls one at a time over several pairs of buffers.
 class LoneCalls {
  public:
   LoneCalls(Communicator& host, Communicator& data, kernels::Backend& backend, RandomPool& pool,
@@ -241,7 +243,7 @@ class LoneCalls {
     return stay;
   }
 
-  // Wall time of a call with all that belongs to it, the fastest of some; the same number on every rank.
+  // The wall time of a call with its preparation, the fastest of several. All ranks return the same number.
   double guess() {
     constexpr int kCalls = 5;
     double best = 1e300;
@@ -264,7 +266,7 @@ class LoneCalls {
   std::size_t next_ = 0;
 };
 
-// All ranks' stays, by call. Gathering moves bits, so a Stay may travel as floats.
+// Gathers all ranks' stays, ordered by call. Gathering moves bits, so a Stay may travel as floats.
 std::vector<Stay> gathered(Communicator& host, const std::vector<Stay>& mine) {
   const auto ranks = static_cast<std::size_t>(host.size());
   std::vector<Stay> by_rank(mine.size() * ranks);
@@ -276,9 +278,9 @@ std::vector<Stay> gathered(Communicator& host, const std::vector<Stay>& mine) {
   return by_call;
 }
 
-// Off the processor for longer than clocks and chance explain?
+// Whether the rank was off its processor for longer than the clocks' resolution explains.
 bool stolen(const Stay& stay, double most_stolen) {
-  constexpr double kClocks = 1e-6;  // seconds that reading them takes at most
+  constexpr double kClocks = 1e-6;  // the most seconds that reading the clocks takes
   const double wall = stay.left - stay.arrived;
   return wall - stay.cpu_seconds > most_stolen * wall + kClocks;
 }
@@ -287,7 +289,7 @@ bool clean(std::span<const Stay> call, const RulerOptions& options) {
   return std::ranges::none_of(call, [&](const Stay& stay) { return stolen(stay, options.most_stolen); });
 }
 
-// From the last arrival on, averaged over ranks.
+// The time from the last arrival on, averaged over ranks.
 double seconds_of(std::span<const Stay> call) {
   double last = call.front().arrived;
   for (const Stay& stay : call) last = std::max(last, stay.arrived);
@@ -300,7 +302,7 @@ double at_quantile(const std::vector<double>& sorted, double quantile) {
   return sorted[static_cast<std::size_t>(quantile * as_double(sorted.size() - 1) + 0.5)];
 }
 
-// Seconds of a barrier, the fastest of some runs of them; the same number on every rank.
+// Seconds of a barrier, the fastest of several runs. All ranks return the same number.
 double reach_of(Communicator& host) {
   constexpr int kRuns = 5;
   constexpr int kBarriers = 8;
@@ -313,8 +315,8 @@ double reach_of(Communicator& host) {
   return mean_over_ranks(host, best);
 }
 
-// Takes calls in stretches of some milliseconds, with a reading of the reach after each, until enough calls
-// are clean. Every decision follows from what all ranks know, so all take the same.
+// Runs calls in stretches of some milliseconds, reading the reach after each, until enough calls are clean.
+// Every decision depends only on what all ranks know, so all decide alike.
 Measurement measure_alone(Communicator& host, LoneCalls& calls, const RulerOptions& options) {
   constexpr double kFewest = 7;
   constexpr double kMost = 500;

@@ -1,3 +1,5 @@
+#include "profiler/measure/sample_file.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,7 +11,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "profiler/measure/session.h"
 #include "profiler/profile/profile.h"
 #include "traces/json_text.h"
 
@@ -82,7 +83,7 @@ bool is_sample_line(const json& line) {
          (disturbed == sample->end() || disturbed->is_boolean());
 }
 
-// Calls body(line, number) for every whole line; a last line cut short by a crash is left out.
+// Calls body(line, number) for every whole line. A last line that a crash cut short is skipped.
 template <class Body>
 void for_journal_lines(const std::string& path, Body body) {
   std::ifstream in(path);
@@ -123,8 +124,8 @@ bool disturbed(const json& line) {
   return line.at("sample").value("disturbed", false);
 }
 
-// The fastest visit; one that was disturbed, or had the core below its usual pace (known only when the run is
-// over), counts only where there is no other.
+// The fastest visit. Visits that were disturbed, or whose core was below its usual pace (known only at the
+// end of the run), count only where there is no other.
 json fastest_visit(const Visits& visits, double usual_pace) {
   const auto set_back = [&](const json& line) {
     const double pace = pace_of(line);
@@ -134,17 +135,17 @@ json fastest_visit(const Visits& visits, double usual_pace) {
       visits, {}, [&](const json& visit) { return std::pair(set_back(visit), seconds_of(visit)); });
 }
 
-// How the ranks of a group mostly were, over all visits of its collectives.
+// The usual state of a group's ranks over all visits of its collectives.
 struct UsualGroup {
   double reach = 0;
   bool ever_undisturbed = false;
 };
 
-// Of a collective's undisturbed visits at the usual reach the one in the middle (of two the faster). Null
-// where there is none: a time slice of others in a message is more than the message, and the fit can do
-// without a size. Only where nothing was ever undisturbed, disturbed visits count, the fastest of them.
+// The median of a collective's undisturbed visits at the usual reach (of two, the faster). Null where there
+// are none: a time slice that others take during a message lasts longer than the message, and the fit can do
+// without a size. Only where no visit at all was undisturbed does the fastest disturbed one count.
 json middle_visit(Visits visits, const UsualGroup& usual) {
-  constexpr double kMostOff = 0.25;  // readings of one placement are within a tenth of each other
+  constexpr double kMostOff = 0.25;  // readings of one placement differ by at most a tenth
   const auto unusual = [&](const json& line) {
     return std::abs(reach_of(line) - usual.reach) > kMostOff * usual.reach ||
            (usual.ever_undisturbed && disturbed(line));
@@ -155,7 +156,7 @@ json middle_visit(Visits visits, const UsualGroup& usual) {
   return visits[usual.ever_undisturbed ? (visits.size() - 1) / 2 : 0];
 }
 
-// What tells a point, with the times of all visits beside it.
+// The fields that identify a point, and the times of all its visits.
 json told_by(const Visits& visits, double usual_pace, const std::map<double, UsualGroup>& groups) {
   const json& first = visits.front();
   const bool collective = first.at("family") == "collective";
@@ -167,7 +168,7 @@ json told_by(const Visits& visits, double usual_pace, const std::map<double, Usu
   return line;
 }
 
-// By group size. The reach is the median over visits, which is that of the placement in which most were made.
+// By group size. The reach is the median over visits, so it is that of the most frequent placement.
 std::map<double, UsualGroup> usual_groups(const std::map<std::string, Visits>& by_point) {
   std::map<double, UsualGroup> usual;
   std::map<double, std::vector<double>> reaches;
@@ -237,7 +238,7 @@ void Journal::add(json line) {
 }
 
 json samples_of_journal(const std::string& path) {
-  std::map<std::string, Visits> by_point;  // the order of samples must not be that of measuring
+  std::map<std::string, Visits> by_point;  // ordered by point, not by the order of measuring
   PaceLog paces;
   for_journal_lines(path, [&](const json& line, std::size_t) {
     by_point[line.at("point").get<std::string>()].push_back(line);
@@ -276,7 +277,7 @@ Failures::Failures(const std::string& out, bool resume) : path_(out + ".failed")
 void Failures::keep_lines() {
   std::ifstream failed(path_);
   std::string kept;
-  bool cut_short = false;  // by a crash: what is added next must not become a part of it
+  bool cut_short = false;  // a crash cut the last line short, and the next line must not continue it
   for (std::string line; std::getline(failed, line);) {
     cut_short = failed.eof();
     if (cut_short) break;
@@ -323,7 +324,7 @@ json check_json(const std::vector<kernels::CheckResult>& results) {
   return list;
 }
 
-// Worst error of each (op, tensor): what a profile keeps of the checks.
+// The worst error of each (op, tensor), which is the part of the checks that a profile keeps.
 json check_summary(const std::vector<kernels::CheckResult>& results) {
   std::map<std::string, const kernels::CheckResult*> worst;
   for (const kernels::CheckResult& result : results) {
@@ -338,7 +339,7 @@ json check_summary(const std::vector<kernels::CheckResult>& results) {
   return summary;
 }
 
-// Adds what the samples file at `path` says of ops that `results` do not have.
+// Adds the results that the samples file at `path` has for ops that `results` lack.
 void keep_earlier(const std::vector<kernels::CheckResult>& results, const std::string& path, json& checks) {
   const auto part = [](const json& node, const char* key, const json& otherwise) {
     const auto it = node.is_object() ? node.find(key) : node.end();

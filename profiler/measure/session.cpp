@@ -15,6 +15,8 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/index.h"
+#include "profiler/measure/sample_file.h"
+#include "profiler/measure/workload.h"
 
 namespace equipoise::measure {
 namespace {
@@ -27,23 +29,22 @@ struct Family {
   std::string name;
   double share = 1;
   std::vector<Point> points;
-  std::size_t least =
-      0;  // of the first points, without which a profile lacks a table: measured before all others
-  std::size_t next = 0;  // visit
+  std::size_t least = 0;  // first points, measured before all others since a profile needs them
+  std::size_t next = 0;   // visit
   double spent = 0;
 };
 
-// A machine that others share is slower and faster in spells of seconds, so a CPU's points are visited three
-// times, well apart: in blocks of 48, each gone through three times. The samples file has the fastest visit
-// that nothing disturbed (of collectives another: sample_file.cpp).
+// A shared machine is slower and faster in spells of seconds, so a CPU's points are visited three times with
+// time in between: in blocks of 48 points, each block three times. The samples file has the fastest
+// undisturbed visit, for collectives the median one (sample_file.cpp).
 constexpr std::size_t kBlock = 48;
 constexpr std::size_t kRounds = 3;
-// Bytes of the buffer sets that a point's calls take in turn: beyond every cache, as in a training step,
-// where all other layers pass between two uses of an activation.
+// Bytes of the buffer sets that a point's calls take in turn. They exceed every cache, as in a training step,
+// where all other layers run between two uses of an activation.
 constexpr double kFootprint = 256e6;
-// Of a collective's calls: not everything that happens to one makes it slower.
+// The answer's quantile for collectives, which a disturbance may also make faster.
 constexpr double kCollectiveQuantile = 0.5;
-constexpr double kLongestWait = 0.5;  // seconds a visit may wait for the core's usual pace
+constexpr double kLongestWait = 0.5;  // the most seconds that a visit waits for the core's usual pace
 
 std::size_t visits_of(const Family& family, std::size_t rounds) {
   return family.points.size() * rounds;
@@ -80,7 +81,8 @@ RulerOptions ruler_options(bool gpu) {
   options.budget_seconds = gpu ? 0.1 : 0.05;
   options.enough_batches = gpu ? 11 : 5;
   if (gpu) {
-    // A few launches each, of the thousand that a stream takes before its host must wait.
+    // Limits a batch to few launches per call, since a stream takes about a thousand before its host must
+    // wait.
     options.most_calls = 256;
     options.issue_seconds = 8e-3;
     options.clock_against_median = true;
@@ -92,7 +94,7 @@ RulerOptions ruler_options(bool gpu) {
 }
 
 std::vector<Family> families_of(const SessionOptions& options, const ListOptions& lists, int ranks) {
-  // The passes of attention and the roles of a GEMM take turns within the first points.
+  // Within the first points, passes of attention and roles of a GEMM take turns.
   constexpr std::size_t kFew = 2 * kLeastOfTable;
   std::vector<Family> families{
       {"launch", 0.01, launch_points(), 1},
@@ -100,7 +102,7 @@ std::vector<Family> families_of(const SessionOptions& options, const ListOptions
       {"attention", 0.45, attention_points(lists), kFew},
       {"gemm", 0.29, gemm_points(lists), kFew},
       {"elementwise", 0.2, row_points(lists), kLeastOfTable * kernels::kRowOps.size()}};
-  // Under a launcher the ranks are there to be joined; one rank alone measures the rest best.
+  // Under a launcher, the ranks join to measure collectives. One rank alone measures the other families best.
   if (ranks > 1) families = {{"collective", 1, collective_points(lists, ranks)}};
   if (options.families.empty()) return families;
   std::vector<Family> chosen;
@@ -120,8 +122,8 @@ bool lacks_first_points(const Family& family) {
   return family.next < std::min(family.least, family.points.size());
 }
 
-// The first family that lacks one of its first points, else the one that has had the least of its share and
-// still has points; -1: none.
+// The first family that lacks one of its first points, else the family with points left that got the smallest
+// part of its share; -1: none.
 int most_starved(const std::vector<Family>& families, std::size_t rounds) {
   int best = -1;
   for (std::size_t i = 0; i < families.size(); ++i)
@@ -158,7 +160,7 @@ class Session {
   }
 
   SessionReport run(const std::atomic<bool>& stop) {
-    // Before anything takes time: a family or model that is none is refused here.
+    // Refuses an unknown family or model before any measurement takes time.
     std::vector<Family> families = families_of(options_, lists_, world_ != nullptr ? world_->size() : 1);
     test_the_ruler();
     run_checks();
@@ -182,13 +184,13 @@ class Session {
  private:
   [[nodiscard]] bool leader() const { return world_ == nullptr || world_->rank() == 0; }
 
-  // Ranks on each machine. Groups are cut from the ranks in their order, so machines must follow one another.
-  // Throws UserError, on every rank, where they do not or are of different size.
+  // The ranks on each machine. Groups are consecutive ranks, so the ranks of a machine must be consecutive.
+  // Throws UserError on every rank where they are not, or where machines have different numbers of them.
   int ranks_of_a_node() {
     if (world_ == nullptr) return 1;
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
-    std::uint32_t color = 2166136261U;  // FNV-1a: the same on every machine
+    std::uint32_t color = 2166136261U;  // FNV-1a, which gives the same value on every machine
     for (const char* c = host.data(); *c != 0; ++c)
       color = (color ^ static_cast<unsigned char>(*c)) * 16777619U;
     const auto node = world_->split(static_cast<int>(color & 0x7fffffffU), world_->rank());
@@ -209,7 +211,8 @@ class Session {
     return ranks;
   }
 
-  // The ruler against work of known duration: long enough to be timed alone, and short enough to be batched.
+  // Tests the ruler with work of known duration, once long enough to be timed alone and once short enough to
+  // be batched.
   void test_the_ruler() {
     for (const double seconds : {2e-3, 1e-4}) {
       const RulerTest test = test_ruler(*backend_, seconds, ruler_);
@@ -256,7 +259,7 @@ class Session {
       const std::size_t before = family.points.size();
       family.points.erase(std::remove_if(family.points.begin(), family.points.end(), wrong),
                           family.points.end());
-      report_.left_out += before - family.points.size();
+      report_.skipped += before - family.points.size();
     }
   }
 
@@ -267,7 +270,7 @@ class Session {
     double last_note = kernels::wall_seconds();
     while (true) {
       const int chosen = most_starved(families, rounds_);
-      // What no profile can do without is measured however slow the machine is: a minute's work at most.
+      // Points that every profile needs are measured however slow the machine is; they take at most a minute.
       const bool needed = chosen >= 0 && options_.minutes > 0 && lacks_first_points(families[at(chosen)]);
       bool go_on = chosen >= 0 && !stop && (needed || kernels::wall_seconds() < end);
       if (options_.most_points > 0 && report_.measured >= options_.most_points) go_on = false;
@@ -289,7 +292,7 @@ class Session {
     }
   }
 
-  // All ranks must take the same way: rank 0's word counts.
+  // Rank 0 decides, since all ranks must take the same branch.
   bool agreed(bool mine) {
     if (world_ == nullptr) return mine;
     const float word = leader() && mine ? 1.0F : 0.0F;
@@ -315,7 +318,7 @@ class Session {
     if (leader()) journal_->add(sample_line(point, measured, context_, key));
   }
 
-  // A CPU's slow spells may be waited for, but at most a quarter of the run goes into that.
+  // Waiting for a CPU's slow spells to end takes at most a quarter of the run.
   void be_patient() {
     if (gpu_) return;
     ruler_.usual_pace = paces_.usual();
@@ -323,7 +326,7 @@ class Session {
         std::clamp(0.25 * (kernels::wall_seconds() - start_) - waited_, 0.0, kLongestWait);
   }
 
-  // "" or why the point has no measurement.
+  // The reason why the point has no measurement; empty where it has one.
   std::string failure_to_measure(const Point& point, Measurement& measured) {
     std::string reason;
     try {
@@ -340,7 +343,7 @@ class Session {
     }
     if (reason.empty()) return reason;
     const std::string name = key_of(point);
-    log_ << "left out, " << reason.substr(0, 300) << ": " << name.substr(0, 200) << "\n" << std::flush;
+    log_ << "skipped, " << reason.substr(0, 300) << ": " << name.substr(0, 200) << "\n" << std::flush;
     failures_->add(name, reason);
     report_.failed += 1;
     try {
@@ -353,7 +356,7 @@ class Session {
     return reason;
   }
 
-  // The first `ranks` ranks measure, the others wait. False: this rank was not among them.
+  // The first `ranks` ranks measure and the others wait. Returns whether this rank measured.
   bool measure_group(const CollectivePoint& point, Measurement& measured) {
     const bool member = world_->rank() < point.ranks;
     const auto host = world_->split(member ? 0 : 1, world_->rank());
@@ -394,11 +397,11 @@ class Session {
     write_file_atomically(options_.out, file.dump(1) + "\n");
   }
 
-  // What the samples themselves say about the device; `fit` may be given better facts.
+  // The facts of the device that samples tell. A recipe may give `fit` better ones.
   json device_facts(const json& samples) {
     const kernels::DeviceDescription device = backend_->describe();
     double copy_GBps = 0;
-    double largest_copy = 0;  // the cache answers for small ones
+    double largest_copy = 0;  // of the largest copy, since smaller ones may run from the cache
     for (const json& sample : samples.at("elementwise")) {
       const double bytes = sample.at("bytes").get<double>();
       if (sample.at("op") != "copy" || bytes < largest_copy) continue;
@@ -430,9 +433,8 @@ class Session {
         {"sources",
          gpu_ ? "memory_GBps, launch_seconds: measured; peak: SMs x clock x 4096 FLOP"
               : "measured; peak_bf16_tflops is the best f32 GEMM of one core: one rank is one thread"}};
-    // What a launch takes a framework's host is not measured here: kernels are launched from C++, one at a
-    // time.
-    if (!gpu_) facts["seconds_per_launch"] = 0;  // calls of functions
+    // The host's time per launch in a framework is not measured here, since kernels are launched from C++.
+    if (!gpu_) facts["seconds_per_launch"] = 0;  // a CPU's kernels are function calls
     return facts;
   }
 
@@ -452,8 +454,8 @@ class Session {
   std::vector<kernels::CheckResult> checks_;
   json ruler_tests_ = json::array();
   PaceLog paces_;
-  double start_ = 0;   // of measuring
-  double waited_ = 0;  // for the usual pace, since then
+  double start_ = 0;   // when measuring began
+  double waited_ = 0;  // seconds spent waiting for the usual pace since then
   SessionReport report_;
 };
 

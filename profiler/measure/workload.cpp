@@ -1,4 +1,4 @@
-#include "profiler/measure/ruler.h"
+#include "profiler/measure/workload.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,10 +14,10 @@ using kernels::Buffer;
 constexpr std::int64_t kPoolElements = 1 << 22;
 constexpr double kMostSets = 16;
 constexpr double kLargeFootprint =
-    64e6;  // beyond it, of a GPU: even small products need more sets to leave its cache
+    64e6;  // the same on a GPU, where even small products need many sets to exceed the cache
 constexpr double kMostLargeSets = 64;
 constexpr double kMostRowSets =
-    1024;  // of ops that only move memory: small ones need many to leave the cache
+    1024;  // for ops that only move memory, where small ones need many to exceed the cache
 
 std::size_t sets_for(const Point& point, kernels::ElementType type, double footprint) {
   const double bytes = std::max(bytes_of(point, type), 1.0);
@@ -28,7 +28,7 @@ std::size_t sets_for(const Point& point, kernels::ElementType type, double footp
       std::clamp(std::ceil(footprint / bytes), 1.0, moves_memory ? kMostRowSets : most_sets));
 }
 
-// The buffers of one set, owned by the call's closure.
+// The buffers of one set. The call's closure owns them.
 struct AttentionSet {
   Buffer query, key, value, out, log_sum, out_gradient, dq, dk, dv;
 };
@@ -65,7 +65,8 @@ Workload attention_workload(Backend& backend, RandomPool& pool, const AttentionP
   };
   if (!backward) return {sets, [forward, plan, buffers](std::size_t i) { forward(*plan, (*buffers)[i]); }};
   const auto forward_plan = backend.plan_attention(point.shape, point.pieces, kernels::Pass::forward);
-  for (AttentionSet& set : *buffers) forward(*forward_plan, set);  // outputs and statistics must be real ones
+  for (AttentionSet& set : *buffers)
+    forward(*forward_plan, set);  // the backward pass needs real outputs and statistics
   backend.synchronize();
   return {sets, [&backend, plan, buffers](std::size_t i) {
             AttentionSet& s = (*buffers)[i];
@@ -103,7 +104,7 @@ Workload copy_workload(Backend& backend, RandomPool& pool, const CopyPoint& poin
           }};
 }
 
-// The tensors of a row op's calls.
+// The tensors of one call of a row op.
 class RowSets : public kernels::RowTensors {
  public:
   RowSets(Backend& backend, RandomPool& pool) : backend_(backend), pool_(pool) {}
@@ -197,7 +198,7 @@ Workload make_workload(Backend& backend, RandomPool& pool, const Point& point, d
 TimeBatch time_batch_of(Backend& backend, const Workload& workload) {
   return [&backend, workload, issue_seconds = 0.0](std::size_t first, std::size_t count) mutable {
     constexpr double kMargin = 1.5;
-    constexpr double kLeast = 3e-5;  // beyond the last batch's time to issue a call
+    constexpr double kLeast = 3e-5;  // more than the time to issue a call
     backend.start_queued_timer(
         issue_seconds > 0 ? kMargin * issue_seconds * static_cast<double>(count) + kLeast : 0);
     for (std::size_t i = 0; i < count; ++i) workload.call((first + i) % workload.sets);

@@ -29,7 +29,7 @@ class BlockMap {
     for (std::int64_t row = first_query_; row < end;) {
       const std::int64_t tile = row / kAttentionTile;
       const std::int64_t next = std::min((tile + 1) * kAttentionTile, end);
-      const bool shared = next - row < kAttentionTile;  // with another document, or with nothing
+      const bool shared = next - row < kAttentionTile;  // the block also holds another document, or none
       visit(tile, prefix + row - first_query_, prefix + next - first_query_, shared);
       row = next;
     }
@@ -45,8 +45,8 @@ class BlockMap {
   }
 
  private:
-  // Rows of one document in one tile: the first of them sees the document's keys up to `least` and itself,
-  // the last up to `most`.
+  // Adds the rows of one document in one tile. The first of them sees the document's keys up to `least` and
+  // itself, the last one those up to `most`.
   void visit(std::int64_t tile, std::int64_t least, std::int64_t most, bool shared) {
     if (tile != tile_) {
       close_tile();
@@ -83,7 +83,7 @@ class BlockMap {
 
 constexpr double kBytesPerElement = 2;  // bf16
 
-// (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
+// (a^p + b^p)^(1/p), with the larger factored out so that neither power overflows.
 double norm_of(double a, double b, double p) {
   const double high = std::max(a, b);
   return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
@@ -110,7 +110,7 @@ struct Direction {
   AttentionPass pass = AttentionPass::forward;
   AttentionParameters parameters;
   DocumentMask apart = DocumentMask::varlen;
-  bool cpu_core = false;  // then `loops` counts, not `parameters`
+  bool cpu_core = false;  // true: `loops` holds the fit instead of `parameters`
   BlockedAttentionParameters loops;
   Validity keys;
   Validity queries;
@@ -142,8 +142,8 @@ Direction direction_of(const nlohmann::json& kernel, const std::string& pass, co
   return made;
 }
 
-// A piece under a window as causal pieces of a CPU core's tiles: what of it sees all its keys, then tiles
-// that each see the window before them.
+// Splits a piece under a window into causal pieces for a CPU core: first the queries that see all their keys,
+// then tiles that each see the window before them.
 template <class Add>
 void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) {
   constexpr std::int64_t kTile = 64;
@@ -157,8 +157,9 @@ void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) 
   }
 }
 
-// The work spread over all SMs is in every call's time, and every visible pair lies in a block: seconds of a
-// query (its share of a tile, masked) and of a visible pair (its share of a block) that no call can beat.
+// A lower bound on the time of calls: every call takes the work spread over all SMs, and every visible pair
+// lies in a block. So a query takes at least its share of a masked tile, and a visible pair its share of a
+// block.
 AttentionModel::Least least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
                                               double sms) {
   const double dims = heads.head_dim / 128.0;
@@ -195,7 +196,8 @@ void AttentionWork::add_window_backward(std::int64_t queries, std::int64_t keys,
   const std::int64_t prefix = keys - queries;
   std::int64_t all = 0, most = 0;
   for (std::int64_t begin = 0; begin < keys; begin += kAttentionTile) {
-    const std::int64_t first = std::max<std::int64_t>(0, begin - prefix);  // the queries that see some of it
+    const std::int64_t first =
+        std::max<std::int64_t>(0, begin - prefix);  // the first query that sees some of it
     const std::int64_t end = std::min(queries, std::min(begin + kAttentionTile, keys) - prefix + window - 1);
     const std::int64_t row = std::max<std::int64_t>(0, key_blocks(end) - first / kAttentionBlock);
     all += row;
@@ -246,19 +248,19 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   const double query_heads = heads.query_heads;
   constexpr double kBlockShare = static_cast<double>(kAttentionBlock) / kAttentionTile;
   const double masked = static_cast<double>(work.masked_tiles) * fit.diagonal_blocks;
-  const double total =
-      query_heads * (static_cast<double>(work.tiles) * tile +
-                     static_cast<double>(work.empty_tiles()) * fit.empty_tile_us +
-                     (static_cast<double>(work.blocks) * kBlockShare + masked) * block);
+  const double total = query_heads * (static_cast<double>(work.tiles) * tile +
+                                      static_cast<double>(work.empty_tiles()) * fit.empty_tile_us +
+                                      (static_cast<double>(work.blocks) * kBlockShare + masked) * block);
   const double diagonal = work.masked_tiles > 0 ? fit.diagonal_blocks : 0;
   const double spread = total / sms;
   const double longest =
       (tile + (static_cast<double>(work.longest) * kBlockShare + diagonal) * block) * (1 - 1 / sms);
   const double compute_us = norm_of(spread, longest, fit.imbalance_power);
-  // Pairs of rows: queries read and output written, keys and values read. FlashAttention 2 backward writes
-  // gradients of keys and values for each query head, and passes before and after it share their time with
-  // nothing: O and dO for their product; dQ, summed in fp32, set to 0, read, written; a group's gradients, read
-  // and summed. Where rows do not tell these apart (0), the main kernel's bytes stand for all.
+  // Bytes are counted in pairs of rows: queries read and output written, keys and values read. The backward
+  // pass of FlashAttention 2 writes gradients of keys and values for each query head. The passes around its
+  // main kernel overlap with nothing: they read O and dO for their product; zero, read and write dQ, which is
+  // summed in fp32; and read and sum the gradients of a group. Where `pass_rows` is 0 (unknown), the main
+  // kernel's bytes include all of this.
   const auto queries = static_cast<double>(work.query_tokens);
   const auto keys = static_cast<double>(work.key_tokens);
   const double key_heads = fit.pass_rows > 0 ? query_heads : heads.kv_heads;
@@ -277,7 +279,7 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
   const double kernel = attention_seconds(fit, heads, sms, work);
   const double host = 1e-6 * fit.host_us;
   if (host <= 0 || kernel <= 0) return kernel;
-  // A corner rounded by the spread of the host's time.
+  // The spread of the host's time rounds the corner between host and kernel.
   constexpr double kSharpness = 8;
   return norm_of(kernel, host, kSharpness);
 }
@@ -324,7 +326,7 @@ struct AttentionModel::Fit {
     return attention_seconds(direction.loops, heads, work);
   }
 
-  // Notes the call; throws where it is outside what the direction's table is valid for.
+  // Counts the call in `use`. Throws UserError where it lies outside the validity of the direction's table.
   void note(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
     const auto longest = static_cast<double>(call.most_keys);
     if (longest > direction.keys.allowed.high)
@@ -356,7 +358,7 @@ struct AttentionModel::Fit {
   [[nodiscard]] Least least(const Direction& direction) const {
     if (direction.cpu_core) return {};
     const Least least = least_attention_seconds(direction.parameters, heads, sms);
-    // Only packed calls are sure to have a masked tile for each 128 queries of a document.
+    // Only the packed kernel is certain to compute a masked tile for each 128 queries of a document.
     return {direction.apart == DocumentMask::varlen ? least.per_query : 0, least.per_pair};
   }
 };

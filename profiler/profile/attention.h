@@ -1,10 +1,9 @@
-// Fused attention: the tiles, blocks and bytes of one call, counted over its documents, and the time that
-// follows from them.
+// Fused attention: the tiles, blocks and bytes of one call, counted over its documents, and its time as a
+// function of these counts.
 //
-// A fused kernel cuts queries into tiles of 128 rows and takes each over the keys that some row of it can
-// see. How a call keeps several packed documents apart differs by library, and with it what the call
-// computes:
-//   varlen      each document has tiles of its own (FlashAttention's and cuDNN's packed calls)
+// A fused kernel cuts queries into tiles of 128 rows and multiplies each with all keys that some row of it
+// sees. Libraries separate packed documents in different ways, which decides what the call computes:
+//   varlen      each document has its own tiles (FlashAttention's and cuDNN's packed calls)
 //   block mask  one sequence under a map of 128 x 128 blocks: those without a visible pair are skipped,
 //               those that the causal line or a document's border cuts are masked element by element
 //               (FlexAttention)
@@ -12,10 +11,10 @@
 //   rectangles  each document's whole rectangle (batched products that write their scores)
 //   square causal  as varlen where each document has as many keys as queries; else every document's whole
 //               rectangle is computed (cuDNN 9.19 backward under a bottom-right mask, measured)
-// Backward turns it round: a tile is 128 keys, whose gradients it holds, and takes them over the queries that
-// see some of them (FlashAttention 2 and 3: csrc/flash_attn/src/flash_bwd_kernel.h, hopper/mainloop_bwd). So
-// a few queries at the end of long keys are one tile forward and many backward.
-// Cost: O(1) a document; O(tiles) under a block mask or a window.
+// The backward pass swaps the roles: a tile is 128 keys, whose gradients it holds, and runs over the queries
+// that see some of them (FlashAttention 2 and 3: csrc/flash_attn/src/flash_bwd_kernel.h,
+// hopper/mainloop_bwd). So a few queries after long keys make one tile forward and many backward. Cost: O(1)
+// per document, O(tiles) under a block mask or a window.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +37,7 @@ enum class AttentionPass { forward, backward };
 // Sums over the documents of one call, for one head.
 struct AttentionWork {
   std::int64_t pieces = 0;
-  std::int64_t most_tiles = 0;  // of one piece: a padded grid has so many places for each
+  std::int64_t most_tiles = 0;  // of one piece; a padded grid has so many places for each piece
   std::int64_t tiles = 0;
   std::int64_t masked_tiles = 0;  // under a block mask: cut blocks of 128 x 128
   std::int64_t blocks = 0;        // of 64 keys
@@ -55,8 +54,8 @@ struct AttentionWork {
     const std::int64_t last = parts_of(keys, kAttentionBlock);
     add_piece(queries, keys, count, count, (count - 1) * (prefix + count) + last, last);
   }
-  // The same backward: of the tiles of 128 keys, those before the first query's own see all queries, and the
-  // n-th one after that misses the 128 n - rest first ones, in whole blocks.
+  // In the backward pass, tiles of 128 keys before the first query's own key see all queries. The n-th tile
+  // after that misses the first 128 n - rest queries, in whole blocks.
   void add_causal_backward(std::int64_t queries, std::int64_t keys) {
     const std::int64_t count = parts_of(keys, kAttentionTile);
     const std::int64_t row = parts_of(queries, kAttentionBlock);
@@ -66,11 +65,11 @@ struct AttentionWork {
     add_piece(queries, keys, count, count - before, count * row - after * (after + 1 - rest), row);
   }
   void add_full(std::int64_t queries, std::int64_t keys, AttentionPass pass = AttentionPass::forward);
-  // Causal, and a query sees only the last `window` keys up to its own.
+  // The mask is causal, and a query sees only the last `window` keys up to its own.
   void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window);
   void add_window_backward(std::int64_t queries, std::int64_t keys, std::int64_t window);
 
-  // Places of a grid that is as long for every piece as for the longest, without a tile to compute.
+  // Places without a tile in a grid that has as many places for every piece as for the longest.
   [[nodiscard]] std::int64_t empty_tiles() const {
     return pieces * most_tiles > tiles ? pieces * most_tiles - tiles : 0;
   }
@@ -87,15 +86,15 @@ struct AttentionWork {
     query_tokens += queries;
     key_tokens += keys;
   }
-  // Rounded up. Unsigned: a division by a power of two is a shift then, without a word for negative counts.
+  // Rounds up. Unsigned arithmetic makes the division by a power of two a plain shift.
   static std::int64_t parts_of(std::int64_t tokens, int size) {
     const auto part = static_cast<std::uint64_t>(size);
     return static_cast<std::int64_t>((static_cast<std::uint64_t>(tokens) + part - 1) / part);
   }
 };
 
-// Which of the keys up to its own a query sees: all keys of the document at all, all up to its own, or the
-// last `window` of those (0: no window).
+// Which keys of its document a query sees: all of them, those up to its own (causal), or the last `window` of
+// those (0: no window).
 struct AttentionMask {
   bool causal = true;
   std::int64_t window = 0;
@@ -105,13 +104,13 @@ enum class DocumentMask { varlen, block_mask, dense_mask, square_causal, rectang
 inline constexpr std::array<std::string_view, 5> kDocumentMaskNames{"varlen", "block-mask", "dense-mask",
                                                                     "square-causal", "rectangles"};
 
-// Work of a call over `documents`, which lie one behind the other in queries and in keys. Documents without
-// queries are left out. Under a window, or without the causal line, documents always count as varlen.
+// The work of a call over `documents`, which follow one another in queries and in keys. Documents without
+// queries are skipped. Under a window, or without a causal mask, documents always count as varlen.
 AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents,
                              AttentionPass pass = AttentionPass::forward);
 
-// A packed attention call, counted piece by piece: what the time of either pass follows from on a kernel that
-// gives each document tiles of its own. Hot loops count a call once and price both passes from it.
+// A packed attention call, counted piece by piece. On a kernel that gives each document its own tiles, the
+// counts determine the time of both passes. Hot loops count a call once and price both passes from it.
 
 struct AttentionCall {
   AttentionWork work, backward;
@@ -124,7 +123,7 @@ struct AttentionCall {
     backward.add_causal_backward(queries, keys);
     extend(queries, keys);
   }
-  // `window` as in AttentionModel, not 0: keys that nobody sees do not count.
+  // `window`: as in AttentionModel, but not 0. Keys that no query sees do not count.
   void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window) {
     if (queries <= 0) return;
     keys = std::min(keys, queries + window - 1);
@@ -133,7 +132,7 @@ struct AttentionCall {
     backward.add_window_backward(queries, keys, window);
     extend(queries, keys);
   }
-  // The call with each of its pieces so many times.
+  // The call with each of its pieces repeated `times` times.
   [[nodiscard]] AttentionCall repeated(std::int64_t times) const {
     AttentionCall all = *this;
     for (AttentionWork* pass : {&all.work, &all.backward})
@@ -150,8 +149,8 @@ struct AttentionCall {
   }
 };
 
-// for_each(add) calls add(queries, keys) for every piece. `window`: 0 where queries see all keys up to their
-// own.
+// Counts a call whose pieces for_each(add) passes to add(queries, keys). `window`: 0 where queries see all
+// keys up to their own.
 template <class ForEachPiece>
 AttentionCall count_call(std::int64_t window, const ForEachPiece& for_each) {
   AttentionCall call;
@@ -168,24 +167,25 @@ inline AttentionCall count_call(std::span<const QueryKeys> pieces, std::int64_t 
   });
 }
 
-// How long one fused attention kernel takes, as a function of tiles, blocks and bytes.
+// The time of one fused attention kernel as a function of tiles, blocks and bytes.
 //
-// One SM takes a tile of 128 queries over the blocks of 64 keys that some row of it can see. The call's time
-// is that of the work spread over all SMs, but never less than that of its longest tile (beside the share of
-// it that is in the mean anyway); the two are joined by a p-norm, which also stands for the last, partly
-// filled wave. Loads and stores of one tile run under the products of others, so the time of the bytes joins
-// that of the work by a 2-norm: neither their sum (a call over short sequences would pay both in full) nor
-// the larger (near the ridge both are felt):
+// One SM computes a tile of 128 queries over the blocks of 64 keys that some row of it sees. The call takes
+// the time of the work spread over all SMs, but at least that of its longest tile (less the share of it that
+// is already in the mean). A p-norm joins the two and also models the last, partly filled wave. Loads and
+// stores of one tile run under the products of others, so the time of the bytes joins that of the work by a
+// 2-norm: the sum would charge a call over short sequences both in full, and the maximum would ignore that
+// both matter near the ridge:
 //   compute = ((sum of tile times / SMs)^p + (longest tile * (1 - 1 / SMs))^p)^(1/p)
 //   time = launch + (compute^2 + (bytes / bandwidth)^2)^(1/2) + bytes of the passes around it / bandwidth
 //   tile time = tile + (blocks + diagonal, if the tile is cut by the mask) * block
 //   a tile with missing rows is computed whole
-//   FlashAttention 2 launches as many tiles for every piece as the longest has; an empty one costs `empty_tile`
-//   tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not grow with the
-//   head dim d; above d = 128 kernels use smaller tiles, which block_us_per_128_above makes up for
-// The form then has, without a parameter for it: a step that is flat below 128 queries, the inefficiency of
+//   FlashAttention 2 launches as many tiles for every piece as the longest has; an empty one costs
+//   `empty_tile` tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not
+//   grow with the head dim d; above d = 128 kernels use smaller tiles, which block_us_per_128_above makes up
+//   for
+// Without extra parameters, the form reproduces the constant time below 128 queries, the inefficiency of
 // short queries over long keys (a whole tile for few rows), the causal half with its diagonal of whole
-// blocks, documents that share a call, heads that fill or do not fill the SMs. Cost: O(1) a document.
+// blocks, documents that share a call, and heads that do not fill the SMs. Cost: O(1) per document.
 
 struct AttentionParameters {
   double launch_us = 0;
@@ -194,19 +194,20 @@ struct AttentionParameters {
   double block_us = 0;
   double block_us_per_128 = 0;
   double block_us_per_128_above = 0;  // per 128 of head dim beyond 128
-  double pass_rows = 0;        // pairs of rows of a query's, read or written around the main kernel; 0: unknown
+  double pass_rows = 0;  // row pairs per query that are read or written around the main kernel; 0: unknown
   double empty_tile_us = 0;    // 0: the grid has no empty tiles
   double diagonal_blocks = 0;  // extra work of a masked tile, in blocks
   double imbalance_power = 2;  // p
   double memory_GBps = 1;
-  // Bytes of a key-value row beside those of a query row: 1 forward; backward 2 where passes are apart
-  // (`pass_rows`), else less, since every query row is also accumulated in fp32 (dQ) and read again.
+  // Bytes of a key-value row relative to those of a query row: 1 forward; backward 2 where the passes around
+  // the main kernel are counted separately (`pass_rows`), else less, since each query row is also accumulated
+  // in fp32 (dQ) and read again.
   double key_share = 1;
-  // The least that the published benchmark could show of a call, because its host took so long to issue one.
-  // No part of the kernel: attention_seconds leaves it out, observed_attention_seconds has it.
+  // The shortest time that the published benchmark could show, because its host took so long to issue a call.
+  // It is no part of the kernel: only observed_attention_seconds includes it.
   double host_us = 0;
-  // Square causal: chunks of a document share keys, so that such a call is two, whose gradients of keys are
-  // added. 0: unknown.
+  // Of the square-causal mask: chunks of a document share keys, so the kernel runs twice and the gradients of
+  // keys are added. 0: unknown.
   double second_call_us = 0;
 };
 
@@ -218,7 +219,7 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
 // The table of one of a profile's attention kernels. Throws UserError with those that it has.
 const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name);
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where);
-// The table's "document_mask"; varlen where it has none.
+// The table's "document_mask", by default varlen.
 DocumentMask document_mask(const nlohmann::json& table, const std::string& where);
 nlohmann::json to_json(const AttentionParameters& fit);
 

@@ -63,7 +63,7 @@ std::vector<double> positive_numbers(const nlohmann::json& node, const std::stri
 constexpr const char* kByRail = "rail-aligned";
 constexpr const char* kDeepEp = "deepep";
 
-// C(all - marked, drawn) / C(all, drawn): the chance that none of the marked ones is drawn.
+// C(all - marked, drawn) / C(all, drawn), the probability that none of the marked ones is drawn.
 double chance_of_none(double all, double marked, int drawn) {
   double chance = 1;
   for (int i = 0; i < drawn; ++i) chance *= std::max(0.0, all - marked - i) / std::max(1.0, all - i);
@@ -97,7 +97,7 @@ double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks)
   return bus_factor(kind, ranks) * 1e-9 / bus_GBps(fit, kind, ranks);
 }
 
-// The time of two streams of which one waits for the other only at its start and end.
+// The time of two streams that wait for each other only at the start and the end.
 double pipelined_seconds(double one, double other) {
   return std::pow(std::pow(one, 4) + std::pow(other, 4), 0.25);
 }
@@ -166,7 +166,7 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
   const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
   const double nic = nic_GBps * (in_pairs ? network.pair_efficiency : network.efficiency);
   const double across_seconds = y * 1e-9 / nic;
-  // Inside the node: nothing of a send/recv, all of it of the others.
+  // A send/recv between nodes moves nothing inside a node; other kinds move all bytes there.
   const double inside_bytes = kind == Collective::send_recv || group.ranks_per_node == 1 ? 0
                               : kind == Collective::all_to_all
                                   ? bytes * (group.ranks_per_node - 1) / group.ranks
@@ -181,7 +181,7 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
 }
 
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where) {
-  if (has_form(table, kSizeTable)) {  // of which networks need the links' bandwidth
+  if (has_form(table, kSizeTable)) {  // networks need only the links' bandwidth
     NodeParameters links;
     links.bus_GBps = bus_GBps(size_table(table, where));
     return links;
@@ -244,11 +244,11 @@ nlohmann::json to_json(const SizeTable& table) {
 
 struct CollectiveModel::Fit {
   std::string profile;
-  std::string missing;  // the file that has no table of collectives; empty: it has one
+  std::string missing;  // the file, if it has no table of collectives; else empty
   double nic_GBps = 0;
-  bool one_node = false;  // no networks: measured on one machine, e.g. two processes on a CPU
+  bool one_node = false;  // no networks: the profile was measured on one machine
   std::array<NodeParameters, kCollectiveNames.size()> node;
-  std::array<SizeTable, kCollectiveNames.size()> by_size;  // of kinds that have one, instead of `node`
+  std::array<SizeTable, kCollectiveNames.size()> by_size;  // used instead of `node` for kinds that have one
 
   [[nodiscard]] double inside_node(Collective kind, double bytes, int ranks) const {
     const auto index = static_cast<std::size_t>(kind);
@@ -260,16 +260,16 @@ struct CollectiveModel::Fit {
   NetworkParameters network;
   Validity network_bytes;
   Validity nodes;
-  // Exchanges between experts: NCCL's messages on this network, and DeepEP.
+  // Exchanges between experts use NCCL's messages on this network, or DeepEP.
   struct Messages {
     MessageParameters fit;
-    bool by_rail = false;  // over NVLink to the GPU of the receiver's rail first
+    bool by_rail = false;  // a message first goes over NVLink to the GPU on the receiver's rail
     Validity bytes;        // of a message
     Validity nodes;
   };
   struct Forwarding {
     ForwardingParameters fit;
-    Validity bytes;  // that a rank puts into NVLink and the network
+    Validity bytes;  // bytes that a rank sends over NVLink and the network
     Validity nodes;
   };
   std::optional<Messages> messages;
@@ -286,7 +286,7 @@ struct CollectiveModel::Fit {
   [[nodiscard]] double by_messages(double bytes, GroupShape group, RangeUse& use) const;
 };
 
-// A network names the way that its all-to-all takes, a table of `exchange`.
+// A network names the table of `exchange` that prices its all-to-all.
 void CollectiveModel::Fit::read_messages(const nlohmann::json& table, const std::string& name,
                                          const std::string& where) {
   const nlohmann::json& wire = table["networks"][name];
@@ -368,7 +368,7 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
     refuse_out_of_range(fit_->profile, std::string(name), "bytes", bytes, sizes.allowed);
   if (!one_node && kind == Collective::all_to_all && fit_->messages)
     return fit_->by_messages(bytes, group, use);
-  // Between nodes, too, the links inside them are those of the kind's own table.
+  // A collective between nodes also takes the links inside them from the table of its kind.
   const bool derived = fit_->node_bytes[index].derived || sizes.derived;
   bool beyond = derived || !sizes.samples.holds(bytes);
   double seconds = 0;
@@ -386,7 +386,7 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
   return seconds;
 }
 
-// `bytes`: a rank's whole buffer, of which each rank of the group gets an equal part.
+// `bytes`: a rank's whole buffer, of which every rank of the group gets an equal part.
 double CollectiveModel::Fit::by_messages(double bytes, GroupShape group, RangeUse& use) const {
   const auto index = static_cast<std::size_t>(Collective::all_to_all);
   const double node_count = nodes_of(group);
@@ -432,8 +432,7 @@ double CollectiveModel::least_seconds_per_byte(Collective kind, GroupShape group
   if (group.ranks <= 1 || !fit_->missing.empty() || !fit_->by_size[index].bytes.empty()) return 0;
   if (group.ranks_per_node >= group.ranks) return least_node_seconds(fit_->node[index], kind, group.ranks);
   if (fit_->one_node || !(fit_->nic_GBps > 0)) return 0;
-  if (kind == Collective::all_to_all && fit_->messages)
-    return 0;  // a form of its own, with no such bound yet
+  if (kind == Collective::all_to_all && fit_->messages) return 0;  // the size-table has no such bound
   return least_network_seconds(fit_->network, kind, group, fit_->nic_GBps);
 }
 
@@ -445,7 +444,7 @@ RoutedToken routed_token(const ExpertRouting& routing) {
   const double experts = routing.experts;
   const int active = std::min(routing.active, routing.experts);
   const bool limited = routing.chosen > 0 && routing.chosen < routing.groups && routing.chosen < active;
-  // Chance that some of a token's experts are among `held`, those of a rank or a node.
+  // The probability that some of a token's experts are among the `held` experts of a rank or a node.
   const auto reached = [&](double held) {
     if (!limited) return 1 - chance_of_none(experts, held, active);
     const double of_group = experts / routing.groups;
@@ -469,7 +468,7 @@ ExchangeLoad forwarded_load(const RoutedToken& token, GroupShape group, double b
   const double ranks = group.ranks;
   const double nodes = nodes_of(group);
   const double in_node = ranks / nodes;
-  // Of what a rank gets, one part in `in_node` comes in at its own NIC or is its own.
+  // Of the data that a rank receives, one part in `in_node` arrives at its own NIC or is its own.
   return {bytes * token.ranks * (in_node - 1) / in_node, bytes * token.nodes * (nodes - 1) / nodes, 0};
 }
 

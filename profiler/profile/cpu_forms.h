@@ -1,16 +1,15 @@
-// Forms for a CPU core, where one thread does everything one thing after the other: times add up, there are
-// no waves and no launch to speak of.
+// Forms for a CPU core. One thread does all work in sequence, so times add up, without waves of tiles and
+// with hardly any launch.
 //
-// "blocked-loops", attention: tiles of 64 queries take the keys they see in blocks of 64, the last block
+// "blocked-loops" is attention: tiles of 64 queries take the keys they see in blocks of 64, the last block
 // cut to whole vectors of 16. Per head, a computed query-key pair costs a part that grows with the head dim
-// (the products) and one that does not (the softmax), every row of every block a little (reductions), every
-// query and every key something per element (load, rescale, transpose; memory). "packed-panels", GEMM:
-// multiply-adds, and each matrix once per element (packing, memory); each GemmRole has its own rates, since
-// its operands lie differently.
-// What an element costs depends on where it lies. While all tensors of a call fit in the core's cache, they
-// stay there from call to call; a larger call fetches them again, and pays of the `_far` rates the share
-//   (w / cache)^4 / (1 + (w / cache)^4), w = bytes of all tensors of the call: a soft step at `cache_MB`.
-// Cost: O(1) a document, O(1) a product.
+// (the products) and one that does not (the softmax). Each row of each block costs a constant (reductions),
+// and each query and key a time per element (load, rescale, transpose; memory). "packed-panels" is GEMM:
+// multiply-adds, and a time per element of each matrix (packing, memory). Each GemmRole has its own rates,
+// since its operands have another layout. What an element costs depends on where it lies. While all tensors
+// of a call fit in the core's cache, they stay there from call to call; a larger call fetches them again.
+// With w = the bytes of all its tensors, it pays the `_far` rates for the share (w / cache)^4 / (1 + (w /
+// cache)^4), a smooth step at `cache_MB`. Cost: O(1) per document and per product.
 #pragma once
 
 #include <array>
@@ -32,7 +31,8 @@ struct BlockedAttentionWork {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
 
-  // Tile i of 64 whole rows ends at key prefix + 64 (i + 1), prefix = keys - queries; the last one at `keys`.
+  // With prefix = keys - queries, tile i of 64 rows ends at key prefix + 64 (i + 1), and the last one at
+  // `keys`.
   void add_causal(std::int64_t document_queries, std::int64_t document_keys) {
     constexpr std::int64_t kTile = 64;
     constexpr std::int64_t kLanes = 16;
@@ -56,7 +56,7 @@ struct BlockedAttentionParameters {
   double row_block_ns = 0;
   double query_ns_per_128 = 0;
   double key_ns_per_128 = 0;
-  double cache_MB = 1;  // of Q, K, V and the output; backward, their gradients come along
+  double cache_MB = 1;  // for Q, K, V and the output, and for their gradients in the backward pass
   double query_far_ns_per_128 = 0;
   double key_far_ns_per_128 = 0;
 };
@@ -80,12 +80,12 @@ struct PanelGemmParameters {
 };
 
 double gemm_seconds(const PanelGemmParameters& fit, std::int64_t m, std::int64_t n, std::int64_t k);
-// One set for each GemmRole, in its order; in a profile under their names.
+// One set of rates for each GemmRole, in its order. A profile stores them under the roles' names.
 using PanelGemmRates = std::array<PanelGemmParameters, kGemmRoleNames.size()>;
 PanelGemmRates panel_gemm_rates(const nlohmann::json& table, const std::string& where);
 nlohmann::json to_json(const PanelGemmRates& fit);
 
-// Whether the table says that it is of this form.
+// Whether the table states this form.
 bool has_form(const nlohmann::json& table, const char* form);
 
 }  // namespace equipoise

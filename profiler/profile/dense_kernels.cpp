@@ -19,7 +19,7 @@ static double tiles_along(std::int64_t size, int tile) {
   return static_cast<double>((size + tile - 1) / tile);
 }
 
-// Without std::ceil, which is a library call on the baseline instruction set.
+// Avoids std::ceil, which is a library call on the baseline instruction set.
 static double rounded_up(double x) {
   const auto whole = static_cast<double>(static_cast<std::int64_t>(x));
   return whole < x ? whole + 1 : whole;
@@ -69,7 +69,9 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
     const GemmTile tile = kGemmTiles[t];
     const double upright = tiles_along(m, tile.rows) * tiles_along(n, tile.columns);
     const double lying = tiles_along(m, tile.columns) * tiles_along(n, tile.rows);
-    const double tiles = products * std::min(upright, lying);  // fewer tiles of a shape are never slower
+    const double tiles =
+        products *
+        std::min(upright, lying);  // of the two orientations, the one with fewer tiles is never slower
     const double whole_k_us = form.us_per_k[t] * powered_depth;
     for (const double splits : kSplits) {
       const double x = tiles * splits * form.inverse_sms;
@@ -84,7 +86,8 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
                            form.us_per_byte;
   const double compute2 = best * best;
   const double memory2 = memory_us * memory_us;
-  return 1e-6 * (fit.launch_us + products * fit.group_us + std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));
+  return 1e-6 * (fit.launch_us + products * fit.group_us +
+                 std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));
 }
 
 GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where) {
@@ -105,7 +108,7 @@ nlohmann::json to_json(const GemmParameters& fit) {
 struct GemmModel::Fit {
   std::string profile;
   GemmForm form{GemmParameters{}, 1};
-  bool cpu_core = false;  // then `panels` counts, not `form`
+  bool cpu_core = false;  // true: `panels` holds the fit instead of `form`
   PanelGemmRates panels{};
   Validity m;
   Validity n;
@@ -116,8 +119,9 @@ struct GemmModel::Fit {
   }
 };
 
-// The loss of clock under long full load: a table's own, at most that of bf16, which was measured up to
-// products of 200 TFLOP (other tables' is of calls that cast or sort, too, and beyond their samples).
+// The loss of clock under long full load is the table's own, but at most that of bf16. The latter was
+// measured up to products of 200 TFLOP; other tables extrapolate it from smaller calls that also cast or
+// sort.
 static double full_load_power(const Profile& profile, const GemmParameters& fit, const std::string& where) {
   const nlohmann::json& bf16 = object_field(profile.table("gemm"), "bf16", where);
   return 1 + std::min(fit.power_loss, gemm_parameters(bf16, where + ".bf16").power_loss);
@@ -172,7 +176,7 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
 
 namespace {
 
-struct Row {  // of a kind that the profile may do without and does: no size is in its range
+struct Row {  // default: an optional op that the profile lacks, with an empty range of sizes
   ElementwiseParameters parameters;
   Validity bytes;
 };

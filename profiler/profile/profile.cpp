@@ -36,7 +36,7 @@ static DeviceFacts facts_of(const nlohmann::json& file, const std::string& origi
   facts.nic_GBps = non_negative_field(node, "nic_GBps", where);
   facts.launch_seconds = non_negative_field(node, "launch_seconds", where);
   for (const char* key :
-       {"framework_seconds_per_op", "seconds_per_launch"})  // the first: its name until 2026
+       {"framework_seconds_per_op", "seconds_per_launch"})  // older profiles have the first name
     if (node.contains(key)) facts.seconds_per_launch = non_negative_field(node, key, where);
   facts.reserve_bytes = non_negative_field(node, "reserve_bytes", where);
   if (node.contains("element_bytes")) facts.element_bytes = positive_field(node, "element_bytes", where);
@@ -73,7 +73,8 @@ Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::ma
   if (schema != "equipoise.profile/1")
     throw UserError(where + ".schema: expected \"equipoise.profile/1\", found \"" + schema + "\"");
   refuse_unknown_keys(
-      file, {"schema", "name", "summary", "device", "software", "power", "tables", "samples", "checks"}, where);
+      file, {"schema", "name", "summary", "device", "software", "power", "tables", "samples", "checks"},
+      where);
   data_->name = text_field(file, "name", where);
   data_->device = facts_of(file, data_->origin);
   const nlohmann::json& tables = object_field(file, "tables", where);
@@ -148,21 +149,21 @@ void refuse_out_of_range(const std::string& profile, const std::string& op, cons
 
 namespace fs = std::filesystem;
 
-// Of the program; empty where nothing says which one runs.
+// The program's path; empty where the system does not say it.
 static fs::path program_folder() {
   std::error_code unreadable;
   return fs::read_symlink("/proc/self/exe", unreadable).parent_path();
 }
 
-// Where an installed program's files are.
+// The folder of an installed program's files.
 static fs::path installed(const char* share) {
   const fs::path program = program_folder();
   return program.empty() ? fs::path() : program.parent_path() / "share/equipoise" / share;
 }
 
-// The folder of the program, or of the shared library, that holds this code; empty where nobody knows. A
-// program is known here by the word that started it: without a folder that would be the current one, whoever
-// filled it.
+// The folder of the program or shared library that holds this code; empty where the system does not say it. A
+// program is known here by the word that started it. Without a folder, that word would mean the current
+// directory, whose files nobody vouches for.
 static fs::path own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
@@ -181,7 +182,7 @@ std::vector<fs::path> ShippedFiles::directories() const {
   std::vector<fs::path> found;
   if (const char* own = std::getenv(variable)) found.emplace_back(own);
   if (const fs::path own = own_folder(); !own.empty())
-    found.push_back(own / "share" / share);  // a Python package has it beside its library
+    found.push_back(own / "share" / share);  // a Python package keeps share/ next to its library
   if (fs::path path = installed(share); !path.empty()) found.push_back(std::move(path));
   found.emplace_back(source_tree);
   return found;
@@ -200,7 +201,7 @@ std::vector<std::string> ShippedFiles::names() const {
 
 fs::path ShippedFiles::find(std::string_view name_or_path) const {
   fs::path as_file{std::string(name_or_path)};
-  std::error_code unreadable;  // a name that is too long for the file system is no file
+  std::error_code unreadable;  // a name that is too long for the file system names no file
   if (as_file.extension() == ".json" || name_or_path.find('/') != std::string_view::npos) {
     if (fs::is_regular_file(as_file, unreadable)) return as_file;
     throw UserError(as_file.string() + ": no such file of a " + kind);

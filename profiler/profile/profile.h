@@ -12,7 +12,7 @@
 
 namespace equipoise {
 
-// The kinds of tables, as profiles and samples files name them.
+// The kinds of tables under their names in profiles and samples files.
 inline constexpr std::array<std::string_view, 4> kTableNames{"attention", "gemm", "elementwise",
                                                              "collective"};
 
@@ -26,10 +26,10 @@ struct DeviceFacts {
   int gpus_per_node = 1;
   double nvlink_GBps = 0;                    // one direction, one GPU
   double nic_GBps = 0;                       // default network, one direction, one GPU
-  double launch_seconds = 0;                 // floor of every kernel
+  double launch_seconds = 0;                 // the shortest time of any kernel
   std::optional<double> seconds_per_launch;  // host time of a kernel's launch, where it was measured
   double reserve_bytes = 0;                  // memory the framework, CUDA context and NCCL hold
-  double element_bytes = 2;  // of an activation or a weight: bf16; 4 where a device computes in fp32
+  double element_bytes = 2;  // of an activation or a weight; 4 where a device computes in fp32
 };
 
 class Profile {
@@ -48,17 +48,17 @@ class Profile {
 
  private:
   struct Data;
-  std::shared_ptr<Data> data_;  // one for all copies
+  std::shared_ptr<Data> data_;  // shared by all copies
 };
 
-// How far collectives were off on fabrics whose rows a network's fit had not seen: "17 to 50% at the median";
-// empty where its table does not say.
+// The errors of collectives on fabrics that a network's fit had not seen, such as "17 to 50% at the median".
+// Empty where the network's table does not say.
 std::string unseen_fabric_errors(const nlohmann::json& network);
 
-// Names of the profiles that are found beside the program or in the source tree, sorted.
+// Sorted names of the profiles that are installed with the program or lie in the source tree.
 std::vector<std::string> shipped_profiles();
 
-// The two ranges of a fitted table: what the samples covered, and how far its physical form is trusted.
+// A fitted table has two ranges: what its samples covered, and how far its form is trusted.
 
 struct Interval {
   double low = 0;
@@ -67,40 +67,40 @@ struct Interval {
 };
 
 struct Validity {
-  Interval samples;  // of the values that the fit saw; holds nothing if the table is derived
-  Interval allowed;  // outside: refused
+  Interval samples;  // values that the fit saw; empty if the table is derived
+  Interval allowed;  // a value outside is refused
   bool derived = false;
 };
 
 // Reads `table.ranges.<dimension>` = {"samples": [low, high], "allowed": [low, high]}. A table of provenance
-// `derived` has no samples: those that its file states are of the table it was derived from.
+// `derived` has no samples of its own; its file states those of the table that it was derived from.
 Validity validity_of(const nlohmann::json& table, const std::string& dimension, const std::string& where);
 
-// One line for the user: which profile, which op, what was asked for, what is allowed.
+// Throws UserError with the profile, the op, the requested value and what is allowed.
 [[noreturn]] void refuse_out_of_range(const std::string& profile, const std::string& op,
                                       const std::string& dimension, double found, const Interval& allowed);
 
-// --- JSON files that come with the program and are known by name: profiles, framework presets.
+// --- JSON files that come with the program and are found by name: profiles and framework presets.
 
 struct ShippedFiles {
-  const char* kind;         // "profile", for messages
-  const char* variable;     // of the environment: the user's own directory, looked into first
-  const char* share;        // folder below share/ beside the library that holds this code (a Python
-                            // package's), second; below share/equipoise of an installed program, third
+  const char* kind;      // "profile", for messages
+  const char* variable;  // environment variable with the user's own directory, searched first
+  const char* share;     // folder below share/, searched second next to the library that holds this
+  // code (a Python package's) and third below share/equipoise of an installed program
   const char* source_tree;  // last
-  const char* or_path;      // what else may be given: "the path of a .json file"
+  const char* or_path;      // for messages: what a user may give instead of a name
 
-  // Names without ".json", sorted, each once.
+  // Sorted distinct names without ".json".
   [[nodiscard]] std::vector<std::string> names() const;
-  // A name, or a path (with a slash, or ending in .json). Throws UserError with the nearest name.
+  // The file of a name or of a path, which has a slash or ends in .json. Throws UserError with the nearest
+  // name.
   [[nodiscard]] std::filesystem::path find(std::string_view name_or_path) const;
 
  private:
   [[nodiscard]] std::vector<std::filesystem::path> directories() const;
 };
 
-// A file or folder that comes with the program: below share/equipoise of an installed one, else in the
-// sources.
+// A file or folder that comes with the program, in share/equipoise of an installed program or in the sources.
 std::filesystem::path shipped_path(const char* share, const char* source_tree);
 
 }  // namespace equipoise

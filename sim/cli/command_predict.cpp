@@ -7,8 +7,8 @@
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/fit/samples.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/fitted_table.h"
+#include "profiler/fit/predict.h"
 #include "profiler/profile/profile.h"
 #include "sim/report/study_table.h"
 

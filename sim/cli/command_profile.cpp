@@ -57,7 +57,7 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
   if (report.failed > 0)
     log << report.failed << " points could not be measured; " << options.session.out << ".failed says why\n";
   if (report.checks_passed) return 0;
-  log << "a kernel gives wrong results: " << report.left_out << " points that need it were not measured\n";
+  log << "a kernel gives wrong results: " << report.skipped << " points that need it were not measured\n";
   return 1;
 }
 

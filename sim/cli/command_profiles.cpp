@@ -10,7 +10,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/group_fit.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
@@ -114,7 +114,7 @@ void print_provenance(const Profile& profile, std::ostream& out) {
     const json provenance = table.value("provenance", json::object());
     out << "\n" << view.path << ": " << provenance.value("kind", std::string("?"));
     if (provenance.contains("samples")) out << ", " << provenance["samples"].dump() << " samples";
-    if (provenance.contains("borrowed_from") && provenance.value("kind", std::string()) != "mended")
+    if (provenance.contains("borrowed_from") && provenance.value("kind", std::string()) != "calibrated")
       out << ", borrowed from " << text_of(provenance["borrowed_from"]);
     const std::string source = provenance.contains("source") ? text_of(provenance["source"]) : "";
     if (!source.empty()) out << "\n  from " << source;

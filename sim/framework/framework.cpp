@@ -319,7 +319,7 @@ struct Tables {
     if (const auto found = tables.find("provenance"); found != tables.end()) {
       const std::string kind = found->value("kind", std::string());
       ++all;
-      if (kind != "measured" && kind != "mended") return *this;
+      if (kind != "measured" && kind != "calibrated") return *this;
       ++measured;
       for (const json& group : tables.value("cross_validated", json::array()))
         if (group.is_object() && group.value("median", json()).is_number())

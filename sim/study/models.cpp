@@ -52,11 +52,11 @@ std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Pr
       table.value("networks", nlohmann::json::object()).value(name, nlohmann::json::object());
   const std::string kind = network.value("provenance", nlohmann::json::object()).value("kind", std::string());
   const double own = profile.device().nic_GBps, nic = nic_GBps(cluster, profile);
-  if (kind == "mended" && nic != own)
+  if (kind == "calibrated" && nic != own)
     return "cluster.network.nic_GBps " + short_number(nic) + ": network " + name + " of profile " +
            profile.name() + " was measured with " + short_number(own) +
            " and is carried over by the ratio; for that cluster leave the key out";
-  if (kind == "measured" || kind == "mended") return {};
+  if (kind == "measured" || kind == "calibrated") return {};
   const std::string errors = unseen_fabric_errors(network);
   return "network " + name + " of profile " + profile.name() + " is borrowed from other clusters; on this one " +
          (errors.empty() ? "its error is unknown"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "profiler/fit/foreign_files.h"
+#include "profiler/fit/torch_trace.h"
 #include "sim/validation/measured_log.h"
 #include "traces/json_text.h"
 

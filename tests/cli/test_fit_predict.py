@@ -32,13 +32,13 @@ class FitCommand(Case):
     def test_what_pytorch_took_on_an_h200_mends_tables_by_kernel(self):
         """The page of these measurements says how far off the tables were; grouped products go to a table of their own."""
         measured = ROOT / "profiler/measured/h200-2026-11-27-torch.json"
-        done = run("fit", measured, "--base", "h200-sxm", "--out", self.folder / "mended.json")
+        done = run("fit", measured, "--base", "h200-sxm", "--out", self.folder / "calibrated.json")
         for line in ("flash-attention-2/backward: 33 samples, the base is 6.8 % off", "flash-attention-2/forward: 33 samples, the base is 5.5 % off",
-                     "45 samples of gemm/fp8-torch-row-scale left out", "gemm/bf16-torch-grouped: 60 samples"):
+                     "45 samples of gemm/fp8-torch-row-scale skipped", "gemm/bf16-torch-grouped: 60 samples"):
             self.assertIn(line, done.stderr)
-        tables = json.loads((self.folder / "mended.json").read_text())["tables"]
+        tables = json.loads((self.folder / "calibrated.json").read_text())["tables"]
         self.assertEqual(tables["gemm"]["bf16"]["provenance"]["borrowed_from"], "h200-sxm")
-        self.assertEqual(tables["gemm"]["bf16-torch-grouped"]["provenance"]["kind"], "mended")
+        self.assertEqual(tables["gemm"]["bf16-torch-grouped"]["provenance"]["kind"], "calibrated")
 
     def test_facts_that_a_profile_takes_over_are_checked(self):
         good = {"samples": {"elementwise": []}, "device": {"name": "one"}}
@@ -76,7 +76,7 @@ class FitCommand(Case):
         self.assertEqual(made["tables"]["collective"]["default_network"], "ours")
         self.assertEqual(made["device"]["nic_GBps"], 25)
         shown = self.ok("profiles", "show", mine)
-        self.assertIn("collective ours: mended, 3 samples", shown)
+        self.assertIn("collective ours: calibrated, 3 samples", shown)
         self.assertIn("gemm bf16: published, 7595 samples, borrowed from h100-sxm", shown)
         table = self.write("rows.csv", "op,size_bytes,n_gpus,n_nodes,gpus_per_node,time_us\nall_reduce,4194304,4,2,2,900\n")
         made = json.loads(self.ok("predict", "--profile", mine, "--rows", table, "--format", "json"))

@@ -1,7 +1,8 @@
 // What other tools wrote: the text and JSON of nccl-tests, traces of torch.profiler.
 #include <nlohmann/json.hpp>
 
-#include "profiler/fit/foreign_files.h"
+#include "profiler/fit/nccl_tests.h"
+#include "profiler/fit/torch_trace.h"
 #include "tests/fuzz/law.h"
 #include "traces/json_text.h"
 

@@ -1,8 +1,8 @@
 // The profiler's journal, and its samples as `fit` takes them.
 #include <nlohmann/json.hpp>
 
-#include "profiler/fit/samples.h"
-#include "profiler/measure/session.h"
+#include "profiler/fit/sample_lists.h"
+#include "profiler/measure/sample_file.h"
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"
 

@@ -3,7 +3,7 @@
 
 #include "policies/base/files.h"
 #include "profiler/fit/recipe.h"
-#include "profiler/fit/samples.h"
+#include "profiler/fit/sample_lists.h"
 #include "profiler/profile/profile.h"
 #include "sim/framework/framework.h"
 #include "sim/report/expectation.h"

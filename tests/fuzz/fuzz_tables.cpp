@@ -1,6 +1,7 @@
 // Tables: kernel rows (`predict`, `fit`), document histograms, measured steps.
 #include "policies/base/csv.h"
-#include "profiler/fit/samples.h"
+#include "profiler/fit/predict.h"
+#include "profiler/fit/sample_tables.h"
 #include "sim/calibration/step_rows.h"
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"

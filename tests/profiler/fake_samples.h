@@ -8,7 +8,7 @@
 
 #include "policies/base/random.h"
 #include "profiler/measure/points.h"
-#include "profiler/measure/session.h"
+#include "profiler/measure/sample_file.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
 

@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/measure/ruler.h"
-#include "profiler/measure/session.h"
+#include "profiler/measure/sample_file.h"
+#include "profiler/measure/workload.h"
 
 using namespace equipoise;
 using namespace equipoise::measure;

@@ -8,9 +8,10 @@
 
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
-#include "profiler/fit/samples.h"
+#include "profiler/fit/collective_fit.h"
+#include "profiler/fit/predict.h"
 #include "profiler/fit/recipe.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/sample_tables.h"
 
 using namespace equipoise;
 
@@ -99,7 +100,7 @@ TEST_CASE("a fit finds the parameters that made messages and exchanges, and leav
     sample.seconds = messages_seconds(wire, sample.load, 1, 50);
     stream.push_back(sample);
   }
-  const nlohmann::json messages = fit_exchange(pointers(stream), {0, 50}, Provenance::published);
+  const nlohmann::json messages = to_json(fit_exchange(pointers(stream), {0, 50}, Provenance::published));
   CHECK(messages["form"] == "messages-nic");
   CHECK(messages["parameters"]["message_us"].get<double>() == doctest::Approx(0.7).epsilon(0.02));
   CHECK(messages["parameters"]["network_efficiency"].get<double>() == doctest::Approx(0.6).epsilon(0.02));
@@ -117,11 +118,11 @@ TEST_CASE("a fit finds the parameters that made messages and exchanges, and leav
       sample.seconds = forwarding_seconds(kernels, sample.load, {200, 50});
       exchanges.push_back(sample);
     }
-  const nlohmann::json forwarding = fit_exchange(pointers(exchanges), {200, 50}, Provenance::published);
+  const nlohmann::json forwarding = to_json(fit_exchange(pointers(exchanges), {200, 50}, Provenance::published));
   CHECK(forwarding["form"] == "forwarding");
   CHECK(forwarding["parameters"]["nvlink_efficiency"].get<double>() == doctest::Approx(0.7).epsilon(0.03));
   CHECK(forwarding["parameters"]["network_efficiency"].get<double>() == doctest::Approx(0.85).epsilon(0.03));
-  // Three GPU counts are too few to set one aside: each is left out in its turn.
+  // Three GPU counts are too few to set one aside: each is held out in its turn.
   REQUIRE(forwarding["cross_validated"].size() == 1);
   CHECK(forwarding["cross_validated"][0]["samples"] == 6);
   CHECK(forwarding["hold_out"][0]["samples"] == 0);

@@ -14,10 +14,15 @@
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "profiler/fit/attention_fit.h"
+#include "profiler/fit/collective_fit.h"
+#include "profiler/fit/elementwise_fit.h"
+#include "profiler/fit/gemm_fit.h"
 #include "profiler/fit/least_squares.h"
+#include "profiler/fit/predict.h"
 #include "profiler/fit/recipe.h"
-#include "profiler/fit/samples.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/sample_lists.h"
+#include "profiler/fit/sample_tables.h"
 #include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/profile.h"
 
@@ -67,7 +72,7 @@ TEST_CASE("whole shapes are held out, every fourth of them, and each sample is j
   CHECK(summary.p90 == doctest::Approx(0.28));    // 0.8 of the way from 0.2 to 0.3
 }
 
-TEST_CASE("every shape is left out once, whatever the deal") {
+TEST_CASE("every shape is held out once, whatever the deal") {
   FitProblem problem;
   problem.parameters = {{"level", 1, 1000}};
   problem.shapes = {{1}, {2}, {2}};
@@ -77,7 +82,7 @@ TEST_CASE("every shape is left out once, whatever the deal") {
   CHECK(fit.crossed_errors[0] == doctest::Approx(1).epsilon(1e-3));     // 2 / 1 - 1
   CHECK(fit.crossed_errors[1] == doctest::Approx(-0.5).epsilon(1e-3));  // 1 / 2 - 1
   CHECK(fit.crossed_errors[2] == doctest::Approx(-0.5).epsilon(1e-3));
-  // Beyond 64 shapes, shape i and shape i + 64 are left out together: nothing is left to say that 0 and 64
+  // Beyond 64 shapes, shape i and shape i + 64 are held out together: nothing is left to say that 0 and 64
   // are e and not 1.
   problem.shapes.clear();
   for (int i = 0; i < 70; ++i) problem.shapes.push_back({static_cast<double>(i)});
@@ -91,7 +96,7 @@ TEST_CASE("every shape is left out once, whatever the deal") {
   }
 }
 
-TEST_CASE("no value of a grid's columns is left out whole") {
+TEST_CASE("no value of a grid's columns is held out whole") {
   // Four lengths by four head dims: every fold gets one shape of each length and one of each head dim.
   FitProblem problem;
   problem.parameters = {{"level", 1, 10}};
@@ -242,7 +247,7 @@ TEST_CASE("a fit of experts' layers takes off what stands around the products, a
       }
   std::vector<const GemmSample*> pointers;
   for (const GemmSample& sample : samples) pointers.push_back(&sample);
-  const nlohmann::json table = fit_gemm(pointers, 132, Provenance::published);
+  const nlohmann::json table = to_json(fit_gemm(pointers, 132, Provenance::published));
   CHECK(table["cross_validated"][0]["group"] == "rows of an expert >= 128");
   for (const nlohmann::json& group : table["cross_validated"]) CHECK(group["median"].get<double>() < 0.01);
   CHECK(table["parameters"]["around_us_per_MB"].get<double>() == doctest::Approx(0.6).epsilon(0.1));
@@ -329,7 +334,7 @@ TEST_CASE("collectives of several nodes make a network, at the rate of its NIC")
   };
   CHECK_THROWS_WITH_AS(recipe(), doctest::Contains("--nic-GBps: needed"), UserError);
   file["device"]["nic_GBps"] = 50;
-  CHECK_THROWS_WITH_AS(recipe(), doctest::Contains("inside a node beside those between nodes, found none"),
+  CHECK_THROWS_WITH_AS(recipe(), doctest::Contains("inside a node besides those between nodes, found none"),
                        UserError);
   for (const std::string_view kind : kCollectiveNames) add(std::string(kind).c_str(), 4);
   const nlohmann::json made = recipe();

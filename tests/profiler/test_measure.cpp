@@ -17,7 +17,9 @@
 #include "policies/base/random.h"
 #include "profiler/measure/points.h"
 #include "profiler/measure/ruler.h"
+#include "profiler/measure/sample_file.h"
 #include "profiler/measure/session.h"
+#include "profiler/measure/workload.h"
 
 using namespace equipoise;
 using namespace equipoise::measure;

@@ -7,7 +7,7 @@
 
 #include "policies/base/error.h"
 #include "profiler/fit/recipe.h"
-#include "profiler/fit/samples.h"
+#include "profiler/fit/sample_lists.h"
 #include "tests/profiler/fake_samples.h"
 
 namespace equipoise {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "profiler/fit/foreign_files.h"
+#include "profiler/fit/nccl_tests.h"
 
 namespace equipoise {
 namespace {
@@ -73,10 +73,10 @@ TEST_CASE("a run of all_reduce over two nodes: ranks, nodes, GPU, sizes, times o
   CHECK(first.labels.at("inter_node_network") == "fabric");
   CHECK(all.samples.collective[1].seconds == doctest::Approx(12174e-6));
   CHECK(all.file.gpu == "NVIDIA H100 80GB HBM3");
-  CHECK(all.file.left_out.at("rows of no bytes") == 1);
-  CHECK(all.file.left_out.at("rows with wrong results") == 1);
+  CHECK(all.file.skipped.at("rows of no bytes") == 1);
+  CHECK(all.file.skipped.at("rows with wrong results") == 1);
   CHECK(shown(all.file) ==
-        "nccl-tests: 2 samples of all_reduce over 16 GPUs of 2 nodes, NVIDIA H100 80GB HBM3; left out: 1 "
+        "nccl-tests: 2 samples of all_reduce over 16 GPUs of 2 nodes, NVIDIA H100 80GB HBM3; skipped: 1 "
         "rows of no bytes, 1 rows with wrong results");
 }
 
@@ -140,8 +140,8 @@ TEST_CASE("sendrecv's ring is a pair; programs that are none of ours, groups and
   CHECK(ring.samples.collective[0].group.ranks_per_node == 1);
   const Read other = read("# Collective test starting: broadcast_perf\n" + ranks(1, 8) + kHeader + row);
   CHECK(other.samples.collective.empty());
-  CHECK(other.file.left_out.begin()->first.find("rows of broadcast_perf") == 0);
-  CHECK(read(ranks(1, 1) + kHeader + row).file.left_out.count("rows of one rank, which sends nothing") == 1);
+  CHECK(other.file.skipped.begin()->first.find("rows of broadcast_perf") == 0);
+  CHECK(read(ranks(1, 1) + kHeader + row).file.skipped.count("rows of one rank, which sends nothing") == 1);
   // Two runs in one file, each with its own ranks.
   const std::string sum =
       "     1048576        262144     float     sum      -1   100.00   10.49   18.35      0   101.00   10.38 "

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "profiler/fit/table_fits.h"
+#include "profiler/fit/collective_fit.h"
 #include "profiler/profile/collective.h"
 
 using namespace equipoise;
@@ -78,7 +78,7 @@ TEST_CASE("a table fitted to times that jump predicts those that it did not see"
   const std::vector<CollectiveSample> samples = samples_of_law();
   std::vector<const CollectiveSample*> pointers;
   for (const CollectiveSample& sample : samples) pointers.push_back(&sample);
-  const nlohmann::json table = fit_size_table(pointers);
+  const nlohmann::json table = to_json(fit_size_table(pointers));
   const SizeTable fitted = size_table(table, "t");
   CHECK(std::is_sorted(fitted.us.begin(), fitted.us.end()));
   std::size_t far_off = 0;

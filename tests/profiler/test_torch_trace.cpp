@@ -6,7 +6,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "profiler/fit/foreign_files.h"
+#include "profiler/fit/torch_trace.h"
 
 namespace equipoise {
 namespace {
@@ -82,9 +82,9 @@ TEST_CASE("products are read with their shapes; calls of one shape are one sampl
     }
   }
   CHECK(found == 3);
-  CHECK(file.left_out.at("calls of aten::mm in float") == 1);
-  CHECK(file.left_out.at("calls of aten::mm whose shapes are no product") == 1);
-  CHECK(file.left_out.at("calls of aten::mm without a kernel of their own") == 1);
+  CHECK(file.skipped.at("calls of aten::mm in float") == 1);
+  CHECK(file.skipped.at("calls of aten::mm whose shapes are no product") == 1);
+  CHECK(file.skipped.at("calls of aten::mm without a kernel of their own") == 1);
 }
 
 TEST_CASE("a kernel without an External id follows the correlation of its launch") {
@@ -133,9 +133,9 @@ TEST_CASE("dense attention by both layouts of its ops; packed and masked calls a
     CHECK(sample.most_keys == (flash ? 4096 : 1024));
     CHECK(sample.seconds[0] == doctest::Approx(flash ? 500e-6 : 80e-6));
   }
-  CHECK(file.left_out.at("attention calls over packed documents, whose lengths a trace does not record") ==
+  CHECK(file.skipped.at("attention calls over packed documents, whose lengths a trace does not record") ==
         2);
-  CHECK(file.left_out.at("attention calls that do not say whether they are causal (Concrete Inputs)") == 1);
+  CHECK(file.skipped.at("attention calls that do not say whether they are causal (Concrete Inputs)") == 1);
 }
 
 TEST_CASE("a trace that has no kernels or no shapes is refused with what it lacks") {

@@ -140,7 +140,7 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
        {std::pair("node/all_gather", 0.05), std::pair("node/all_to_all", 0.06),
         std::pair("networks/rail-400", 0.02), std::pair("networks/efa-400", 0.09)}) {
     json& table = collective["tables"]["collective"][json::json_pointer(std::string("/") + path)];
-    table["provenance"]["kind"] = "mended";
+    table["provenance"]["kind"] = "calibrated";
     table["cross_validated"] = {{{"group", "all"}, {"samples", 9}, {"median", error}}};
   }
   const Profile whole(collective, "own.json");
@@ -151,7 +151,7 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
         std::string::npos);
   // A kernel that is not used says nothing of the one that is.
   json& kernels = file["tables"]["attention"]["kernels"];
-  for (auto& [pass, table] : kernels["flash-attention-2"].items()) table["provenance"]["kind"] = "mended";
+  for (auto& [pass, table] : kernels["flash-attention-2"].items()) table["provenance"]["kind"] = "calibrated";
   CHECK(fsdp.on(Profile(file, "own.json")).attention_slowdown == 1);
   CHECK(fsdp.kernels_text_on(Profile(file, "own.json"))
             .find("GEMM and attention were measured, elementwise was not") != std::string::npos);
@@ -159,7 +159,7 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
             .ends_with("GEMM was measured, attention and elementwise were not"));
   kernels["flash-attention-2"] =
       shipped("h100-sxm").json()["tables"]["attention"]["kernels"]["flash-attention-2"];
-  for (auto& [pass, table] : kernels["flash-attention-3"].items()) table["provenance"]["kind"] = "mended";
+  for (auto& [pass, table] : kernels["flash-attention-3"].items()) table["provenance"]["kind"] = "calibrated";
   CHECK(fsdp.on(Profile(file, "other.json")).attention_slowdown > 1.5);
   file["tables"]["elementwise"]["rope"]["provenance"]["kind"] = "measured";
   CHECK(megatron.kernels_text_on(Profile(file, "part.json"))

@@ -128,7 +128,7 @@ TEST_CASE("A study between nodes says that it borrows a network, once, and how f
   CHECK(note(profile, 4).find("left out of such a fit, 10 to 50 % at the median") != std::string::npos);
   network.erase("unseen_fabrics");
   CHECK(note(profile, 4).find("its error is unknown") != std::string::npos);
-  for (const char* kind : {"measured", "mended"}) {
+  for (const char* kind : {"measured", "calibrated"}) {
     network["provenance"]["kind"] = kind;
     CHECK(note(profile, 4).empty());
   }

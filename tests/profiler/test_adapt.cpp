@@ -1,4 +1,4 @@
-// A shipped profile mended by few samples of a machine whose numbers are known.
+// A shipped profile calibrated by few samples of a machine whose numbers are known.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "profiler/fit/recipe.h"
+#include "profiler/fit/adapt.h"
 #include "profiler/profile/collective.h"
 #include "profiler/profile/dense_kernels.h"
 
@@ -68,7 +68,7 @@ double median_error(const Profile& profile, const Fabric& fabric) {
   return errors[errors.size() / 2];
 }
 
-Profile mended(const SampleSet& samples, std::vector<std::string>& notes) {
+Profile calibrated(const SampleSet& samples, std::vector<std::string>& notes) {
   return Profile(adapt_profile(base(), {"mine", "ours", "", 0, "2026-11-23", "NVIDIA H100"}, samples, notes),
                  "mine.json");
 }
@@ -80,24 +80,24 @@ TEST_CASE("one point of a new fabric helps, three help more, ten nearly find it"
   const double borrowed = median_error(base(), fabric);
   CHECK(borrowed > 0.25);  // half the latency, or two thirds of the time
   std::vector<std::string> notes;
-  const double one = median_error(mended(fabric.samples({1 << 26}), notes), fabric);
-  const double three = median_error(mended(fabric.samples({8192, 1 << 22, 1 << 30}), notes), fabric);
+  const double one = median_error(calibrated(fabric.samples({1 << 26}), notes), fabric);
+  const double three = median_error(calibrated(fabric.samples({8192, 1 << 22, 1 << 30}), notes), fabric);
   std::vector<double> ten;
   for (int i = 0; i < 10; ++i) ten.push_back(2048.0 * std::exp2(2 * i));
-  const double all = median_error(mended(fabric.samples(ten), notes), fabric);
+  const double all = median_error(calibrated(fabric.samples(ten), notes), fabric);
   CHECK(one < borrowed);
   CHECK(three < 0.5 * borrowed);
   CHECK(all < 0.04);
 }
 
-TEST_CASE("a mended profile says what was measured, when, and what is borrowed") {
+TEST_CASE("a calibrated profile says what was measured, when, and what is borrowed") {
   const Fabric fabric;
   std::vector<std::string> notes;
-  const Profile profile = mended(fabric.samples({8192, 1 << 22, 1 << 30}), notes);
+  const Profile profile = calibrated(fabric.samples({8192, 1 << 22, 1 << 30}), notes);
   const json& collective = profile.table("collective");
   CHECK(collective.at("default_network") == "ours");
   const json& network = collective.at("networks").at("ours");
-  CHECK(network.at("provenance").at("kind") == "mended");
+  CHECK(network.at("provenance").at("kind") == "calibrated");
   CHECK(network.at("provenance").at("samples") == 3);
   CHECK(network.at("provenance").at("date") == "2026-11-23");
   CHECK(network.at("provenance").at("borrowed_from") == "h100-sxm");
@@ -110,7 +110,7 @@ TEST_CASE("a mended profile says what was measured, when, and what is borrowed")
         base().table("gemm").at("bf16").at("parameters"));
   CHECK(collective.at("networks").at("efa-400").at("parameters") ==
         base().table("collective").at("networks").at("efa-400").at("parameters"));
-  CHECK(profile.json().at("summary").get<std::string>().find("mended by samples of 2026-11-23") !=
+  CHECK(profile.json().at("summary").get<std::string>().find("calibrated by samples of 2026-11-23") !=
         std::string::npos);
   REQUIRE(notes.size() == 2);
   CHECK(notes[0].find("collective/networks/ours: 3 samples, the base is ") == 0);
@@ -132,7 +132,7 @@ TEST_CASE("points that say what the base says leave it where it is") {
                               {16, 8},
                               model.seconds(Collective::all_reduce, bytes, {16, 8}, use)});
   std::vector<std::string> notes;
-  const Profile profile = mended(set, notes);
+  const Profile profile = calibrated(set, notes);
   const json& was = base().table("collective").at("networks").at("rail-400").at("parameters");
   for (const auto& item : profile.table("collective").at("networks").at("ours").at("parameters").items()) {
     const std::string name = item.key();
@@ -154,11 +154,11 @@ TEST_CASE("two products of a slower GPU move all rates of a GEMM table") {
     set.gemm.push_back(sample);
   }
   std::vector<std::string> notes;
-  const Profile profile = mended(set, notes);
+  const Profile profile = calibrated(set, notes);
   const GemmModel slower(profile, Precision::bf16);
   const double unseen = slower.seconds(8192, 5120, 4096, use) / model.seconds(8192, 5120, 4096, use);
   CHECK(unseen == doctest::Approx(1.25).epsilon(0.06));
-  CHECK(profile.table("gemm").at("bf16").at("provenance").at("kind") == "mended");
+  CHECK(profile.table("gemm").at("bf16").at("provenance").at("kind") == "calibrated");
 }
 
 TEST_CASE(
@@ -178,7 +178,7 @@ TEST_CASE(
   const auto default_of = [&](const std::vector<AttentionSample>& samples, std::vector<std::string>& notes) {
     SampleSet set;
     set.attention = samples;
-    return mended(set, notes).table("attention").at("default").get<std::string>();
+    return calibrated(set, notes).table("attention").at("default").get<std::string>();
   };
   const AttentionSample forward = sample("flash-attention-2", "forward"),
                         backward = sample("flash-attention-2", "backward");
@@ -211,7 +211,7 @@ TEST_CASE("errors of several kinds between nodes stand kind by kind, too") {
   }
   std::vector<std::string> notes;
   std::vector<std::string> groups;
-  const Profile profile = mended(set, notes);
+  const Profile profile = calibrated(set, notes);
   for (const json& group : profile.table("collective").at("networks").at("ours").at("cross_validated"))
     groups.push_back(group.at("group").get<std::string>() + ": " + group.at("samples").dump());
   CHECK(groups == std::vector<std::string>{"above 1 MiB: 4", "up to 1 MiB: 1", "all_gather above 1 MiB: 2",
@@ -227,16 +227,16 @@ TEST_CASE("samples faster than the base's device are refused, and a thousandth o
   gemm.m = gemm.n = gemm.k = 8192;
   gemm.seconds = 1.1e-6;
   set.gemm = {gemm};
-  CHECK_THROWS_WITH_AS(mended(set, notes),
+  CHECK_THROWS_WITH_AS(calibrated(set, notes),
                        "trace.json: gemm/bf16, shape 8192 8192 8192: found 1.1 us, 1010.7 times the 989 "
                        "TFLOP/s of NVIDIA H100 SXM5 80GB; expected at most 1.3 times that: are they in us "
                        "(time_ms of a table: ms)?",
                        UserError);
   set.gemm[0].seconds = 1.2e-3;  // 916 TFLOP/s
-  (void)mended(set, notes);
+  (void)calibrated(set, notes);
   REQUIRE(notes.size() == 1);
   set.gemm[0].seconds = 1.5;
-  (void)mended(set, notes);
+  (void)calibrated(set, notes);
   REQUIRE(notes.size() == 3);
   CHECK(notes[2].starts_with("note: gemm/bf16: h100-sxm takes 0.1"));
   CHECK(notes[2].ends_with(" % of their time at the median: are they in us (time_ms of a table: ms)?"));
@@ -251,16 +251,16 @@ TEST_CASE("samples faster than the base's device are refused, and a thousandth o
   attention.seconds = {1e-6};
   SampleSet fused;
   fused.attention = {attention};
-  CHECK_THROWS_WITH_AS(mended(fused, notes), doctest::Contains("found 1 us, 555.9 times the 989 TFLOP/s of"),
+  CHECK_THROWS_WITH_AS(calibrated(fused, notes), doctest::Contains("found 1 us, 555.9 times the 989 TFLOP/s of"),
                        UserError);
   // Each GPU's links carry 7e9 bytes; 1e9 bytes of an all_reduce over 2 nodes are 125e6 of each of 8 NICs.
   SampleSet transfers;
   const Labels labels{{"source", "r.txt"}};
   transfers.collective = {{labels, Collective::all_gather, 8e9, {8, 8}, 1e-2}};
-  CHECK_THROWS_WITH_AS(mended(transfers, notes),
+  CHECK_THROWS_WITH_AS(calibrated(transfers, notes),
                        doctest::Contains("found 10000 us, 1.6 times the 450 GB/s of NVIDIA H100"), UserError);
   transfers.collective = {{labels, Collective::all_reduce, 1e9, {16, 8}, 1.25e-3}};
-  CHECK_THROWS_WITH_AS(mended(transfers, notes),
+  CHECK_THROWS_WITH_AS(calibrated(transfers, notes),
                        doctest::Contains("found 1250 us, 2.0 times the 50 GB/s (--nic-GBps) of NVIDIA H100"),
                        UserError);
 }
@@ -273,9 +273,9 @@ TEST_CASE("what no table of the base is for is said; nothing at all, or an unkno
   attention.pass = "forward";
   attention.seconds = {1e-3};
   set.attention.push_back(attention);
-  CHECK_THROWS_WITH_AS(mended(set, notes),
+  CHECK_THROWS_WITH_AS(calibrated(set, notes),
                        "--base h100-sxm: no sample is of any of its tables; 1 samples of "
-                       "attention/kernels/of-my-own/forward left out: h100-sxm has no such table",
+                       "attention/kernels/of-my-own/forward skipped: h100-sxm has no such table",
                        UserError);
   const Fabric fabric;
   CHECK_THROWS_WITH_AS(

@@ -1,10 +1,10 @@
-// The sample lists that `profile` writes (profiler/README.md).
+#include "profiler/fit/sample_lists.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/fit/samples.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 
@@ -65,9 +65,9 @@ GemmSample read_gemm(const nlohmann::json& node, const std::string& where) {
   sample.n = count_field(node, "n", where, 1);
   sample.k = count_field(node, "k", where, 1);
   if (node.contains("groups")) {
-    text_field(node, "kernel", where);  // a table of its own: a fit is of one kind of product
+    text_field(node, "kernel", where);  // required: grouped products have a table of their own
     sample.groups = count_field(node, "groups", where, 1);
-    // Left out by model, as the rows of public tables are.
+    // The shapes of one model are held out together, as in public tables.
     for (const char* key : {"hidden", "inter", "experts"})
       sample.shape.push_back(static_cast<double>(count_field(node, key, where, 1)));
   }
@@ -110,12 +110,6 @@ void add_list(const nlohmann::json& lists, const std::string& name, const std::s
 }
 
 }  // namespace
-
-std::string gemm_table_of(const Labels& labels) {
-  const std::string table = label(labels, "dtype") == "fp8" ? "fp8" : "bf16",
-                    kernel = label(labels, "kernel");
-  return kernel.empty() ? table : table + "-" + kernel;
-}
 
 void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set) {
   const nlohmann::json& lists = object_field(file, "samples", path + ": file");

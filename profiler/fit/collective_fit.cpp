@@ -1,12 +1,11 @@
-// Fits of what devices send each other: collectives, one table a kind inside a node and one a network between
-// nodes, and exchanges of tokens between experts.
+#include "profiler/fit/collective_fit.h"
+
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "policies/base/index.h"
-#include "profiler/fit/table_fits.h"
-#include "profiler/profile/collective.h"
 
 namespace equipoise {
 namespace {
@@ -42,15 +41,15 @@ Gathered gather(std::span<const CollectiveSample* const> samples, FitProblem& pr
   return all;
 }
 
-nlohmann::json transfer_table(const char* form, nlohmann::json parameters, const CoveredTransfers& covered,
-                              double least_nodes, const GroupFit& fit, const SampleTimes& times,
-                              Provenance kind) {
-  return table_json(
+FittedTable transfer_table(const char* form, TableParameters parameters, const CoveredTransfers& covered,
+                           double least_nodes, const GroupFit& fit, const SampleTimes& times,
+                           Provenance kind) {
+  return fitted_table(
       {form, std::move(parameters), covered.ranges(least_nodes), {covered.large, covered.small}}, fit, times,
       kind);
 }
 
-// Sizes an octave apart over all that the samples' busiest links carry.
+// Sizes an octave apart, from the least to the most bytes that the samples' busiest links carry.
 std::vector<double> octaves(std::span<const CollectiveSample* const> samples) {
   Covered link;
   for (const CollectiveSample* sample : samples)
@@ -60,9 +59,9 @@ std::vector<double> octaves(std::span<const CollectiveSample* const> samples) {
   return sizes;
 }
 
-// From the first time, what each further size adds to it, and what a further rank adds. So times never fall
-// with size; and of a size without samples the prior says how the growth around it is shared out, in
-// proportion to bytes.
+// The fitted vector is the first time, what each further size adds to it, and what each further rank adds, so
+// that times never fall with size. For sizes without samples the prior shares the growth in proportion to
+// bytes.
 SizeTable table_from(const std::vector<double>& sizes, std::span<const double> p) {
   SizeTable table{sizes, {}, p.back()};
   double us = 0;
@@ -86,8 +85,8 @@ ForwardingParameters forwarding_from(std::span<const double> p) {
 
 }  // namespace
 
-nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples) {
-  constexpr double kTrust = 1.5;  // of the shortest time and the highest bandwidth together
+FittedTable fit_size_table(std::span<const CollectiveSample* const> samples) {
+  constexpr double kTrust = 1.5;  // in a start made of the shortest time and the highest bandwidth
   FitProblem problem;
   const Gathered all = gather(samples, problem);
   const std::vector<double> sizes = octaves(samples);
@@ -104,12 +103,12 @@ nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples) 
                     sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  return transfer_table(kSizeTable, to_json(rounded_table(table_from(sizes, kept(fit)))), all.covered, 0, fit,
-                        all.times, Provenance::measured);
+  return transfer_table(kSizeTable, rounded_table(table_from(sizes, rounded_parameters(fit))), all.covered, 0,
+                        fit, all.times, Provenance::measured);
 }
 
-nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,
-                                   Provenance kind) {
+FittedTable fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,
+                                Provenance kind) {
   FitProblem problem;
   const Gathered all = gather(samples, problem);
   const auto switched = [&](const CollectiveSample* sample) {
@@ -117,7 +116,7 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
            sample->group.ranks >= switch_from_ranks;
   };
   const bool by_switch = std::ranges::any_of(samples, switched);
-  // Of send_recv there are few rows, which do not tell protocols apart.
+  // The few rows of send_recv cannot separate two protocols.
   const bool two = samples.front()->kind != Collective::send_recv;
   const double ring =
       by_switch && !std::ranges::all_of(samples, switched) ? all.fastest_GBps * 0.8 : all.fastest_GBps;
@@ -141,15 +140,15 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
                     sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  return transfer_table("latency-ramp-bus", to_json(node_from(kept(fit), from_ranks)), all.covered, 0, fit,
-                        all.times, kind);
+  return transfer_table("latency-ramp-bus", node_from(rounded_parameters(fit), from_ranks), all.covered, 0,
+                        fit, all.times, kind);
 }
 
-nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
-                           std::span<const NodeParameters> node, double nic_GBps, Provenance kind) {
+FittedTable fit_network(std::span<const CollectiveSample* const> samples,
+                        std::span<const NodeParameters> node, double nic_GBps, Provenance kind) {
   FitProblem problem;
   const Gathered all = gather(samples, problem);
-  // The shortest send_recv and the shortest collective tell their latencies apart.
+  // Latencies start at those of the shortest send_recv and of the shortest other collective.
   double pair_us = 1e300;
   double group_us = 1e300;
   for (const CollectiveSample* sample : samples) {
@@ -169,15 +168,14 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
     return std::log(predicted / sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table = transfer_table("steps-ramp-nic", to_json(network_from(kept(fit))), all.covered, 2,
-                                        fit, all.times, kind);
-  table["fitted_at_nic_GBps"] = nic_GBps;
+  FittedTable table = transfer_table("steps-ramp-nic", network_from(rounded_parameters(fit)), all.covered, 2,
+                                     fit, all.times, kind);
+  table.fitted_at.nic = nic_GBps;
   return table;
 }
 
-// What is left out at a time: messages of one size, or all rows of one number of GPUs.
-nlohmann::json fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links,
-                            Provenance kind) {
+// Message streams hold out one size at a time; DeepEP's kernels hold out all rows of one number of GPUs.
+FittedTable fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links, Provenance kind) {
   FitProblem problem;
   SampleTimes times;
   CoveredTransfers covered;
@@ -193,13 +191,14 @@ nlohmann::json fit_exchange(std::span<const ExchangeSample* const> samples, Link
       return std::log(predicted / samples[i]->seconds);
     };
     const GroupFit fit = fit_group(problem);
-    nlohmann::json table =
-        transfer_table(kMessagesNic, to_json(messages_from(kept(fit))), covered, 1, fit, times, kind);
-    table["fitted_at_nic_GBps"] = links.nic;
+    FittedTable table =
+        transfer_table(kMessagesNic, messages_from(rounded_parameters(fit)), covered, 1, fit, times, kind);
+    table.fitted_at.nic = links.nic;
     return table;
   }
-  // Starts: a write over NVLink between two GPUs reaches 371 to 377 of 450 GB/s (github.com/NVIDIA/nccl,
-  // issue 1264), a NIC of 400 Gbit/s 46 to 48 of 50 (github.com/NVIDIA/nccl-tests, issue 290).
+  // The search starts at known rates: a write over NVLink between two GPUs reaches 371 to 377 of 450 GB/s
+  // (github.com/NVIDIA/nccl, issue 1264), a NIC of 400 Gbit/s 46 to 48 of 50 (github.com/NVIDIA/nccl-tests,
+  // issue 290).
   problem.parameters = {
       {"launch_us", 20, 1}, {"nvlink_efficiency", 0.83, 0.2}, {"network_efficiency", 0.94, 0.1}};
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
@@ -207,10 +206,9 @@ nlohmann::json fit_exchange(std::span<const ExchangeSample* const> samples, Link
     return std::log(predicted / samples[i]->seconds);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table =
-      transfer_table(kForwarding, to_json(forwarding_from(kept(fit))), covered, 1, fit, times, kind);
-  table["fitted_at_nvlink_GBps"] = links.nvlink;
-  table["fitted_at_nic_GBps"] = links.nic;
+  FittedTable table =
+      transfer_table(kForwarding, forwarding_from(rounded_parameters(fit)), covered, 1, fit, times, kind);
+  table.fitted_at = links;
   return table;
 }
 

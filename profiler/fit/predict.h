@@ -1,0 +1,40 @@
+// What a profile predicts for the rows of a public table (sample_tables.h). A row is predicted by the table
+// that was fitted to such rows, else by the table that the simulator would use.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "policies/base/csv.h"
+#include "profiler/fit/document_histogram.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+
+struct PredictChoices {
+  std::string kernel;           // attention table; empty: the one fitted to such rows, else the default
+  std::string network;          // for rows between nodes; empty: the one whose name the row contains
+  double nic_GBps = 0;          // for rows between nodes; 0: the rate that the network was fitted at
+  DocumentHistogram histogram;  // for rows that name only the distribution of their documents
+};
+
+struct RowPrediction {
+  double seconds = 0;
+  double measured = 0;  // 0: the row has no time
+  std::string group;    // of the summary
+  std::string unable;   // why there is no prediction; empty: there is one
+  [[nodiscard]] double error() const { return seconds / measured - 1; }
+};
+
+struct Predictions {
+  std::vector<RowPrediction> rows;                         // in the table's order
+  std::map<std::string, std::vector<double>> errors;       // by group, of rows with a measured time
+  std::map<std::string, std::vector<std::size_t>> unable;  // lines of the file, by reason
+};
+
+// Throws UserError with file and line for a row that the profile refuses, and where no row can be predicted.
+Predictions predict_rows(const Profile& profile, const CsvTable& table, const PredictChoices& choices);
+
+}  // namespace equipoise
