@@ -15,6 +15,7 @@
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
+#include "sim/cost/check_layout.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"

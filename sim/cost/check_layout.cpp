@@ -1,3 +1,5 @@
+#include "sim/cost/check_layout.h"
+
 #include <cstdint>
 #include <iterator>
 #include <numeric>
@@ -114,8 +116,9 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
                      " KV heads, found " + num(t));
   require_layout(m.ffn % t == 0, where,
                  ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
-  require_layout(m.training.lora_dim % t == 0, where,
-                 ".tensor: expected a divisor of lora.dim = " + num(m.training.lora_dim) + ", found " + num(t));
+  require_layout(
+      m.training.lora_dim % t == 0, where,
+      ".tensor: expected a divisor of lora.dim = " + num(m.training.lora_dim) + ", found " + num(t));
   require_layout(m.training.lora_dim % p.expert_tensor_size() == 0, where,
                  ".expert_tensor: expected a divisor of lora.dim = " + num(m.training.lora_dim) + ", found " +
                      num(p.expert_tensor_size()));
@@ -131,8 +134,9 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
   require_layout(p.zero >= 0 && p.zero <= 3, where, ".zero: expected 0..3, found " + num(p.zero));
   require_layout(p.zero < 3 || p.pipeline == 1, where,
                  ".zero: 3 (FSDP) with a pipeline is not supported, expected 0..2");
-  require_layout(p.recompute_layers >= 0 && p.recompute_layers <= m.all_layers(), where,
-                 ".recompute.layers: expected 0.." + num(m.all_layers()) + ", found " + num(p.recompute_layers));
+  require_layout(
+      p.recompute_layers >= 0 && p.recompute_layers <= m.all_layers(), where,
+      ".recompute.layers: expected 0.." + num(m.all_layers()) + ", found " + num(p.recompute_layers));
   const auto repeats = [&](RecomputeModule module) { return p.repeats(module); };
   require_layout(m.mla || !repeats(RecomputeModule::mla_up_proj), where,
                  ".recompute.modules: expected no mla_up_proj for a model without latent attention");

@@ -1,23 +1,22 @@
-// What a layer's forward keeps for its backward.
+#include "sim/cost/kept_bytes.h"
+
 #include "policies/base/index.h"
-#include "sim/cost/layer_costs.h"
+#include "sim/cost/cost_basis.h"
 
 namespace equipoise {
 namespace {
 
-constexpr double kBf16 = 2;
-constexpr double kFp32 = 4;
-
 // Bytes of an element of what a layer's backward needs, by what it is.
 struct KeptBytes {
-  double input = kBf16;       // of a linear layer
-  double attention = kBf16;   // attention's output, which is the next linear layer's input, too
-  double activation = kBf16;  // what an FFN's activation reads
-  double activated = 0;       // what it writes, where that is kept apart from the product
+  double input = kBf16Bytes;       // of a linear layer
+  double attention = kBf16Bytes;   // attention's output, which is the next linear layer's input, too
+  double activation = kBf16Bytes;  // what an FFN's activation reads
+  double activated = 0;            // what it writes, where that is kept apart from the product
   double routed = 1;  // token copies that experts hold, over those sent: all are padded to the capacity
 
   KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
-    if (!framework.fused_activation || framework.linear_layers == LinearLayers::torch_eager) activated = kBf16;
+    if (!framework.fused_activation || framework.linear_layers == LinearLayers::torch_eager)
+      activated = kBf16Bytes;
     if (framework.expert_capacity_factor > 0) routed = framework.expert_capacity_factor;
     if (layout.precision != Precision::fp8) return;
     input = framework.fp8_input_bytes;
@@ -35,7 +34,7 @@ double adapter_bytes(const ModelShape& m, bool sparse) {
       if (m.training.adapts(l.weights)) products += l.routed ? m.moe->active : as_double(l.count);
     break;  // layers of a kind have equally many
   }
-  return kBf16 * as_double(m.training.lora_dim) * products;
+  return kBf16Bytes * as_double(m.training.lora_dim) * products;
 }
 
 }  // namespace
@@ -53,25 +52,25 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
     queries_and_keys =
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
   const double out_local = as_double(m.heads) * m.value_dim() / t;
-  double norms = 2 * h / t * kBf16;  // inputs
+  double norms = 2 * h / t * kBf16Bytes;  // inputs
   const Training& training = m.training;
   // By operator: the layer's input and, with TP, what its first reduce-scatter gave; Q, V, attention, gate.
   if (layout.repeats(RecomputeModule::per_op))
-    return kBf16 * ((tensor > 1 ? 2 : 1) * h / t + as_double(m.query_width()) / t +
-                    as_double(m.kv_width_of_rank(tensor)) / 2 + out_local + as_double(m.ffn) / t) +
-           kFp32 * m.heads / t;
+    return kBf16Bytes * ((tensor > 1 ? 2 : 1) * h / t + as_double(m.query_width()) / t +
+                         as_double(m.kv_width_of_rank(tensor)) / 2 + out_local + as_double(m.ffn) / t) +
+           kFp32Bytes * m.heads / t;
   const bool repeats_norms = layout.repeats(RecomputeModule::layernorm);
   // Of an element of a norm's output: what the column-parallel layer behind it keeps, or its adapter. That
   // one keeps what was gathered over TP, which a norm that is run again does not bring back.
   const auto normed = [&](WeightKind weights, double bytes) {
     const bool gathered = framework.linear_layers != LinearLayers::fused;  // is kept as the product read it
     if (training.trains(weights)) return repeats_norms ? 0 : bytes * (gathered ? t : 1);
-    return training.adapts(weights) && (tensor > 1 || !repeats_norms) ? kBf16 * t : 0;
+    return training.adapts(weights) && (tensor > 1 || !repeats_norms) ? kBf16Bytes * t : 0;
   };
   // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
-  const bool has_own_copy = sparse && kept.input != kBf16 && m.moe->shared_width() > 0;
+  const bool has_own_copy = sparse && kept.input != kBf16Bytes && m.moe->shared_width() > 0;
   const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
-  const double routed = routes && !repeats_norms ? kBf16 : 0;
+  const double routed = routes && !repeats_norms ? kBf16Bytes : 0;
   norms += h / t *
            (normed(WeightKind::qkv, kept.input) + (sparse ? routed : normed(WeightKind::fc1, kept.input)) +
             (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0));
@@ -92,8 +91,9 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
     ffn = ffn_of(as_double(m.ffn), true);
   }
-  const double attention = training.needs_input(WeightKind::proj) ? kept.attention : kBf16;  // for its own backward
-  return norms + kBf16 * queries_and_keys + attention * out_local + ffn + kFp32 * m.heads / t +
+  const double attention =
+      training.needs_input(WeightKind::proj) ? kept.attention : kBf16Bytes;  // for its own backward
+  return norms + kBf16Bytes * queries_and_keys + attention * out_local + ffn + kFp32Bytes * m.heads / t +
          adapter_bytes(m, sparse);
 }
 

@@ -30,7 +30,7 @@ struct LayerTimeline {
     std::size_t run = 0;  // the run of local work that it lies in
     // Times by rank. `lead`: from the end of the exchange before it, or the run's begin. `under`: what the
     // rank computes meanwhile; it goes on when both have ended. `taken`: the part of `under` that is lost to
-    // the SMs that the exchange holds (LayerCosts::taken_sms).
+    // the SMs that the exchange holds (KernelCosts::taken_sms).
     std::vector<Picoseconds> lead, duration, under, taken;
     [[nodiscard]] Picoseconds alone(std::size_t rank) const { return std::max(duration[rank], under[rank]); }
     friend bool operator==(const Exchange&, const Exchange&) = default;

@@ -1,8 +1,6 @@
-// What no plan can beat: the local ops of a layer and the head at their cost in a micro-batch of the best
-// size, attention by visible pairs.
-//
-// No list of ops is done sooner with more tokens. So of all sizes between two no token takes less than the
+// No list of ops takes less time with more tokens. So of all sizes between two no token takes less than the
 // time of the smaller size over the larger size, and the least over all sizes is found by halving.
+#include "sim/cost/least_costs.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +9,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/cost/layer_costs.h"
 
 namespace equipoise {
 namespace {
@@ -51,16 +48,22 @@ double seconds_of_token(double near, const Seconds& seconds) {
   return open.empty() ? 0 : open.top().least();
 }
 
-}  // namespace
+// A pass through a layer on a rank, and which of its ops count: those for the rank's own tokens, those for
+// copies that arrived at its experts.
+struct CountedPass {
+  LayerKind kind;
+  bool backward = false, again = false;
+  bool own = true, arrived = true, exchanges = true;
+};
 
-double LayerCosts::seconds_of(const CountedPass& pass, std::int64_t tokens,
-                              const ExpertArrivals& arriving) const {
+double seconds_of(const LayerCosts& costs, const CountedPass& pass, std::int64_t tokens,
+                  const ExpertArrivals& arriving) {
   RangeUse unused;
   OpList before, after;
   if (pass.backward)
-    backward_ops(pass.kind, tokens, arriving, before, after, unused);
+    costs.layers.backward(pass.kind, tokens, arriving, before, after, unused);
   else
-    forward_ops(pass.kind, tokens, arriving, before, after, unused);
+    costs.layers.forward(pass.kind, tokens, arriving, before, after, unused);
   if (pass.own && pass.arrived && pass.exchanges && !pass.again)
     return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total);
   Picoseconds sum = 0;
@@ -76,12 +79,13 @@ double LayerCosts::seconds_of(const CountedPass& pass, std::int64_t tokens,
   return to_seconds(sum);
 }
 
-LeastCosts::Layer LayerCosts::least(LayerKind kind, double near) const {
-  const bool shared = is_moe(kind) && layout_.expert > 1;  // experts work for what arrives from all ranks
-  const ExpertOverlap overlap = framework_.expert_overlap;
+LeastCosts::Layer least_layer(const LayerCosts& costs, LayerKind kind, double near) {
+  const bool shared =
+      is_moe(kind) && costs.layout().expert > 1;  // experts work for what arrives from all ranks
+  const ExpertOverlap overlap = costs.framework().expert_overlap;
   const auto of_token = [&](const CountedPass& pass, bool arrives) {
     return seconds_of_token(near, [&](std::int64_t n) {
-      return seconds_of(pass, n, arrives ? sent_to_experts(n) : ExpertArrivals{});
+      return seconds_of(costs, pass, n, arrives ? costs.experts.sent_to_experts(n) : ExpertArrivals{});
     });
   };
   // Without what arrives from other ranks, whose exchange another micro-batch may hide; and with it, in two
@@ -110,32 +114,34 @@ LeastCosts::Layer LayerCosts::least(LayerKind kind, double near) const {
     // With what arrives, as in the first forward, no more than both parts.
     layer.again_token = std::min(layer.again_token, together(again) - layer.forward_arrived);
   }
-  const double forward_query = framework_.attention_slowdown * attention_.least_forward().per_query;
+  const double forward_query = costs.attention.least_forward().per_query;
   layer.forward_token += forward_query;
   layer.again_token += forward_query;
-  layer.backward_token += framework_.attention_slowdown * attention_.least_backward().per_query;
+  layer.backward_token += costs.attention.least_backward().per_query;
   return layer;
 }
 
-LeastCosts LayerCosts::least(double near) const {
+}  // namespace
+
+LeastCosts least_costs(const LayerCosts& costs, double near) {
   LeastCosts least;
   using Layer = LeastCosts::Layer;
   constexpr double kNone = std::numeric_limits<double>::infinity();
   least.layer = {kNone, kNone, kNone, kNone, kNone};
   for (int k = 0; k < kLayerKinds; ++k) {
-    if (layer_counts_[at(k)] == 0) continue;
-    least.layers[at(k)] = this->least(static_cast<LayerKind>(k), near);
+    if (costs.layer_counts()[at(k)] == 0) continue;
+    least.layers[at(k)] = least_layer(costs, static_cast<LayerKind>(k), near);
     for (const auto part : {&Layer::forward_token, &Layer::backward_token, &Layer::again_token,
                             &Layer::forward_arrived, &Layer::backward_arrived})
       least.layer.*part = std::min(least.layer.*part, least.layers[at(k)].*part);
   }
-  least.forward_pair = framework_.attention_slowdown * attention_.least_forward().per_pair;
-  least.backward_pair = framework_.attention_slowdown * attention_.least_backward().per_pair;
+  least.forward_pair = costs.attention.least_forward().per_pair;
+  least.backward_pair = costs.attention.least_backward().per_pair;
   RangeUse unused;
   OpList backward, forward;
   least.head_token = seconds_of_token(near, [&](std::int64_t n) {
-    head_backward_ops(n, backward, unused);
-    head_forward_ops(n, forward, unused);
+    costs.ends.head_backward(n, backward, unused);
+    costs.ends.head_forward(n, forward, unused);
     Picoseconds sum = run_time(backward.ops()).total;
     for (const Op& op : forward.ops())
       if (op.stream == Stream::compute) sum += op.duration;

@@ -144,10 +144,10 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
 }
 
 void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
-  const double load = costs_.expert_load(micro_batch);
+  const double load = costs_.experts.load(micro_batch);
   own_.clear();
   for (const std::int64_t tokens : out.sharding.rank_tokens) {
-    own_.push_back(costs_.sent_to_experts(tokens));
+    own_.push_back(costs_.experts.sent_to_experts(tokens));
     own_.back().load = load;
   }
   cost_sharded(micro_batch, context, own_, out);
@@ -166,14 +166,14 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
   out.begin(context, layers);
   if (costs_.model().chunked) cut_into_chunks(out.sharding, costs_.model().sliding_window, out.chunks);
   halves_ = costs_.layout().nano_batches_of(context) == 2;
-  costs_.held(micro_batch, out.sharding, held_);
+  count_held(costs_.basis, micro_batch, out.sharding, held_);
   out.arriving.assign(arriving.begin(), arriving.end());
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
     bool attended = false;  // the mask's attention, which its layers share
     for (int k = 0; k < kLayerKinds; ++k) {
       const auto kind = static_cast<LayerKind>(k);
       if (mask_of(kind) != mask || layers[at(k)] == 0) continue;
-      if (!attended) cost_attention(micro_batch, context, costs_.window_of(kind), out);
+      if (!attended) cost_attention(micro_batch, context, costs_.attention.window_of(kind), out);
       attended = true;
       build_layer(kind, out);
     }
@@ -202,7 +202,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   out.attention_backward[mask] = passes_.backward.busy;
   if (alone) return;
   const ReceivedTokens received = received_tokens(of);
-  const double layers = window > 0 ? costs_.sliding_share() : 1 - costs_.sliding_share();
+  const double layers = window > 0 ? costs_.attention.sliding_share() : 1 - costs_.attention.sliding_share();
   out.kv_sent_tokens += layers * received.sent;
   out.kv_useful_tokens += layers * received.useful;
 }
@@ -297,7 +297,7 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
                                                  : static_cast<std::size_t>(tokens) % slots];
   if (slot.held == held && slot.arriving == arriving) return slot;
   slot = LocalWork{};  // of no number of tokens until all of it is there: prices may throw
-  costs_.forward_ops(kind, tokens, arriving, before_, after_, slot.use, held.documents);
+  costs_.layers.forward(kind, tokens, arriving, before_, after_, slot.use, held.documents);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
   slot.once_before = marked(before_.ops(), &Op::once);
@@ -309,7 +309,7 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
     slot.until_routed = until_routed(costs_.host(), after_.ops());
   const auto total = [](std::span<const Op> ops) { return run_time(ops).total; };
   slot.forward_exchanges = split_at_exchanges(after_.ops(), total);
-  costs_.backward_ops(kind, tokens, arriving, before_, after_, slot.use, held.documents);
+  costs_.layers.backward(kind, tokens, arriving, before_, after_, slot.use, held.documents);
   slot.backward_before = run_time(before_.ops());
   slot.backward_after = run_time(after_.ops());
   slot.backward_launches =
@@ -418,9 +418,9 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
     in_input.push_back(work.input_exchanges);
   }
   const std::span<const Picoseconds> last_run(forward.local.data() + forward.syncs() * c, c);
-  add_exchanges(forward, forward.syncs(), costs_.exchanges(false), in_forward, last_run);
-  add_exchanges(out.backward[k], 0, costs_.exchanges(true), in_backward, {});
-  add_exchanges(out.input_gradient[k], 0, costs_.exchanges(true), in_input, {});
+  add_exchanges(forward, forward.syncs(), costs_.experts.exchanges(false), in_forward, last_run);
+  add_exchanges(out.backward[k], 0, costs_.experts.exchanges(true), in_backward, {});
+  add_exchanges(out.input_gradient[k], 0, costs_.experts.exchanges(true), in_input, {});
 }
 
 // Adds what follows each rank's last synchronisation, with stalls for the host, and counts the rank's work.
@@ -460,15 +460,15 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
         finish(work.backward_before, work.backward_after, work.backward_launches + last_launches,
                passes_.backward, exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
     const auto stalled = [&, tokens = work.held.tokens](Picoseconds for_host, Picoseconds spent) {
-      return for_host + costs_.offload_stall(kind, tokens, spent + for_host);
+      return for_host + costs_.stalls.for_copies(kind, tokens, spent + for_host);
     };
-    const Picoseconds of_backward = costs_.host_stall(kind, backward, forward - work.behind_lengths);
-    const Picoseconds forward_stall =
-        stalled(forward_stall_of(kind, work, forward, backward), forward_spent);
+    const Picoseconds of_backward = costs_.stalls.for_host(kind, backward, forward - work.behind_lengths);
+    const Picoseconds forward_stall = stalled(forward_stall_of(kind, work, forward, backward), forward_spent);
     const int rank = static_cast<int>(r);
     out.forward[k].add_local(rank, of_layer.forward.after + forward_stall);
     out.backward[k].add_local(rank, of_layer.backward.after + stalled(of_backward, backward_spent));
-    out.input_gradient[k].add_local(rank, of_layer.input.after + stalled(of_backward, backward_spent - work.weight));
+    out.input_gradient[k].add_local(
+        rank, of_layer.input.after + stalled(of_backward, backward_spent - work.weight));
     out.weight_gradient[k][r] = work.weight;
     // A forward that is run again, without what is marked.
     RunTime once = work.once_before;
@@ -483,38 +483,39 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
 }
 
-// Where the host waits, for documents' lengths or for what the router counts, what comes before and what comes
-// after stall on their own.
+// Where the host waits, for documents' lengths or for what the router counts, what comes before and what
+// comes after stall on their own.
 Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& work, Issued forward,
                                                Issued backward) const {
   Picoseconds stall = 0;
   Issued before = backward;
   if (work.behind_lengths.launches > 0) {
-    stall = costs_.host_stall(kind, work.behind_lengths, {});
+    stall = costs_.stalls.for_host(kind, work.behind_lengths, {});
     before = work.behind_lengths;
     forward = forward - before;
   }
-  if (work.until_routed.launches == 0) return stall + costs_.host_stall(kind, forward, before);
+  if (work.until_routed.launches == 0) return stall + costs_.stalls.for_host(kind, forward, before);
   const Issued behind{work.forward_launches - work.before_launches - work.until_routed.launches,
                       work.forward_after.total - work.until_routed.busy};
-  return stall + costs_.host_stall(kind, forward - behind, {}) + costs_.host_stall(kind, behind, {});
+  return stall + costs_.stalls.for_host(kind, forward - behind, {}) +
+         costs_.stalls.for_host(kind, behind, {});
 }
 
 const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {
   EndWork& slot = end_memo_[at(tokens) % end_memo_.size()];
   if (slot.tokens == tokens) return slot;
   slot = EndWork{};  // of no number of tokens until all of it is there: prices may throw
-  costs_.embedding_ops(tokens, false, before_, slot.use);
+  costs_.ends.embedding(tokens, false, before_, slot.use);
   slot.times[0] = run_time(before_.ops());
-  costs_.embedding_ops(tokens, true, before_, slot.use);
+  costs_.ends.embedding(tokens, true, before_, slot.use);
   slot.times[1] = run_time(before_.ops());
-  costs_.head_forward_ops(tokens, before_, slot.use);
+  costs_.ends.head_forward(tokens, before_, slot.use);
   slot.times[2] = run_time(before_.ops());
-  costs_.head_backward_ops(tokens, before_, slot.use);
+  costs_.ends.head_backward(tokens, before_, slot.use);
   slot.times[3] = run_time(before_.ops());
   if (const int stages = costs_.layout().pipeline; stages > 1 && tokens > 0) {
-    slot.hop = costs_.pipeline_send(tokens, 0, 1, slot.use).duration;
-    slot.wrap = costs_.pipeline_send(tokens, stages - 1, 0, slot.use).duration;
+    slot.hop = costs_.kernels.pipeline_send(tokens, 0, 1, slot.use).duration;
+    slot.wrap = costs_.kernels.pipeline_send(tokens, stages - 1, 0, slot.use).duration;
   }
   slot.tokens = tokens;
   return slot;

@@ -12,6 +12,7 @@
 #include "policies/sharding/sharding.h"
 #include "policies/workload.h"
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/cost/held.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/layer_timeline.h"
 
@@ -50,9 +51,9 @@ struct MicroBatchCost {
   [[nodiscard]] const Sharding& seen_by(std::int64_t window) const {
     return window > 0 && !chunks.rank_begin.empty() ? chunks : sharding;
   }
-  EvenedAttention evened{};              // given, as the sharding is
+  EvenedAttention evened{};               // given, as the sharding is
   std::shared_ptr<const StagePool> pool;  // given, where stages pool their CP ranks
-  std::vector<ExpertArrivals> arriving;  // by rank
+  std::vector<ExpertArrivals> arriving;   // by rank
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of
   // the whole layer (`again`) followed by its backward; `input_gradient` is the backward without weight
@@ -101,12 +102,12 @@ struct LocalWork {
   ExpertArrivals arriving;
   RunTime forward_before, forward_after, backward_before, backward_after;
   RunTime once_before, once_after;  // of the forward: what a recomputation leaves out
-  Picoseconds recomputed = 0;  // of the backward: named parts of the forward, run again
+  Picoseconds recomputed = 0;       // of the backward: named parts of the forward, run again
   Picoseconds input_before = 0, input_after = 0, weight = 0;             // a backward split in its two halves
   ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // of MoE layers
   std::int64_t before_launches = 0, forward_launches = 0,
                backward_launches = 0;  // the first: of forward_before
-  Issued behind_lengths;  // of forward_before
+  Issued behind_lengths;               // of forward_before
   Issued until_routed;  // of the forward behind its attention, where the host then waits for the counts
   RangeUse use;
 };
@@ -175,10 +176,10 @@ class MicroBatchCoster {
   ContextPasses passes_;
   OpList before_, after_;
   std::vector<ExpertArrivals> own_;
-  std::vector<LayerWork> works_;            // by rank, of the layer that is built
-  LocalWork both_;                          // of two nano-batches
-  std::vector<HeldByHalf> held_;            // by rank
-  bool halves_ = false;                     // of the micro-batch: two nano-batches
+  std::vector<LayerWork> works_;  // by rank, of the layer that is built
+  LocalWork both_;                // of two nano-batches
+  std::vector<HeldByHalf> held_;  // by rank
+  bool halves_ = false;           // of the micro-batch: two nano-batches
   // Direct-mapped by tokens and what arrives; of the kinds that the model has.
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;

@@ -43,9 +43,9 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     const int count = costs.layer_counts()[at(k)];
     if (count == 0) continue;
     const auto kind = static_cast<LayerKind>(k);
-    costs.forward_ops(kind, tokens, before, after, use);
+    costs.layers.forward(kind, tokens, before, after, use);
     linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
-    costs.backward_ops(kind, tokens, before, after, use);
+    costs.layers.backward(kind, tokens, before, after, use);
     linear += costs.backward_counts()[at(k)] * (run_time(before.ops()).total + run_time(after.ops()).total);
   }
   local_linear_ = to_seconds(linear) / as_double(tokens);
@@ -58,11 +58,11 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
                                      context, use);
   linear_ = to_seconds(linear) / as_double(tokens * context);
 
-  const double sliding = costs.sliding_share();
+  const double sliding = costs.attention.sliding_share();
   const double backwards = 1 - as_double(costs.model().training.frozen_layers) / layers;
   const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
-  // Attention of one document in a layer, of which a share slides; nothing where that is longer than is measured, or than the clock
-  // holds (a large model on a slow device).
+  // Attention of one document in a layer, of which a share slides; nothing where that is longer than is
+  // measured, or than the clock holds (a large model on a slow device).
   const auto of_layer = [&](std::int64_t length, double share) -> std::optional<double> {
     if (length > kLongestMeasured) return std::nullopt;
     // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
@@ -71,16 +71,16 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
         std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
     const QueryKeys of_document[] = {{queries, queries}, {queries, std::max<std::int64_t>(queries, length)}};
     const auto times = [&](std::int64_t reach) {
-      if (costs.prices_counts())
-        return costs.attention_times(count_call(of_document, reach).repeated(copies), use);
+      if (costs.attention.prices_counts())
+        return costs.attention.times(count_call(of_document, reach).repeated(copies), use);
       std::vector<QueryKeys> pieces;
       for (std::int64_t c = 0; c < copies; ++c)
         pieces.insert(pieces.end(), std::begin(of_document), std::end(of_document));
-      return costs.attention_times(pieces, use, reach);
+      return costs.attention.times(pieces, use, reach);
     };
     const double launch = costs.profile().device().launch_seconds;
     const auto one_layer = [&](std::int64_t reach) {
-      const LayerCosts::AttentionTimes of_call = times(reach);
+      const AttentionTimes of_call = times(reach);
       const double forward = std::max(0.0, to_seconds(of_call.forward) - launch);
       const double backward = std::max(0.0, to_seconds(of_call.backward) - launch);
       return (selective ? 1 + backwards : 1) * forward + backwards * backward;
@@ -180,33 +180,32 @@ PassTimes LaneWorkload::shared_per_token(int degree) const {
 double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
   RangeUse use;  // a decision, not a prediction of the run
   const auto layer = [&](std::int64_t window) {
-    if (costs_.prices_counts()) {
+    if (costs_.attention.prices_counts()) {
       counted_.push_back({segments, window, count_segments(segments, false, window)});
-      return to_seconds(costs_.attention_forward_time(counted_.back().call, use));
+      return to_seconds(costs_.attention.forward_time(counted_.back().call, use));
     }
-    return to_seconds(costs_.attention_forward_time(kernel_pieces(segments, false), use, window));
+    return to_seconds(costs_.attention.forward_time(kernel_pieces(segments, false), use, window));
   };
-  const double sliding = costs_.sliding_share();
+  const double sliding = costs_.attention.sliding_share();
   double seconds = 0;
   if (sliding < 1) seconds += (1 - sliding) * layer(0);
   if (sliding > 0 && costs_.model().chunked) {
     thread_local std::vector<Segment> chunks;
     chunks.clear();
     cut_into_chunks(segments, costs_.model().sliding_window, chunks);
-    seconds += sliding * to_seconds(costs_.attention_forward_time(kernel_pieces(chunks, false), use));
+    seconds += sliding * to_seconds(costs_.attention.forward_time(kernel_pieces(chunks, false), use));
   } else if (sliding > 0) {
     seconds += sliding * layer(costs_.model().sliding_window);
   }
   return seconds;
 }
 
-LayerCosts::AttentionTimes ProfiledAttentionCost::times(std::span<const Segment> segments, bool strided,
-                                                        std::int64_t window, int head_shares,
-                                                        RangeUse& use) const {
-  if (!costs_.prices_counts())
-    return costs_.attention_times(kernel_pieces(segments, strided), use, window, head_shares);
+AttentionTimes ProfiledAttentionCost::times(std::span<const Segment> segments, bool strided,
+                                            std::int64_t window, int head_shares, RangeUse& use) const {
+  if (!costs_.attention.prices_counts())
+    return costs_.attention.times(kernel_pieces(segments, strided), use, window, head_shares);
   const AttentionCall* const counted = strided ? nullptr : known(segments, window);
-  return costs_.attention_times(counted ? *counted : count_segments(segments, strided, window), use,
+  return costs_.attention.times(counted ? *counted : count_segments(segments, strided, window), use,
                                 head_shares);
 }
 

@@ -57,8 +57,8 @@ class ProfiledAttentionCost final : public AttentionCost {
   // counted calls are remembered.
   [[nodiscard]] double seconds(std::span<const Segment> segments) const override;
   // Both passes of one layer. `strided`: as in Sharding; `head_shares`: ranks that share the heads.
-  [[nodiscard]] LayerCosts::AttentionTimes times(std::span<const Segment> segments, bool strided,
-                                                 std::int64_t window, int head_shares, RangeUse& use) const;
+  [[nodiscard]] AttentionTimes times(std::span<const Segment> segments, bool strided, std::int64_t window,
+                                     int head_shares, RangeUse& use) const;
 
   // Forgets the counted calls: their segments are gone.
   void forget() { counted_.clear(); }

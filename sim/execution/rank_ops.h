@@ -86,7 +86,7 @@ Memory norm_backward(const RankContext& rank, Part& part, std::size_t shard, std
                      const Memory& x, const Memory& inverse, const Memory& out_gradient);
 
 // --- The ops of one transformer layer on one rank, called one by one in the op program's order: that of
-// LayerCosts::forward_ops and backward_ops with the CP exchanges between.
+// LayerOps::forward and backward with the CP exchanges between.
 
 class LayerOps {
  public:

@@ -100,16 +100,17 @@ inline constexpr std::string_view kLossNames[] = {"fused",       "unfused", "sum
 std::int64_t tokens_with_logits(LossKind loss, std::int64_t tokens, std::int64_t vocab, std::int64_t hidden);
 
 // Whose linear layers run. fused: Q, K and V are one product, gate and up another, norms write FP8, and TP
-// gathers a product's input again under the products of the backward (Megatron-LM, Transformer Engine). torch:
-// a product each, as PyTorch's DTensor and torchao's Float8Linear run them under torch.compile, and torch_eager
-// without it (sim/cost/torch_layers.cpp).
+// gathers a product's input again under the products of the backward (Megatron-LM, Transformer Engine).
+// torch: a product each, as PyTorch's DTensor and torchao's Float8Linear run them under torch.compile, and
+// torch_eager without it (sim/cost/linear_costs.h).
 enum class LinearLayers : std::uint8_t { fused, torch, torch_eager };
 inline constexpr std::string_view kLinearLayersNames[] = {"fused", "torch", "torch-eager"};
 
-// How a router was trained to balance its loads, and so how uneven they are (sim/cost/experts.h). stated: as
-// expert_skew says.
+// How a router was trained to balance its loads, and so how uneven they are (sim/cost/expert_load.h). stated:
+// as expert_skew says.
 enum class ExpertRouter : std::uint8_t { stated, loss_free, auxiliary_loss, unbalanced };
-inline constexpr std::string_view kExpertRouterNames[] = {"stated", "loss-free", "auxiliary-loss", "unbalanced"};
+inline constexpr std::string_view kExpertRouterNames[] = {"stated", "loss-free", "auxiliary-loss",
+                                                          "unbalanced"};
 
 // What hides the exchanges of expert parallelism.
 // none: nothing; shared_expert: the shared expert's GEMMs run under them (Megatron-LM's
@@ -148,18 +149,18 @@ struct FrameworkOptions {
   double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0: a layer's
   double gradient_add_bytes =
       0;  // moved of a dense layer's weight where a kernel of its own adds up its gradients
-  double step_end_bytes = 0;      // moved of a rank's weight by clipping and zeroing, once a step
+  double step_end_bytes = 0;   // moved of a rank's weight by clipping and zeroing, once a step
   double allocator_slack = 0;  // of activations, logits, buffers: blocks of a caching allocator that fit none
-  bool fused_activation = true;   // false: a gated FFN keeps silu(gate), too, beside gate, up and product
-  bool early_stop = false;        // a recomputed layer runs only what its backward needs
-  bool ring_merges = false;       // a ring over CP puts its steps together by kernels of their own
-  bool fused_rope = true;         // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
+  bool fused_activation = true;  // false: a gated FFN keeps silu(gate), too, beside gate, up and product
+  bool early_stop = false;       // a recomputed layer runs only what its backward needs
+  bool ring_merges = false;      // a ring over CP puts its steps together by kernels of their own
+  bool fused_rope = true;        // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
   LossKind loss = LossKind::fused;
   LinearLayers linear_layers = LinearLayers::fused;
   StageDivision stage_division = StageDivision::even;  // of layers over virtual stages
-  bool fp8_param_gather = false;  // ZeRO-3 gathers weights of FP8 products in one byte
+  bool fp8_param_gather = false;                       // ZeRO-3 gathers weights of FP8 products in one byte
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
-  std::string attention_kernel;  // one of the profile's; empty: its default
+  std::string attention_kernel;   // one of the profile's; empty: its default
   Load load = Load::as_measured;  // full where a preset's slowdowns were fitted beside that
   double gemm_slowdown = 1;
   double attention_slowdown = 1;
@@ -183,7 +184,7 @@ struct FrameworkOptions {
   double expert_capacity_factor = 0;
   double expert_imbalance = 1;  // busiest expert-parallel rank / mean, of every micro-batch
   // Standard deviation over mean of an expert's share of a document's tokens: what the busiest rank has
-  // beside that is drawn by micro-batch (sim/cost/experts.h). 0: a balance that is forced.
+  // beside that is drawn by micro-batch (sim/cost/expert_load.h). 0: a balance that is forced.
   double expert_skew = 0;
   std::uint64_t expert_seed = 0;
   ExpertRouter expert_router = ExpertRouter::stated;

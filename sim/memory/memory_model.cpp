@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/cost/kept_bytes.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
-
-constexpr double kBf16 = 2;
-constexpr double kFp32 = 4;
 
 // The mean of a model's layers: stages have layers of each kind.
 static double mean_kept_bytes(const ModelShape& model, const Layout& layout,
@@ -16,7 +14,8 @@ static double mean_kept_bytes(const ModelShape& model, const Layout& layout,
   double sum = 0;
   int sparse = 0;
   for (int layer = 0; layer < model.all_layers(); ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
-  if (sparse < model.all_layers()) sum += (model.all_layers() - sparse) * kept_bytes(model, layout, framework, false);
+  if (sparse < model.all_layers())
+    sum += (model.all_layers() - sparse) * kept_bytes(model, layout, framework, false);
   if (sparse > 0) sum += sparse * kept_bytes(model, layout, framework, true);
   return sum / model.all_layers();
 }
@@ -30,14 +29,14 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes + framework.gradient_copy_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       loss_(framework.loss),
-      logit_bytes_(loss_ == LossKind::chunked ? kBf16 : framework.logit_bytes),
-      softmax_bytes_(loss_ == LossKind::chunked ? 0 : kFp32),
+      logit_bytes_(loss_ == LossKind::chunked ? kBf16Bytes : framework.logit_bytes),
+      softmax_bytes_(loss_ == LossKind::chunked ? 0 : kFp32Bytes),
       slack_(1 + framework.allocator_slack),
       records_streams_(framework.records_streams),
       keeps_gathered_kv_(framework.keep_gathered_kv && (gathers_keys(layout.acting_form()) ||
                                                         layout.context_comm == ContextComm::disaggregated)),
       cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
-      input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
+      input_per_token_(kBf16Bytes * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
       keeping_(backward_layers(model, layout)),
       parts_(backward_parts(model, layout)),
@@ -45,7 +44,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       part_sizes_(part_sizes(model, layout)),
       trained_sizes_(trained_sizes(model, layout)),
       recomputed_(model, layout) {
-  kv_bytes_per_token_ = kBf16 * as_double(model.kv_width_of_rank(layout.tensor));
+  kv_bytes_per_token_ = kBf16Bytes * as_double(model.kv_width_of_rank(layout.tensor));
   const bool torch = framework.linear_layers != LinearLayers::fused && !model.mla;
   if (torch && layout.acting_form() == ContextComm::ring)
     repeated_heads_ = model.heads / std::max(layout.tensor, model.kv_heads);
@@ -80,12 +79,11 @@ MemoryParts MemoryModel::fixed(int stage) const {
   };
   const PartParameters linear{all.dense - ends.dense, all.routed};
   MemoryParts parts;
-  parts.parameters =
-      kBf16 * on_rank(all, layout_.zero >= 3) + cached_weight_bytes_ * on_rank(linear, layout_.zero >= 3);
+  parts.parameters = kBf16Bytes * on_rank(all, layout_.zero >= 3) +
+                     cached_weight_bytes_ * on_rank(linear, layout_.zero >= 3);
   parts.gradients = gradient_bytes_ * on_rank(trained, layout_.zero >= 2);
-  parts.optimizer =
-      (1 - layout_.optimizer_offload) * optimizer_bytes_ * on_rank(trained, layout_.zero >= 1);
-  if (layout_.zero >= 3) parts.buffers += kBf16 * most_gathered();
+  parts.optimizer = (1 - layout_.optimizer_offload) * optimizer_bytes_ * on_rank(trained, layout_.zero >= 1);
+  if (layout_.zero >= 3) parts.buffers += kBf16Bytes * most_gathered();
   parts.reserve = reserve_;
   return parts;
 }
@@ -179,7 +177,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
     out.softmax = as_double(tokens) * as_double(model_.vocab) / layout_.tensor * softmax_bytes_ *
                   (1 + model_.mtp_layers);
   if (records_streams_ && layout_.tensor > 1)  // of attention's output product and of the FFN's
-    out.buffers += as_double(tokens) * 2 * kBf16 * as_double(model_.hidden) * layers_[at(v)];
+    out.buffers += as_double(tokens) * 2 * kBf16Bytes * as_double(model_.hidden) * layers_[at(v)];
   for (double* bytes : {&out.activations, &out.softmax, &out.logits, &out.buffers}) *bytes *= slack_;
   return out;
 }

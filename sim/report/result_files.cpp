@@ -13,6 +13,7 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "sim/cost/check_layout.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/html_page.h"
 #include "sim/report/verdict.h"

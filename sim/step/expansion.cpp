@@ -34,7 +34,7 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
       coster_(costs, shard),
       orders_(costs.model(), costs.layout()),
       gradients_(costs) {
-  options_.pairs = costs.pairs_micro_batches(options.pairs);
+  options_.pairs = costs.basis.pairs_micro_batches(options.pairs);
   for (auto& memo : memo_) memo.resize(kMemoSlots);
   end_memo_.resize(kMemoSlots);
   for (const int layer : first_layers(costs.model(), costs.layout())) {
@@ -62,12 +62,12 @@ std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind 
   const auto made = std::make_shared<LayerOps>();
   made->held = held;
   made->arriving = arriving;
-  costs_.forward_ops(kind, held.tokens, arriving, before_, after_, use_, held.documents);
+  costs_.layers.forward(kind, held.tokens, arriving, before_, after_, use_, held.documents);
   made->forward_before = copy_of(before_);
   made->forward_after = copy_of(after_);
   made->again_before = repeated_of(made->forward_before);
   made->again_after = repeated_of(made->forward_after);
-  costs_.backward_ops(kind, held.tokens, arriving, before_, after_, use_, held.documents);
+  costs_.layers.backward(kind, held.tokens, arriving, before_, after_, use_, held.documents);
   made->backward_before = copy_of(before_);
   made->backward_after = copy_of(after_);
   split_backward(*made);
@@ -80,13 +80,13 @@ std::shared_ptr<const StepExpander::EndOps> StepExpander::end_ops(std::int64_t t
   const auto made = std::make_shared<EndOps>();
   made->tokens = tokens;
   if (tokens > 0) {
-    costs_.embedding_ops(tokens, false, before_, use_);
+    costs_.ends.embedding(tokens, false, before_, use_);
     made->lists[0] = copy_of(before_);
-    costs_.embedding_ops(tokens, true, before_, use_);
+    costs_.ends.embedding(tokens, true, before_, use_);
     made->lists[1] = copy_of(before_);
-    costs_.head_forward_ops(tokens, before_, use_);
+    costs_.ends.head_forward(tokens, before_, use_);
     made->lists[2] = copy_of(before_);
-    costs_.head_backward_ops(tokens, before_, use_);
+    costs_.ends.head_backward(tokens, before_, use_);
     made->lists[3] = copy_of(before_);
   }
   return slot = made;
@@ -171,7 +171,8 @@ void StepExpander::add_lane(const CostedLane& lane, OpProgram& program) {
   OpLane& out = program.lanes[lane.lane];
   const LaneArrivals* arrivals = nullptr;
   if (lane.lockstep != nullptr) {
-    const auto plan = std::ranges::find(lane.lockstep->lanes, lane.lane, [](const LockstepLane& l) { return at(l.lane); });
+    const auto plan =
+        std::ranges::find(lane.lockstep->lanes, lane.lane, [](const LockstepLane& l) { return at(l.lane); });
     out.lockstep = lane.group;
     out.expert_group = plan->expert_group;
     out.expert_tensor = costs_.layout().expert_tensor_size();
@@ -198,7 +199,7 @@ void StepExpander::add_transfers(const MicroBatchCost& cost, OpLane& out) {
   for (int direction = 0; direction < 3; ++direction)
     for (const std::int64_t tokens : cost.sharding.rank_tokens) {
       const bool moves = costs_.layout().pipeline > 1 && tokens > 0;
-      out.transfer_bytes.push_back(moves ? costs_.pipeline_send(tokens, 0, 1, use_).bytes : 0);
+      out.transfer_bytes.push_back(moves ? costs_.kernels.pipeline_send(tokens, 0, 1, use_).bytes : 0);
     }
 }
 
@@ -272,7 +273,7 @@ double StepExpander::attention_flops(const MicroBatchCost& cost, const Exchanged
       for (int n = 0; n < tokens.tasks->nano_batches; ++n) pairs += tokens.tasks->parts[at(n)].pairs[r];
       most = std::max(most, pairs);
     }
-    return costs_.causal_attention_flops(as_double(most));
+    return costs_.attention.flops(as_double(most));
   }
   const int shares = context_form(costs_).head_shares(costs_.layout(), cost.ranks);
   double most = 0, together = 0;
@@ -286,15 +287,15 @@ double StepExpander::attention_flops(const MicroBatchCost& cost, const Exchanged
     together = (r % shares == 0 ? 0 : together) + pairs;
     most = std::max(most, together);
   }
-  return costs_.causal_attention_flops(most / shares);
+  return costs_.attention.flops(most / shares);
 }
 
 // Where no tokens are and none arrive the ranks still take part in a layer's exchanges.
 std::shared_ptr<const StepExpander::LayerOps> StepExpander::only_exchanges() const {
   const Op exchange{OpName::ep_all_to_all, Stream::ep};
   const auto made = std::make_shared<LayerOps>();
-  made->forward_after.assign(costs_.exchanges(false), exchange);
-  made->backward_before.assign(costs_.exchanges(true), exchange);
+  made->forward_after.assign(costs_.experts.exchanges(false), exchange);
+  made->backward_before.assign(costs_.experts.exchanges(true), exchange);
   split_backward(*made);
   return made;
 }
@@ -322,10 +323,11 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
                                     OpLane& out, std::size_t begin) {
   const auto k = at(kind);
   const bool halves = costs_.layout().nano_batches_of(cost.ranks) == 2;
-  costs_.held(micro_batch, cost.sharding, held_);
-  for (std::size_t half = 0; half < (halves ? 2 : 1); ++half) find_rank_ops(kind, cost, half, rank_ops_[half]);
+  count_held(costs_.basis, micro_batch, cost.sharding, held_);
+  for (std::size_t half = 0; half < (halves ? 2 : 1); ++half)
+    find_rank_ops(kind, cost, half, rank_ops_[half]);
   const std::vector<Picoseconds>& backward_attention = cost.attention_backward[mask_of(kind)];
-  const std::int64_t window = costs_.window_of(kind);
+  const std::int64_t window = costs_.attention.window_of(kind);
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   const ExchangedTokens tokens =
@@ -350,7 +352,7 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
                lists(&LayerOps::forward_after, last, after_lists_), cost.forward[k],
                cost.attention_forward[mask_of(kind)], flops, exchanges_.forward, halves,
                out.blocks[begin + kForward + k]);
-  if (costs_.repeats_less() && !halves && !is_moe(kind))
+  if (costs_.basis.repeats_less() && !halves && !is_moe(kind))
     append_layer(lists(&LayerOps::again_before, first, before_lists_),
                  lists(&LayerOps::again_after, first, after_lists_), cost.again[k],
                  cost.attention_forward[mask_of(kind)], flops, exchanges_.forward, halves,

@@ -325,7 +325,7 @@ class ExpertArrivalFinder {
       for (std::size_t r = 0; r < lane.expert_group.size(); ++r) {
         const std::size_t g = at(lane.expert_group[r]);
         const ExpertArrivals sent =
-            costs_.sent_to_experts(tokens_[l][at(members[l]) * lane.expert_group.size() + r]);
+            costs_.experts.sent_to_experts(tokens_[l][at(members[l]) * lane.expert_group.size() + r]);
         groups[g].tokens += sent.tokens;
         groups[g].rows += sent.rows;
         const MicroBatch* const micro_batch = &lane.micro_batches[at(members[l])];
@@ -335,7 +335,7 @@ class ExpertArrivalFinder {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       groups[g].tokens /= lockstep_.group_places[g];
       groups[g].rows /= lockstep_.group_places[g];
-      groups[g].load = costs_.expert_load(sending[g]);
+      groups[g].load = costs_.experts.load(sending[g]);
     }
     return groups;
   }

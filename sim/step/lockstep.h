@@ -29,7 +29,7 @@
 
 #include "policies/base/index.h"
 #include "policies/plan.h"
-#include "sim/cost/experts.h"
+#include "sim/cost/expert_costs.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/step/part_order.h"
 #include "sim/step/step_result.h"

@@ -22,9 +22,10 @@ static double host_update_seconds(const LayerCosts& costs, double parameters) {
 // The two run beside each other, behind what moves `before` bytes.
 static Picoseconds update_time(const LayerCosts& costs, double parameters, double before, RangeUse& use) {
   const double on_host = costs.layout().optimizer_offload * parameters;
-  const double on_gpu =
-      costs.elementwise().seconds(Elementwise::optimizer, (parameters - on_host) * update_bytes(costs), use);
-  const double first = before > 0 ? costs.elementwise().seconds(Elementwise::optimizer, before, use) : 0;
+  const double on_gpu = costs.kernels.elementwise().seconds(
+      Elementwise::optimizer, (parameters - on_host) * update_bytes(costs), use);
+  const double first =
+      before > 0 ? costs.kernels.elementwise().seconds(Elementwise::optimizer, before, use) : 0;
   return to_picoseconds(first + std::max(on_gpu, host_update_seconds(costs, on_host)));
 }
 
@@ -132,7 +133,7 @@ void GradientSync::price_parts(const PartSizes& sizes, const PartSizes& trained)
   for (std::size_t p = 0; p < kModelParts; ++p) {
     if (sizes[p].dense == 0) continue;  // a kind of layers that the model does not have
     reduce_[p] = reduce(held_by_rank(trained[p], costs_.layout()));
-    const bool in_fp8 = costs_.gathers_fp8_parameters() && is_layer(static_cast<ModelPart>(p));
+    const bool in_fp8 = costs_.basis.gathers_fp8_parameters() && is_layer(static_cast<ModelPart>(p));
     if (shards_parameters()) gather_[p] = gather(held_by_rank(sizes[p], costs_.layout()), in_fp8);
   }
 }
@@ -144,7 +145,7 @@ GradientSync::Held GradientSync::held_by_rank(const PartParameters& size, const 
 
 Picoseconds GradientSync::between_copies(Collective kind, double bytes, int stage) {
   const GroupShape pair = costs_.grid().hop_shape(stage, costs_.layout().pipeline - 1 - stage);
-  return to_picoseconds(costs_.collectives().seconds(kind, bytes, pair, use_));
+  return to_picoseconds(costs_.kernels.collectives().seconds(kind, bytes, pair, use_));
 }
 
 Op GradientSync::reduce(const Held& held) {
@@ -169,8 +170,8 @@ Op GradientSync::collective(OpName name, Collective kind, const Held& held, doub
     const double at_once = bucket > 0 ? bucket : elements;
     op.bytes += elements * bytes_each;
     if (elements > 0)
-      op.duration += to_picoseconds(elements / at_once *
-                                    costs_.collectives().seconds(kind, at_once * bytes_each, group, use_));
+      op.duration += to_picoseconds(
+          elements / at_once * costs_.kernels.collectives().seconds(kind, at_once * bytes_each, group, use_));
   };
   if (held.dense > 0) add(held.dense, costs_.grid().data_context_shape());
   if (held.experts > 0) add(held.experts, costs_.grid().expert_data_shape());

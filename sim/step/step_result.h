@@ -168,7 +168,7 @@ struct StepOptions {
   bool strict_keep = false;
   bool blocking_sends = false;
   bool pairs = false;        // forward and backward of a turn issued together; always where they hide each
-                             // other's exchanges (LayerCosts::pairs_micro_batches)
+                             // other's exchanges (CostBasis::pairs_micro_batches)
   bool record_ops = false;   // fill StepTimes::ops and StepWork::lane_tokens
   bool record_gpus = false;  // fill StepTimes::gpu_compute
 };

@@ -54,7 +54,7 @@ StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, co
       orders_(std::make_shared<PartOrders>(costs.model(), costs.layout())),
       engine_(orders_, costs.layout()),
       gradients_(costs) {
-  options_.pairs = costs.pairs_micro_batches(options.pairs);
+  options_.pairs = costs.basis.pairs_micro_batches(options.pairs);
 }
 
 void StepSimulator::cost_micro_batches(std::span<const MicroBatch> micro_batches, int context) {
@@ -164,7 +164,8 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
   if (cost.ranks > 1) {
     for (std::size_t mask = 0; mask < kMasks; ++mask) {
       const auto& attention = cost.attention_forward[mask];
-      const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
+      const double layers =
+          mask == 0 ? 1 - costs_.attention.sliding_share() : costs_.attention.sliding_share();
       if (layers == 0) continue;
       attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
       attention_mean_ += layers * to_seconds(sum_of(attention)) / static_cast<double>(cost.ranks);

@@ -5,6 +5,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
+#include "sim/cost/check_layout.h"
 
 namespace equipoise {
 
@@ -58,9 +59,11 @@ std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Pr
            " and is carried over by the ratio; for that cluster leave the key out";
   if (kind == "measured" || kind == "calibrated") return {};
   const std::string errors = unseen_fabric_errors(network);
-  return "network " + name + " of profile " + profile.name() + " is borrowed from other clusters; on this one " +
-         (errors.empty() ? "its error is unknown"
-                         : "collectives between nodes may be off as on fabrics left out of such a fit, " + errors) +
+  return "network " + name + " of profile " + profile.name() +
+         " is borrowed from other clusters; on this one " +
+         (errors.empty()
+              ? "its error is unknown"
+              : "collectives between nodes may be off as on fabrics left out of such a fit, " + errors) +
          "; a few points of nccl-tests mend it (equipoise fit --base " + profile.name() + ")";
 }
 
@@ -81,7 +84,8 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
   if (in_node > of_profile && gpus > of_profile)
     notes.push_back(node + ": profile " + profile.name() + " has times inside nodes of " +
                     std::to_string(of_profile) +
-                    "; NVLink is taken to reach all GPUs of a larger one as fast: measure there with `equipoise profile`");
+                    "; NVLink is taken to reach all GPUs of a larger one as fast: measure there with "
+                    "`equipoise profile`");
   if (gpus <= in_node) return notes;
   if (in_node < of_profile)
     notes.push_back(node + ": those of profile " + profile.name() + " have " + std::to_string(of_profile) +
@@ -91,7 +95,8 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
   const int tensor = layout.tensor;
   if (tensor > 1 && (tensor <= in_node ? in_node % tensor : tensor % in_node) != 0)
     notes.push_back("parallel.tensor " + std::to_string(tensor) + " on " + node +
-                    ": one does not divide the other, so some TP groups lie over nodes and others do not; take a divisor");
+                    ": one does not divide the other, so some TP groups lie over nodes and others do not; "
+                    "take a divisor");
   if (gpus % in_node != 0)
     notes.push_back(counted(gpus, "GPU") + " on " + node + ": the last node has " +
                     std::to_string(gpus % in_node) +

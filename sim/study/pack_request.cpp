@@ -8,6 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
+#include "sim/cost/check_layout.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "profiler/profile/profile.h"
+#include "sim/cost/check_layout.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/memory/memory_model.h"

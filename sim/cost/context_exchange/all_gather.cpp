@@ -21,13 +21,13 @@ Op gather_or_scatter(const LayerCosts& costs, const ExchangedTokens& tokens, con
                      bool gather, RangeUse& use) {
   Op op{gather ? OpName::cp_all_gather : OpName::cp_reduce_scatter, Stream::cp};
   op.bytes = as_double(tokens.distributed + tokens.earlier) * group.kv_bytes_per_token;
-  op.duration = to_picoseconds(costs.collectives().seconds(
+  op.duration = to_picoseconds(costs.kernels.collectives().seconds(
       gather ? Collective::all_gather : Collective::reduce_scatter, op.bytes, group.shape, use));
   const bool added = !gather && !costs.framework().own_kernels;
-  op.duration += costs.moves(op.name, Elementwise::copy, kOrdered * op.bytes, use).duration;
+  op.duration += costs.kernels.moves(op.name, Elementwise::copy, kOrdered * op.bytes, use).duration;
   if (!added) return op;
-  op.duration += costs.moves(op.name, Elementwise::copy, kZeroedAndAdded * op.bytes, use).duration;
-  op.duration += 2 * tokens.key_runs * costs.moves(op.name, Elementwise::copy, 1, use).duration;
+  op.duration += costs.kernels.moves(op.name, Elementwise::copy, kZeroedAndAdded * op.bytes, use).duration;
+  op.duration += 2 * tokens.key_runs * costs.kernels.moves(op.name, Elementwise::copy, 1, use).duration;
   return op;
 }
 
@@ -57,7 +57,7 @@ void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
 
 double least_gathering(const LayerCosts& costs, const ContextGroup& group) {
   const auto rate = [&](Collective kind) {
-    return costs.collectives().least_seconds_per_byte(kind, group.shape);
+    return costs.kernels.collectives().least_seconds_per_byte(kind, group.shape);
   };
   return group.kv_bytes_per_token *
          ((costs.framework().keep_gathered_kv ? 1 : 2) * rate(Collective::all_gather) +

@@ -60,10 +60,10 @@ Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& 
   Op op{OpName::cp_all_to_all, Stream::cp};
   op.bytes = bytes * group.ranks / (group.ranks - 1);  // a rank keeps its own part of a whole send buffer
   op.duration =
-      to_picoseconds(costs.collectives().seconds(Collective::all_to_all, op.bytes, group.shape, use));
+      to_picoseconds(costs.kernels.collectives().seconds(Collective::all_to_all, op.bytes, group.shape, use));
   // Our own ranks put rows into messages and out of them.
   if (costs.framework().own_kernels)
-    op.duration += costs.moves(op.name, Elementwise::copy, 4 * bytes, use).duration;
+    op.duration += costs.kernels.moves(op.name, Elementwise::copy, 4 * bytes, use).duration;
   return op;
 }
 
@@ -100,9 +100,9 @@ RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use) {
     pieces.clear();
     for (const Segment& s : segments)
       if (is_placed(placement, s) == placed) pieces.push_back({s.queries(), s.keys()});
-    return of.costs.attention_times(pieces, use, of.window, of.head_shares);
+    return of.costs.attention.times(pieces, use, of.window, of.head_shares);
   };
-  const LayerCosts::AttentionTimes placed = priced(true);
+  const AttentionTimes placed = priced(true);
   return {placed, priced(false)};
 }
 

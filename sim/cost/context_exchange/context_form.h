@@ -154,7 +154,7 @@ struct ContextCase {
   std::int64_t window = 0;
   int head_shares = 1;  // ranks that share out the heads of each call
 
-  [[nodiscard]] Picoseconds backward(LayerCosts::AttentionTimes times) const {
+  [[nodiscard]] Picoseconds backward(AttentionTimes times) const {
     return times.backward + (costs.layout().repeats(RecomputeModule::core_attn) ? times.forward : 0);
   }
 };
@@ -182,8 +182,8 @@ struct ContextForm {
   void (*attend)(const ContextCase& of, ContextPasses& out, RangeUse& use);
   // No plan's exchanges take less: seconds of a layer, forward and backward, for each token of a micro-batch.
   // 0: nothing need travel.
-  double (*least_seconds)(const LayerCosts& costs, const ContextGroup& group) = [](const LayerCosts&,
-                                                                                   const ContextGroup&) { return 0.0; };
+  double (*least_seconds)(const LayerCosts& costs, const ContextGroup& group) =
+      [](const LayerCosts&, const ContextGroup&) { return 0.0; };
 };
 
 // The forms, each in its file, and the table: in the order of ContextComm.
@@ -277,7 +277,7 @@ inline bool is_placed(const std::vector<int>& placement, const Segment& segment)
 // The attention of a rank to its own queries with all heads: of the slices that it holds whole, which wait
 // for no exchange, and of the others.
 struct RankAttention {
-  LayerCosts::AttentionTimes placed, distributed;
+  AttentionTimes placed, distributed;
 };
 RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use);
 // The attention of a layer without exchanges.

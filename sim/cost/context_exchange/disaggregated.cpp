@@ -95,7 +95,7 @@ void attend_tasks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
       pieces.clear();
       for (; i < tasks.size() && tasks[i].rank == rank; ++i)
         pieces.push_back({tasks[i].queries.queries(), tasks[i].queries.keys()});
-      const LayerCosts::AttentionTimes times = of.costs.attention_times(pieces, use);
+      const AttentionTimes times = of.costs.attention.times(pieces, use);
       if (pair) {
         out.forward.add_under(1 + n, at(rank), times.forward);
         out.backward.add_under(2 - n, at(rank), of.backward(times));

@@ -412,11 +412,11 @@ void attend_beside_cast(const ContextCase& of, ContextPasses& out, RangeUse& use
   const bool kept = of.costs.framework().keep_gathered_kv;
   out.forward.reset(of.context, stages);
   out.backward.reset(of.context, kept ? stages : stages == 1 ? 2 : stages + 2);
-  const auto add_own = [&](std::size_t r, LayerCosts::AttentionTimes times) {
+  const auto add_own = [&](std::size_t r, AttentionTimes times) {
     out.forward.add_under(0, r, times.forward);
     out.backward.add_under(kept ? stages - 1 : 0, r, of.backward(times));
   };
-  const auto add_stage = [&](std::size_t stage, std::size_t r, LayerCosts::AttentionTimes times) {
+  const auto add_stage = [&](std::size_t stage, std::size_t r, AttentionTimes times) {
     const bool last = stage + 1 == stages;
     if (last)
       out.forward.add_run(stages, r, times.forward);
@@ -430,8 +430,8 @@ void attend_beside_cast(const ContextCase& of, ContextPasses& out, RangeUse& use
       out.backward.add_under(stage + 1, r, of.backward(times));
   };
   const auto time_of = [&](const std::vector<QueryKeys>& pieces) {
-    if (pieces.empty()) return LayerCosts::AttentionTimes{};
-    return of.costs.attention_times(pieces, use, 0, of.head_shares);
+    if (pieces.empty()) return AttentionTimes{};
+    return of.costs.attention.times(pieces, use, 0, of.head_shares);
   };
   thread_local CastCalls calls;
   calls.begin(of);

@@ -75,7 +75,7 @@ PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, double blocks, 
   PricedStep step{{OpName::cp_ring_step, Stream::cp}, {}};
   step.op.bytes = blocks * as_double(tokens) * group.kv_bytes_per_token;
   step.op.duration = to_picoseconds(
-      costs.collectives().seconds(Collective::send_recv, step.op.bytes, hop_of(group), step.use));
+      costs.kernels.collectives().seconds(Collective::send_recv, step.op.bytes, hop_of(group), step.use));
   return step;
 }
 
@@ -86,11 +86,11 @@ void exchange_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, con
   out.clear();
   if (context == 1) return;
   const std::int64_t block = tokens.fullest + (tokens.earlier + context - 1) / context;
-  if (costs.torch_ring()) {
+  if (costs.basis.torch_ring()) {
     Op gather{OpName::cp_all_gather, Stream::cp};
     gather.bytes = context * as_double(block) * group.kv_bytes_per_token;
-    gather.duration =
-        to_picoseconds(costs.collectives().seconds(Collective::all_gather, gather.bytes, group.shape, use));
+    gather.duration = to_picoseconds(
+        costs.kernels.collectives().seconds(Collective::all_gather, gather.bytes, group.shape, use));
     const PricedStep hop = step_of(costs, block, kFp32Bytes / 2, group);
     use += hop.use;
     out.forward = {gather};
@@ -181,14 +181,14 @@ class RingPieces {
 
 // What lies beside the steps of PyTorch's ring: all but the first behind the gather, in the backward each
 // beside the hop of the gradients before it.
-void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, LayerCosts::AttentionTimes times,
+void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, AttentionTimes times,
                     ContextPasses& out, RangeUse& use) {
   const ModelShape& model = of.costs.model();
   const double elements =
       as_double(of.sharding.rank_tokens[r]) * model.heads / of.costs.layout().tensor * model.head_dim;
   const auto moved = [&](double bytes) -> Picoseconds {
     if (bytes * elements == 0) return 0;
-    return of.costs.moves(OpName::attention, Elementwise::copy, bytes * elements, use).duration;
+    return of.costs.kernels.moves(OpName::attention, Elementwise::copy, bytes * elements, use).duration;
   };
   const std::size_t eager = of.costs.framework().linear_layers == LinearLayers::torch_eager ? 1 : 0;
   const Copies &merges = kMerges[eager], &sums = kSums[eager];
@@ -202,8 +202,8 @@ void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, Laye
 }
 
 // What Transformer Engine's ring takes beside a rank's calls, in the first step and in each further one.
-std::array<LayerCosts::AttentionTimes, 2> engine_merges(const ContextCase& of, std::size_t r, RangeUse& use) {
-  if (!of.costs.framework().ring_merges || of.costs.torch_ring() || of.context == 1) return {};
+std::array<AttentionTimes, 2> engine_merges(const ContextCase& of, std::size_t r, RangeUse& use) {
+  if (!of.costs.framework().ring_merges || of.costs.basis.torch_ring() || of.context == 1) return {};
   const ModelShape& model = of.costs.model();
   const int tensor = of.costs.layout().tensor;
   const double tokens = as_double(of.sharding.rank_tokens[r] - of.sharding.rank_local_tokens[r]);
@@ -214,7 +214,7 @@ std::array<LayerCosts::AttentionTimes, 2> engine_merges(const ContextCase& of, s
                       std::min(kv_heads, of.head_shares);
   const auto moved = [&](const Merges& m) -> Picoseconds {
     const double bytes = heads * (m.query * model.head_dim + m.output * model.value_dim()) + m.key * keys;
-    return bytes == 0 ? 0 : of.costs.moves(OpName::attention, Elementwise::copy, bytes, use).duration;
+    return bytes == 0 ? 0 : of.costs.kernels.moves(OpName::attention, Elementwise::copy, bytes, use).duration;
   };
   return {{{moved(kEngineForward[0]), moved(kEngineBackward[0])},
            {moved(kEngineForward[1]), moved(kEngineBackward[1])}}};
@@ -222,7 +222,7 @@ std::array<LayerCosts::AttentionTimes, 2> engine_merges(const ContextCase& of, s
 
 void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   const auto c = at(of.context);
-  const bool gathers = of.costs.torch_ring();
+  const bool gathers = of.costs.basis.torch_ring();
   out.forward.reset(of.context, gathers ? 1 : c - 1);
   out.backward.reset(of.context, gathers ? c + 1 : blocks_sent_backward(of.context).size());
   const std::int64_t earlier = (of.tokens.earlier + of.context - 1) / of.context;
@@ -230,7 +230,7 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
   thread_local std::vector<QueryKeys> priced;
   ring.sort(of.sharding, of.context);
   priced.clear();
-  LayerCosts::AttentionTimes times;
+  AttentionTimes times;
   RangeUse of_pieces;
   const auto same_piece = [](const QueryKeys& a, const QueryKeys& b) {
     return a.queries == b.queries && a.keys == b.keys;
@@ -242,7 +242,7 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
       // Even slices give a rank the same pieces on most blocks.
       if (priced.empty() || !std::ranges::equal(pieces, priced, same_piece)) {
         of_pieces = {};
-        times = of.costs.attention_times(pieces, of_pieces, 0, of.head_shares);
+        times = of.costs.attention.times(pieces, of_pieces, 0, of.head_shares);
         priced = pieces;
       }
       use += of_pieces;
@@ -250,7 +250,7 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
         add_torch_step(of, r, step, times, out, use);
         continue;
       }
-      const LayerCosts::AttentionTimes& merge = merges[step == 0 ? 0 : 1];
+      const AttentionTimes& merge = merges[step == 0 ? 0 : 1];
       const Picoseconds forward = times.forward + merge.forward;
       const Picoseconds backward = of.backward({forward, times.backward + merge.backward});
       if (step + 1 < c)
@@ -267,10 +267,10 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
 
 double least_blocks(const LayerCosts& costs, const ContextGroup& group) {
   const auto rate = [&](Collective kind, GroupShape shape) {
-    return group.kv_bytes_per_token * costs.collectives().least_seconds_per_byte(kind, shape);
+    return group.kv_bytes_per_token * costs.kernels.collectives().least_seconds_per_byte(kind, shape);
   };
   const double sent = rate(Collective::send_recv, hop_of(group));
-  if (costs.torch_ring()) return 2 * rate(Collective::all_gather, group.shape) + kFp32Bytes / 2 * sent;
+  if (costs.basis.torch_ring()) return 2 * rate(Collective::all_gather, group.shape) + kFp32Bytes / 2 * sent;
   double blocks = group.ranks - 1;
   for (const int sent_blocks : blocks_sent_backward(group.ranks)) blocks += sent_blocks;
   return blocks / group.ranks * sent;

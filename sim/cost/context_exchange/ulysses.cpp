@@ -32,7 +32,7 @@ void exchange_heads(const LayerCosts& costs, const ExchangedTokens& tokens, cons
     Op op{OpName::cp_all_to_all, Stream::cp};
     op.bytes = bytes;
     op.duration =
-        to_picoseconds(costs.collectives().seconds(Collective::all_to_all, bytes, group.shape, use));
+        to_picoseconds(costs.kernels.collectives().seconds(Collective::all_to_all, bytes, group.shape, use));
     return op;
   };
   const HeadBytes bytes = bytes_of_heads(costs, tokens.fullest, group.ranks);
@@ -46,8 +46,7 @@ void attend_with_share(const ContextCase& of, ContextPasses& out, RangeUse& use)
   out.backward.reset(of.context, 2);
   thread_local Sharding merged;
   merge_inner_ranks(of.sharding, of.context, merged);
-  const LayerCosts::AttentionTimes all =
-      of.attention.times(merged.segments, merged.strided, of.window, of.context, use);
+  const AttentionTimes all = of.attention.times(merged.segments, merged.strided, of.window, of.context, use);
   for (std::size_t r = 0; r < at(of.context); ++r) {
     out.forward.add_run(1, r, all.forward);
     out.backward.add_run(1, r, of.backward(all));
@@ -59,7 +58,7 @@ double least_all_to_all(const LayerCosts& costs, const ContextGroup& group) {
   constexpr std::int64_t kTokens = 1 << 10;  // bytes are proportional to them
   const HeadBytes bytes = bytes_of_heads(costs, kTokens, group.ranks);
   return 2 * (bytes.inputs + bytes.output) / kTokens / group.ranks *
-         costs.collectives().least_seconds_per_byte(Collective::all_to_all, group.shape);
+         costs.kernels.collectives().least_seconds_per_byte(Collective::all_to_all, group.shape);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
-#include "sim/cost/layer_costs.h"
+#include "sim/cost/check_layout.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/plan_file.h"
@@ -31,8 +31,15 @@ constexpr Preset kPresets[] = {
      "WLB-LLM: variable-length packing, outlier delay with 2 queues, adaptive sharding"},
     {"seq1f1b", "sequence-slices", "per-sequence", nullptr, 0, "Seq1F1B (arXiv 2406.03488)",
      "Slices of equal work through a 1F1B pipeline"},
-    {"slimpipe", "sequence-slices", "per-sequence", "slice_by", 1 /* tokens */, "SlimPipe (arXiv 2504.14519)",
-     "Slices of equal tokens; stages exchange attention (stage_attention_exchange)", {}, true},
+    {"slimpipe",
+     "sequence-slices",
+     "per-sequence",
+     "slice_by",
+     1 /* tokens */,
+     "SlimPipe (arXiv 2504.14519)",
+     "Slices of equal tokens; stages exchange attention (stage_attention_exchange)",
+     {},
+     true},
     {"disaggregated", "plain", "contiguous", nullptr, 0, "DistCA (arXiv 2510.18121)",
      "Windows as they are, a run of tokens a rank, attention on any rank (context_comm disaggregated)",
      ContextComm::disaggregated},

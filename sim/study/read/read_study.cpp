@@ -8,7 +8,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cost/layer_costs.h"
+#include "sim/cost/check_layout.h"
 #include "sim/schedule/schedule.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/read/key_notes.h"

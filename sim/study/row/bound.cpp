@@ -22,7 +22,7 @@ static void add(const LeastCosts::Layer& layer, double times, LeastCosts::Layer&
 }
 
 StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near)
-    : least_(models.costs.least(near)),
+    : least_(least_costs(models.costs, near)),
       costs_(models.costs),
       splits_backward_(splits_backward),
       recomputes_(!row.recompute_chosen),
@@ -224,9 +224,9 @@ StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
       if (count == 0) continue;
       layers += count;
       add(least_.layers[at(k)], count, least);
-      costs_.forward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
+      costs_.layers.forward(static_cast<LayerKind>(k), tokens, before, after, unused);
       forward += count * seconds();
-      costs_.backward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
+      costs_.layers.backward(static_cast<LayerKind>(k), tokens, before, after, unused);
       backward += count * seconds();
     }
   } catch (const UserError&) {

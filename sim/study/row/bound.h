@@ -21,6 +21,7 @@
 
 #include "policies/loader.h"
 #include "policies/plan.h"
+#include "sim/cost/least_costs.h"
 #include "sim/study/models.h"
 #include "sim/study/read/study.h"
 
@@ -69,11 +70,11 @@ class StepBound {
   std::vector<LeastCosts::Layer> of_stage_;  // all layers of a stage together
   const LayerCosts& costs_;
   bool exchanges_ = false, splits_backward_ = false;
-  bool recomputes_ = true;             // all as the layout says
-  int replicas_ = 1;                   // data x context
-  std::vector<double> layers_;         // of each stage
-  std::vector<double> recomputed_;     // of those, as the layout has it
-  std::vector<double> layers_before_;  // of the virtual stages that its first op waits for
+  bool recomputes_ = true;                      // all as the layout says
+  int replicas_ = 1;                            // data x context
+  std::vector<double> layers_;                  // of each stage
+  std::vector<double> recomputed_;              // of those, as the layout has it
+  std::vector<double> layers_before_;           // of the virtual stages that its first op waits for
   std::vector<double> frozen_, frozen_before_;  // of both, those that no backward reaches
 };
 

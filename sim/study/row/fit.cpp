@@ -8,7 +8,7 @@
 #include "policies/base/text.h"
 #include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cost/layer_costs.h"
+#include "sim/cost/check_layout.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {

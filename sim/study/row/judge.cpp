@@ -9,6 +9,7 @@
 #include "policies/base/text.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/row/bound.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
@@ -204,15 +205,15 @@ double gemm_share(const LayerCosts& costs, std::int64_t tokens) {
       const int layers = (backward ? costs.backward_counts() : costs.layer_counts())[at(k)];
       const auto kind = static_cast<LayerKind>(k);
       if (backward)
-        costs.backward_ops(kind, tokens, before, after, unused);
+        costs.layers.backward(kind, tokens, before, after, unused);
       else
-        costs.forward_ops(kind, tokens, before, after, unused);
+        costs.layers.forward(kind, tokens, before, after, unused);
       add(before, layers);
       add(after, layers);
     }
   }
-  costs.head_forward_ops(tokens, before, unused);
-  costs.head_backward_ops(tokens, after, unused);
+  costs.ends.head_forward(tokens, before, unused);
+  costs.ends.head_backward(tokens, after, unused);
   add(before, 1);
   add(after, 1);
   return all > 0 ? gemm / all : 0;

@@ -20,7 +20,7 @@ bool chooses_checkpoints(const StudyRow& row) {
 
 Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
   return lane_schedule(row.schedule, row.models->layout, micro_batches,
-                       row.models->costs.pairs_micro_batches());
+                       row.models->costs.basis.pairs_micro_batches());
 }
 
 // Whose memory L_max and BucketSize come from: with as little kept as the row may.
@@ -105,7 +105,7 @@ double choose_checkpoints(const StudyRow& row, Plan& plan) {
   std::vector<std::int64_t> tokens;
   Schedule schedule;
   StepOptions options = row.step_options();
-  options.pairs = models.costs.pairs_micro_batches();
+  options.pairs = models.costs.basis.pairs_micro_batches();
   for (Step& step : plan.steps)
     for (Lane& lane : step.lanes) {
       if (lane.micro_batches.empty()) continue;

@@ -3,6 +3,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "sim/cost/check_layout.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
@@ -26,19 +27,19 @@ MicroBatchCost priced_by(const Models& models, const MicroBatch& micro_batch, co
   return cost;
 }
 
-LayerCosts::AttentionTimes times_of(const Models& models, const AttentionTasks& tasks, int rank) {
+AttentionTimes times_of(const Models& models, const AttentionTasks& tasks, int rank) {
   std::vector<QueryKeys> pieces;
   for (const AttentionTask& t : tasks.tasks)
     if (t.rank == rank) pieces.push_back({t.queries.queries(), t.queries.keys()});
   RangeUse use;
-  return pieces.empty() ? LayerCosts::AttentionTimes{} : models.costs.attention_times(pieces, use);
+  return pieces.empty() ? AttentionTimes{} : models.costs.attention.times(pieces, use);
 }
 
 // The local ops of a layer's forward on so many tokens: before and behind the attention.
 std::pair<Picoseconds, Picoseconds> forward_of(const Models& models, std::int64_t tokens) {
   OpList before, after;
   RangeUse use;
-  models.costs.forward_ops(LayerKind::dense, tokens, before, after, use);
+  models.costs.layers.forward(LayerKind::dense, tokens, before, after, use);
   return {run_time(before.ops()).total, run_time(after.ops()).total};
 }
 

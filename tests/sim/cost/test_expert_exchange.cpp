@@ -3,7 +3,7 @@
 
 #include "policies/base/error.h"
 #include "profiler/profile/collective.h"
-#include "sim/cost/experts.h"
+#include "sim/cost/expert_exchange.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
@@ -29,8 +29,9 @@ Op exchange(const Models& models, const FrameworkOptions& framework, ExchangeWay
             double load = 1) {
   RangeUse use;
   const LayerCosts& costs = models.costs;
-  return expert_exchange({costs.model(), framework, costs.grid().shape(Axis::expert), 2, costs.collectives()},
-                         tokens, load, way, use);
+  return expert_exchange(
+      {costs.model(), framework, costs.grid().shape(Axis::expert), 2, costs.kernels.collectives()}, tokens,
+      load, way, use);
 }
 
 }  // namespace
@@ -61,7 +62,8 @@ TEST_CASE("DeepEP crosses the network once a node: 4 of 8 nodes, 7 of 8 of them 
   const GroupShape group = models.grid.shape(Axis::expert);
   const ExchangeLoad load = forwarded_load(routed_token({256, 8, group, 8, 4}), group, 4096.0 * 7168 * 2);
   CHECK(load.network_bytes == doctest::Approx(4096.0 * 7168 * 2 * 3.5));
-  CHECK(op.duration == to_picoseconds(models.costs.collectives().forwarded_seconds(load, group, use)));
+  CHECK(op.duration ==
+        to_picoseconds(models.costs.kernels.collectives().forwarded_seconds(load, group, use)));
   CHECK(use.calls == 1);
   // Twice the tokens, FP8: the same bytes.
   framework.dispatch_bytes = 1;
@@ -87,9 +89,9 @@ TEST_CASE("A layer exchanges there and back in both passes, FP8 on the first way
     OpList before, after;
     RangeUse use;
     if (backward)
-      models.costs.backward_ops(LayerKind::moe, 4096, before, after, use);
+      models.costs.layers.backward(LayerKind::moe, 4096, before, after, use);
     else
-      models.costs.forward_ops(LayerKind::moe, 4096, before, after, use);
+      models.costs.layers.forward(LayerKind::moe, 4096, before, after, use);
     std::vector<double> bytes;
     for (const OpList* list : {&before, &after})
       for (const Op& op : list->ops())

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "sim/cost/experts.h"
+#include "sim/cost/expert_load.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
@@ -81,9 +81,9 @@ TEST_CASE("A skewed router makes a layer with experts slower by its busiest rank
   framework.expert_skew = 1;
   const Models skewed(model, layout, framework);
   const MicroBatch micro_batch = documents({4096});
-  const double load = skewed.costs.expert_load(micro_batch);
+  const double load = skewed.costs.experts.load(micro_batch);
   REQUIRE(load > 1.01);
-  CHECK(balanced.costs.expert_load(micro_batch) == 1);
+  CHECK(balanced.costs.experts.load(micro_batch) == 1);
   framework = {};
   framework.expert_imbalance = load;
   const Models constant(model, layout, framework);
@@ -111,15 +111,16 @@ TEST_CASE("A router's own loads are those that are published of its kind") {
   CHECK(router_load(spread, 7, 8, 1) > router_load(spread, 7, 8, 2));
   CHECK(router_load(spread, 7, 8, 16) > 1);
   CHECK(router_load(spread, 7, 1, 8) == 1);
-  // It stays where micro-batches are packed together, times what documents draw; none where experts are filled up.
+  // It stays where micro-batches are packed together, times what documents draw; none where experts are
+  // filled up.
   Layout layout;
   layout.data = layout.expert = 8;
   FrameworkOptions framework;
   framework.expert_router = ExpertRouter::auxiliary_loss;
   const Models models(builtin_model("deepseek-v2"), layout, framework);
   const double load = router_load(router_spread(framework.expert_router), 0, 8, 160 / 8);
-  CHECK(models.costs.expert_load(documents({4096})) == load);
-  CHECK(models.costs.expert_load(documents({1024, 1024, 2048})) == load);
+  CHECK(models.costs.experts.load(documents({4096})) == load);
+  CHECK(models.costs.experts.load(documents({1024, 1024, 2048})) == load);
   framework.expert_capacity_factor = 1;
-  CHECK(Models(builtin_model("deepseek-v2"), layout, framework).costs.expert_load(documents({4096})) == 1);
+  CHECK(Models(builtin_model("deepseek-v2"), layout, framework).costs.experts.load(documents({4096})) == 1);
 }

@@ -284,8 +284,8 @@ TEST_CASE(
       for (const Op& op : *pass) {
         CHECK(op.name == OpName::cp_all_to_all);
         CHECK(op.bytes == bytes);
-        CHECK(op.duration == to_picoseconds(models.costs.collectives().seconds(Collective::all_to_all, bytes,
-                                                                               group.shape, use)));
+        CHECK(op.duration == to_picoseconds(models.costs.kernels.collectives().seconds(
+                                 Collective::all_to_all, bytes, group.shape, use)));
       }
   }
 }
@@ -298,7 +298,7 @@ TEST_CASE("Group-cast: a rank attends to its own keys beside the exchange, and t
   // query more.
   RangeUse use;
   const auto times = [&](std::initializer_list<QueryKeys> pieces) {
-    return models.costs.attention_times(std::vector<QueryKeys>(pieces), use, 0);
+    return models.costs.attention.times(std::vector<QueryKeys>(pieces), use, 0);
   };
   const auto own = times({{2048, 2048}, {2048, 4096}}), remote = times({{2048, 5120}});
   CHECK(cost.forward[0].overlap[0] == own.forward);
@@ -328,7 +328,7 @@ TEST_CASE(
   CHECK(cost.kv_sent_tokens == 4096 + 2048);
   RangeUse use;
   const auto times = [&](std::initializer_list<QueryKeys> pieces) {
-    return models.costs.attention_times(std::vector<QueryKeys>(pieces), use, 0);
+    return models.costs.attention.times(std::vector<QueryKeys>(pieces), use, 0);
   };
   const auto own = times({{2048, 2048}, {2048, 4096}});
   const auto first = times({{2048, 3072}});  // the last run of rank 0: 2,048 keys in each stage
@@ -498,7 +498,7 @@ TEST_CASE("Group-cast once a node: the network beside what stays in a node, then
   const auto seconds = [&](std::int64_t most, int ranks, int in_node) {
     const double bytes = static_cast<double>(most) * group.kv_bytes_per_token * ranks / (ranks - 1);
     return to_picoseconds(
-        models.costs.collectives().seconds(Collective::all_to_all, bytes, {ranks, in_node}, use));
+        models.costs.kernels.collectives().seconds(Collective::all_to_all, bytes, {ranks, in_node}, use));
   };
   const Picoseconds network = seconds(tokens.cast.most[0], 2, 1),
                     inside = seconds(tokens.cast.inside[0], 8, 8);

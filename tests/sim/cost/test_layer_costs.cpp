@@ -38,14 +38,14 @@ struct Lists {
 Lists forward(const LayerCosts& costs, std::int64_t tokens, LayerKind kind = LayerKind::dense) {
   Lists lists;
   RangeUse use;
-  costs.forward_ops(kind, tokens, lists.before, lists.after, use);
+  costs.layers.forward(kind, tokens, lists.before, lists.after, use);
   return lists;
 }
 
 Lists backward(const LayerCosts& costs, std::int64_t tokens, LayerKind kind = LayerKind::dense) {
   Lists lists;
   RangeUse use;
-  costs.backward_ops(kind, tokens, lists.before, lists.after, use);
+  costs.layers.backward(kind, tokens, lists.before, lists.after, use);
   return lists;
 }
 
@@ -195,7 +195,8 @@ TEST_CASE("A TP collective beside a product takes SMs: pieces of a scatter forwa
   // Backward: 132 blocks on 116 SMs are two waves, so half of the collective's time is lost.
   const Lists freely = backward(free.costs, 4096), taken = backward(held.costs, 4096);
   int beside = 0;
-  for (std::size_t i = 2; i < freely.before.size(); ++i) {  // gather and input's product, scatter and weight's
+  for (std::size_t i = 2; i < freely.before.size();
+       ++i) {  // gather and input's product, scatter and weight's
     const Op* was = &freely.before.ops()[i - 2];
     const Op* now = &taken.before.ops()[i - 2];
     if (!was[2].with_next || was[2].name != OpName::tp_reduce_scatter) continue;
@@ -217,7 +218,7 @@ TEST_CASE("An exchange's SMs are taken from what may run under it: 33 of 132 a q
     framework.exchange_sms = sms;
     framework.exchange_sm_margin = margin;
     const Models models(builtin_model("deepseek-v2"), layout, framework);
-    CHECK(static_cast<double>(models.costs.taken_sms(33'000'000).duration) ==
+    CHECK(static_cast<double>(models.costs.kernels.taken_sms(33'000'000).duration) ==
           doctest::Approx(lost * 33'000'000).epsilon(1e-12));
   }
   framework.exchange_sms = 33;
@@ -400,17 +401,17 @@ TEST_CASE("The last stage's logits are n x V/t x h, its embedding's neighbours a
   const Models models(model, tensor_parallel(8));
   OpList list;
   RangeUse use;
-  models.costs.head_forward_ops(1000, list, use);
+  models.costs.ends.head_forward(1000, list, use);
   CHECK(names_of(list) ==
         Names{"rms_norm", "tp_all_gather", "logits_gemm", "cross_entropy", "tp_reduce_scatter"});
   CHECK(list.ops()[2].flops == 2.0 * 1000 * 4096 * (128256 / 8));
-  models.costs.head_backward_ops(1000, list, use);
+  models.costs.ends.head_backward(1000, list, use);
   double back = 0;
   for (const Op& op : list.ops()) back += op.flops;
   CHECK(back == 2 * 2.0 * 1000 * 4096 * (128256 / 8));
-  models.costs.embedding_ops(1000, false, list, use);
+  models.costs.ends.embedding(1000, false, list, use);
   CHECK(names_of(list) == Names{"embedding", "tp_reduce_scatter"});
-  models.costs.embedding_ops(1000, true, list, use);
+  models.costs.ends.embedding(1000, true, list, use);
   CHECK(names_of(list) == Names{"tp_all_gather", "embedding"});
 }
 
@@ -420,12 +421,11 @@ TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forw
     double forward, backward;
   };
   // sum: copy to fp32 (2 + 4), read (4); one number in bf16 (2). mean-square: copy (6), difference (8),
-  // square (8), mean (4); gradient (4), power (8), its double (8), product (12), cast back (6). pytorch: copy (6),
-  // log_softmax (8); its gradients (4 + 12), cast back (6).
+  // square (8), mean (4); gradient (4), power (8), its double (8), product (12), cast back (6). pytorch: copy
+  // (6), log_softmax (8); its gradients (4 + 12), cast back (6).
   for (const auto& [loss, forward_bytes, backward_bytes] :
        {Case{LossKind::fused, 10, 6}, Case{LossKind::unfused, 38, 14}, Case{LossKind::sum, 10, 2},
-        Case{LossKind::mean, 10, 10}, Case{LossKind::mean_square, 26, 38},
-        Case{LossKind::pytorch, 14, 22}}) {
+        Case{LossKind::mean, 10, 10}, Case{LossKind::mean_square, 26, 38}, Case{LossKind::pytorch, 14, 22}}) {
     const std::string name(kLossNames[at(loss)]);
     CAPTURE(name);
     FrameworkOptions framework;
@@ -433,18 +433,18 @@ TEST_CASE("A loss moves what its kernels read and write of each bf16 logit, forw
     const Models models(builtin_model("llama3.1-8b"), tensor_parallel(8), framework);
     OpList list;
     RangeUse use;
-    models.costs.head_forward_ops(1000, list, use);
+    models.costs.ends.head_forward(1000, list, use);
     CHECK(bytes_of(list, OpName::cross_entropy) == 1000 * (128256.0 / 8) * forward_bytes);
     const bool normalised = at(loss) < 2 || loss == LossKind::pytorch;  // over TP ranks
     CHECK(bytes_of(list, OpName::tp_reduce_scatter) == (normalised ? 3 * 1000 * 4.0 : 0.0));
-    models.costs.head_backward_ops(1000, list, use);
+    models.costs.ends.head_backward(1000, list, use);
     CHECK(bytes_of(list, OpName::cross_entropy) == 1000 * (128256.0 / 8) * backward_bytes);
   }
 }
 
 TEST_CASE("A chunked loss makes logits and their gradients chunk by chunk, in the forward") {
-  // 128,256 columns are 32 times 4,096, so that a chunk is the power of two above 5,000 / 32: 256 tokens, 20 chunks,
-  // the last one of 136. With 16,032 columns a rank: above 5,000 / 4, 2,048.
+  // 128,256 columns are 32 times 4,096, so that a chunk is the power of two above 5,000 / 32: 256 tokens, 20
+  // chunks, the last one of 136. With 16,032 columns a rank: above 5,000 / 4, 2,048.
   CHECK(tokens_with_logits(LossKind::chunked, 5000, 128256, 4096) == 256);
   CHECK(tokens_with_logits(LossKind::chunked, 5000, 16032, 4096) == 2048);
   CHECK(tokens_with_logits(LossKind::chunked, 100, 32000, 4096) == 16);
@@ -457,23 +457,24 @@ TEST_CASE("A chunked loss makes logits and their gradients chunk by chunk, in th
   const Models models(builtin_model("llama3.1-8b"), tensor_parallel(1), framework);
   OpList list, other;
   RangeUse use;
-  const auto sum = [](const OpList& ops, double Op::* of) {
+  const auto sum = [](const OpList& ops, double Op::*of) {
     double all = 0;
     for (const Op& op : ops.ops()) all += op.*of;
     return all;
   };
-  models.costs.head_forward_ops(5000, list, use);
-  CHECK(names_of(list) == Names{"rms_norm", "logits_gemm", "cross_entropy", "input_gradient", "weight_gradient"});
+  models.costs.ends.head_forward(5000, list, use);
+  CHECK(names_of(list) ==
+        Names{"rms_norm", "logits_gemm", "cross_entropy", "input_gradient", "weight_gradient"});
   CHECK(bytes_of(list, OpName::cross_entropy) == doctest::Approx(5000 * 128256.0 * 3 * 2));
   CHECK(sum(list, &Op::flops) == doctest::Approx(3 * 2.0 * 5000 * 4096 * 128256));
   CHECK(list.ops()[1].launches == 20);
   // The same products as without chunks, which then begin with the backward.
-  models.costs.head_backward_ops(5000, list, use);
+  models.costs.ends.head_backward(5000, list, use);
   CHECK(names_of(list) == Names{"cross_entropy", "rms_norm"});
   CHECK(sum(list, &Op::flops) == 0);
   CHECK(list.ops()[0].bytes == 2 * 5000 * 4096 * 2.0 + 128256 * 4096.0 * (2 * 2 + 10));
-  whole.costs.head_forward_ops(5000, list, use);
-  whole.costs.head_backward_ops(5000, other, use);
+  whole.costs.ends.head_forward(5000, list, use);
+  whole.costs.ends.head_backward(5000, other, use);
   CHECK(sum(list, &Op::flops) + sum(other, &Op::flops) == doctest::Approx(3 * 2.0 * 5000 * 4096 * 128256));
 }
 
@@ -509,9 +510,9 @@ TEST_CASE("RoPE that is not fused has kernels for each document, each of a kerne
     OpList before, after;
     RangeUse use;
     if (back)
-      models.costs.backward_ops(LayerKind::dense, 1000, {}, before, after, use, documents);
+      models.costs.layers.backward(LayerKind::dense, 1000, {}, before, after, use, documents);
     else
-      models.costs.forward_ops(LayerKind::dense, 1000, {}, before, after, use, documents);
+      models.costs.layers.forward(LayerKind::dense, 1000, {}, before, after, use, documents);
     for (const Op& op : (back ? after : before).ops())
       if (op.name == OpName::rope) return op;
     return Op{};
@@ -521,9 +522,11 @@ TEST_CASE("RoPE that is not fused has kernels for each document, each of a kerne
   CHECK(rope(5, false).kernels == 2 * (4 + 5 * 12));
   CHECK(rope(5, true).kernels == 2 * (1 + 5 * 7));
   RangeUse unused;
-  const double least = models.costs.elementwise().seconds(Elementwise::rope, 1, unused);
-  CHECK(to_seconds(rope(5, false).duration - rope(1, false).duration) == doctest::Approx(96 * least).epsilon(1e-6));
-  CHECK(to_seconds(rope(5, true).duration - rope(1, true).duration) == doctest::Approx(56 * least).epsilon(1e-6));
+  const double least = models.costs.kernels.elementwise().seconds(Elementwise::rope, 1, unused);
+  CHECK(to_seconds(rope(5, false).duration - rope(1, false).duration) ==
+        doctest::Approx(96 * least).epsilon(1e-6));
+  CHECK(to_seconds(rope(5, true).duration - rope(1, true).duration) ==
+        doctest::Approx(56 * least).epsilon(1e-6));
   // The host issues each behind lengths that it has read; from a graph it could not.
   HostOptions host;
   host.launches.forward[at(OpName::rope)] = 4;
@@ -542,11 +545,13 @@ TEST_CASE("A kernel that adds a gradient to the sum moves ten bytes of each weig
   const Lists one = backward(fused.costs, 1000), two = backward(apart.costs, 1000);
   // QKV: 768 x 4,096, alone behind attention's backward.
   constexpr double kMoved = 10.0 * 768 * 4096;
-  CHECK(bytes_of(two.after, OpName::weight_gradient) - bytes_of(one.after, OpName::weight_gradient) == kMoved);
+  CHECK(bytes_of(two.after, OpName::weight_gradient) - bytes_of(one.after, OpName::weight_gradient) ==
+        kMoved);
   RangeUse use;
   const Picoseconds more = run_time(two.after.ops()).busy[at(Stream::compute)] -
                            run_time(one.after.ops()).busy[at(Stream::compute)];
-  CHECK(to_seconds(more) == doctest::Approx(apart.costs.elementwise().seconds(Elementwise::copy, kMoved, use)));
+  CHECK(to_seconds(more) ==
+        doctest::Approx(apart.costs.kernels.elementwise().seconds(Elementwise::copy, kMoved, use)));
   CHECK(flops(two) == flops(one));
 }
 
@@ -616,7 +621,7 @@ TEST_CASE("A host that waits at every hop of the pipeline brings no lead along; 
       layout.pipeline = stages;
       const Models models(builtin_model("llama3.1-8b"), layout, framework);
       // 30,000 of the host for 12,000 of the GPU; the backward before it let the host get 15,000 ahead.
-      CHECK(models.costs.host_stall(LayerKind::dense, {3, 12'000}, {2, 35'000}) ==
+      CHECK(models.costs.stalls.for_host(LayerKind::dense, {3, 12'000}, {2, 35'000}) ==
             (waits && stages > 1 ? 18'000 : 3'000));
     }
 }

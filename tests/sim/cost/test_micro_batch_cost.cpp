@@ -38,7 +38,7 @@ double attention_flops(const Models& models, const MicroBatchCost& cost) {
   for (int r = 0; r < cost.ranks; ++r) {
     std::vector<QueryKeys> pieces;
     for (const Segment& s : cost.sharding.of_rank(r)) pieces.push_back({s.queries(), s.keys()});
-    sum += models.costs.attention_forward(pieces, use).flops;
+    sum += models.costs.attention.forward(pieces, use).flops;
   }
   return sum;
 }
@@ -179,7 +179,7 @@ TEST_CASE("One rank, and ranks that have all tokens of their heads, call a kerne
     const Models models(builtin_model("llama3.1-8b"), context_parallel(shares, ContextComm::ulysses));
     const QueryKeys documents[] = {{9000, 9000}, {300, 300}, {41, 41}};
     RangeUse use;
-    const auto times = models.costs.attention_times(documents, use, 0, shares);
+    const auto times = models.costs.attention.times(documents, use, 0, shares);
     return std::pair(times.forward, times.backward);
   };
   for (const char* shard : {"per-document", "striped", "contiguous", "heap-dispatch"}) {
@@ -280,7 +280,7 @@ TEST_CASE("Documents of a rank count, whole or cut; their RoPE waits for a host 
     for (const char* shard : {"per-document", "per-sequence"}) {
       CAPTURE(shard);
       std::vector<HeldByHalf> held;
-      models.costs.held(three, cost_of(models, three, shard).sharding, held);
+      count_held(models.costs.basis, three, cost_of(models, three, shard).sharding, held);
       // Rank 0 of 2 has the first and the last quarter of the sequence, rank 1 what lies between.
       const bool cut = context > 1 && shard == std::string("per-sequence");
       for (const HeldByHalf& of_rank : held) {
@@ -294,7 +294,7 @@ TEST_CASE("Documents of a rank count, whole or cut; their RoPE waits for a host 
   const Models ready(builtin_model("llama3.1-8b"), context_parallel(1), eager);
   RangeUse use;
   OpList before, after;
-  ready.costs.forward_ops(LayerKind::dense, 8192, {}, before, after, use, 3);
+  ready.costs.layers.forward(LayerKind::dense, 8192, {}, before, after, use, 3);
   const Issued rope = behind_lengths(ready.costs.host(), before.ops());
   CHECK(rope.launches == 2 * (4 + 3 * 12));
   const Picoseconds launch = rope.busy / rope.launches * 2;  // too short for all else to wait

@@ -42,9 +42,9 @@ void check_op(const Models& models, const Op& op, OpName name, Collective kind, 
   RangeUse use;
   CHECK(op.name == name);
   CHECK(op.bytes == bytes);
-  Picoseconds duration = to_picoseconds(models.costs.collectives().seconds(kind, bytes, shape, use));
+  Picoseconds duration = to_picoseconds(models.costs.kernels.collectives().seconds(kind, bytes, shape, use));
   for (const double each : copies)
-    duration += models.costs.moves(name, Elementwise::copy, each * bytes, use).duration;
+    duration += models.costs.kernels.moves(name, Elementwise::copy, each * bytes, use).duration;
   CHECK(op.duration == duration);
 }
 

@@ -6,7 +6,8 @@
 using namespace equipoise;
 using namespace equipoise::testing;
 
-TEST_CASE("All modules of multi-token prediction that a study may have fit into a list of ops, whatever the loss") {
+TEST_CASE(
+    "All modules of multi-token prediction that a study may have fit into a list of ops, whatever the loss") {
   for (std::size_t loss = 0; loss < std::size(kLossNames); ++loss)
     for (const Precision precision : {Precision::bf16, Precision::fp8}) {
       CAPTURE(kLossNames[loss]);
@@ -20,8 +21,8 @@ TEST_CASE("All modules of multi-token prediction that a study may have fit into 
       const Models models(model, layout, framework);
       OpList forward, backward;
       RangeUse use;
-      models.costs.head_forward_ops(4096, forward, use);
-      models.costs.head_backward_ops(4096, backward, use);
+      models.costs.ends.head_forward(4096, forward, use);
+      models.costs.ends.head_backward(4096, backward, use);
       CAPTURE(forward.size());
       CAPTURE(backward.size());
       double flops = 0;

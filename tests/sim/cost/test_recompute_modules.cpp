@@ -20,7 +20,7 @@ struct Lists {
 Lists backward(const LayerCosts& costs, LayerKind kind) {
   Lists lists;
   RangeUse use;
-  costs.backward_ops(kind, 4096, lists.before, lists.after, use);
+  costs.layers.backward(kind, 4096, lists.before, lists.after, use);
   return lists;
 }
 
@@ -57,9 +57,10 @@ TEST_CASE("A backward repeats the named parts of its forward, before what needs 
   CHECK(repeated(RecomputeModule::mlp, kDense) == "gate_up_gemm activation down_gemm | ");
   CHECK(repeated(RecomputeModule::mlp, kMoe) == " | ");
   CHECK(repeated(RecomputeModule::shared_experts, kMoe) == "gate_up_gemm activation down_gemm | ");
-  CHECK(repeated(RecomputeModule::moe, kMoe) ==
-        "router permute ep_all_to_all permute expert_gemm activation expert_gemm permute ep_all_to_all permute "
-        "gate_up_gemm activation down_gemm | ");
+  CHECK(
+      repeated(RecomputeModule::moe, kMoe) ==
+      "router permute ep_all_to_all permute expert_gemm activation expert_gemm permute ep_all_to_all permute "
+      "gate_up_gemm activation down_gemm | ");
   CHECK(repeated(RecomputeModule::core_attn, kMoe) == " | ");  // no local op: the attention of a backward
 }
 
@@ -111,7 +112,8 @@ TEST_CASE("By operator, K's, the output's and up's products run again, and all b
   CHECK(kept_bytes(builtin_model("llama3.1-8b"), layout, {}, false) ==
         2 * (4096 + 4096 + 1024 + 4096 + 14336) + 4 * 32);
   layout.tensor = 8;  // what a reduce-scatter gave is kept
-  CHECK(repeats() == "rms_norm tp_all_gather qkv_gemm rope residual rms_norm tp_all_gather gate_up_gemm activation | ");
+  CHECK(repeats() ==
+        "rms_norm tp_all_gather qkv_gemm rope residual rms_norm tp_all_gather gate_up_gemm activation | ");
 }
 
 TEST_CASE("A recomputation that stops early ends before the FFN's last product, and takes so much less") {
@@ -124,7 +126,7 @@ TEST_CASE("A recomputation that stops early ends before the FFN's last product, 
     const Models models(builtin_model("llama3.1-8b"), layout, framework);
     OpList before, after;
     RangeUse use;
-    models.costs.forward_ops(LayerKind::dense, 4096, before, after, use);
+    models.costs.layers.forward(LayerKind::dense, 4096, before, after, use);
     std::string text;
     Picoseconds time = 0;
     for (const OpList* list : {&before, &after})
@@ -136,7 +138,8 @@ TEST_CASE("A recomputation that stops early ends before the FFN's last product, 
     CHECK(cost.forward[0].local[0] - cost.again[0].local[0] == time);
     CHECK(cost.full[0].local[0] == cost.again[0].local[0] + cost.backward[0].local[0]);
     CHECK(cost.compute_forward[0][0] - cost.compute_again[0][0] <= time);  // TP's is no compute
-    CHECK(models.costs.least(0.98).layer.again_token <= models.costs.least(0.98).layer.forward_token);
+    CHECK(least_costs(models.costs, 0.98).layer.again_token <=
+          least_costs(models.costs, 0.98).layer.forward_token);
     return text;
   };
   CHECK(left_out() == "down_gemm residual");
@@ -161,7 +164,7 @@ TEST_CASE("Asynchronous TP: a product for each rank's rows, and what no piece hi
     const Models models(builtin_model("llama3.1-8b"), layout, framework);
     OpList before, after;
     RangeUse use;
-    models.costs.forward_ops(LayerKind::dense, 65536, before, after, use);
+    models.costs.layers.forward(LayerKind::dense, 65536, before, after, use);
     return std::vector<Op>(after.ops().begin(), after.ops().end());
   };
   const std::vector<Op> fused = after_of();
@@ -203,9 +206,9 @@ TEST_CASE("torchao casts operands by kernels of their own, and what it gathers t
     OpList before, after;
     RangeUse use;
     if (back)
-      models.costs.backward_ops(LayerKind::dense, 1000, before, after, use);
+      models.costs.layers.backward(LayerKind::dense, 1000, before, after, use);
     else
-      models.costs.forward_ops(LayerKind::dense, 1000, before, after, use);
+      models.costs.layers.forward(LayerKind::dense, 1000, before, after, use);
     return bytes_of(before, name) + bytes_of(after, name);
   };
   // 5 bytes of each element, 7 where no row op has found its largest value: attention's output and weights.
@@ -237,8 +240,8 @@ TEST_CASE("A grouped product fills waves with the tiles of all groups, but no ti
   for (const std::int64_t m : {16, 100, 256, 1000}) {
     CAPTURE(m);
     CHECK(seconds(m, 1) == gemm.seconds(m, 4096, 2048, use));
-    CHECK(seconds(m, 8) < 8 * seconds(m, 1));       // one launch, and the last waves are shared
-    CHECK(seconds(m, 8) >= seconds(8 * m, 1));      // each group reads weights of its own
+    CHECK(seconds(m, 8) < 8 * seconds(m, 1));   // one launch, and the last waves are shared
+    CHECK(seconds(m, 8) >= seconds(8 * m, 1));  // each group reads weights of its own
     CHECK(seconds(m, 16) > seconds(m, 8));
   }
   CHECK(seconds(100, 8) > 1.02 * seconds(800, 1));  // 8 x 1 rows of tiles of 128 instead of 7

@@ -67,9 +67,9 @@ void check_ring(const Models& models, const MicroBatch& micro_batch, int context
     Picoseconds forward = 0, backward = 0;
     for (int from = 0; from < context; ++from) {
       const std::vector<QueryKeys> pieces = pieces_of(cost.sharding, r, from, earlier);
-      const Picoseconds f = models.costs.attention_forward(pieces, use).duration;
+      const Picoseconds f = models.costs.attention.forward(pieces, use).duration;
       forward += f;
-      backward += models.costs.attention_backward(pieces, use).duration + (selective ? f : 0);
+      backward += models.costs.attention.backward(pieces, use).duration + (selective ? f : 0);
     }
     CAPTURE(r);
     REQUIRE(cost.attention_forward[0][static_cast<std::size_t>(r)] == forward);
@@ -149,7 +149,8 @@ TEST_CASE("PyTorch's ring gathers all heads' keys once a pass, and sends their g
   };
   const MicroBatchCost of_torch = passes(torch), of_plain = passes(plain);
   const auto moved = [&](double bytes) {
-    return torch.costs.moves(OpName::attention, Elementwise::copy, bytes * 1024 * 32 * 128, use).duration;
+    return torch.costs.kernels.moves(OpName::attention, Elementwise::copy, bytes * 1024 * 32 * 128, use)
+        .duration;
   };
   CHECK(of_torch.attention_forward[0][0] - of_plain.attention_forward[0][0] == moved(4) + 3 * moved(9.5));
   CHECK(of_torch.attention_backward[0][0] - of_plain.attention_backward[0][0] ==
@@ -182,7 +183,7 @@ TEST_CASE("Transformer Engine's ring copies halves, corrects outputs and adds gr
     RangeUse use;
     const auto moved = [&](double query, double key) {
       const double bytes = 1024.0 * 128 * (query * 32 + key * 2 * 8);
-      return merging.costs.moves(OpName::attention, Elementwise::copy, bytes, use).duration;
+      return merging.costs.kernels.moves(OpName::attention, Elementwise::copy, bytes, use).duration;
     };
     for (std::size_t r = 0; r < 4; ++r) {
       CHECK(with.attention_forward[0][r] - without.attention_forward[0][r] ==

@@ -66,7 +66,7 @@ TEST_CASE("A window as long as the documents changes nothing, a shorter one make
     last = cost.forward[2].local[0];
     RangeUse use;
     const QueryKeys piece{30000, 30000};
-    CHECK(narrow.costs.attention_forward({&piece, 1}, use, window).flops ==
+    CHECK(narrow.costs.attention.forward({&piece, 1}, use, window).flops ==
           doctest::Approx(4.0 * 32 * 128 * causal_pairs(30000, 0, static_cast<double>(window))));
   }
   // Far below the document's length the time goes with the window and the length, not with its square.
@@ -74,14 +74,14 @@ TEST_CASE("A window as long as the documents changes nothing, a shorter one make
   const auto attention = [&](std::int64_t length) {
     RangeUse use;
     const QueryKeys piece{length, length};
-    return to_seconds(narrow.costs.attention_forward({&piece, 1}, use, 1024).duration);
+    return to_seconds(narrow.costs.attention.forward({&piece, 1}, use, 1024).duration);
   };
   CHECK(attention(131072) / attention(65536) == doctest::Approx(2).epsilon(0.02));
   // Against full attention it saves what the pairs outside the window cost, but for the blocks at its edges.
   RangeUse use;
   const QueryKeys piece{131072, 131072};
-  const double share = to_seconds(narrow.costs.attention_forward({&piece, 1}, use, 8192).duration) /
-                       to_seconds(narrow.costs.attention_forward({&piece, 1}, use).duration);
+  const double share = to_seconds(narrow.costs.attention.forward({&piece, 1}, use, 8192).duration) /
+                       to_seconds(narrow.costs.attention.forward({&piece, 1}, use).duration);
   const double pairs = causal_pairs(131072, 0, 8192) / causal_pairs(131072, 0);
   CHECK(share >= pairs);
   CHECK(share <= 1.1 * pairs);

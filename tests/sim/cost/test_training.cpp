@@ -1,4 +1,5 @@
-// What a step trains: frozen weights, LoRA's adapters and multi-token prediction, in parameters, ops, FLOPs and memory.
+// What a step trains: frozen weights, LoRA's adapters and multi-token prediction, in parameters, ops, FLOPs
+// and memory.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -46,9 +47,9 @@ Pass pass_of(const Models& models, bool backward, std::int64_t tokens, LayerKind
   Pass pass;
   RangeUse use;
   if (backward)
-    models.costs.backward_ops(kind, tokens, pass.before, pass.after, use);
+    models.costs.layers.backward(kind, tokens, pass.before, pass.after, use);
   else
-    models.costs.forward_ops(kind, tokens, pass.before, pass.after, use);
+    models.costs.layers.forward(kind, tokens, pass.before, pass.after, use);
   return pass;
 }
 
@@ -100,12 +101,13 @@ TEST_CASE("LoRA of rank 16 on every linear layer of llama3.1-8b trains 35,651,58
 TEST_CASE("An adapter is two thin products behind its layer, and four before it in the backward") {
   const Models models(with_lora(model_of(1), 8), tensor_parallel(1));
   const Pass forward = pass_of(models, false, 4096), backward = pass_of(models, true, 4096);
-  CHECK(names_of(forward.before) == Names{"rms_norm", "qkv_gemm", "qkv_gemm", "qkv_gemm", "residual", "rope"});
-  CHECK(names_of(forward.after) ==
-        Names{"out_gemm", "out_gemm", "out_gemm", "residual", "residual", "rms_norm", "gate_up_gemm",
-              "gate_up_gemm", "gate_up_gemm", "residual", "activation", "down_gemm", "down_gemm", "down_gemm",
-              "residual", "residual"});
-  const Names one = {"residual",        "input_gradient",  "weight_gradient",
+  CHECK(names_of(forward.before) ==
+        Names{"rms_norm", "qkv_gemm", "qkv_gemm", "qkv_gemm", "residual", "rope"});
+  CHECK(names_of(forward.after) == Names{"out_gemm", "out_gemm", "out_gemm", "residual", "residual",
+                                         "rms_norm", "gate_up_gemm", "gate_up_gemm", "gate_up_gemm",
+                                         "residual", "activation", "down_gemm", "down_gemm", "down_gemm",
+                                         "residual", "residual"});
+  const Names one = {"residual",       "input_gradient",  "weight_gradient",
                      "input_gradient", "weight_gradient", "input_gradient"};
   Names expected = one;  // down; then gate and up, and the output's
   expected.emplace_back("activation");
@@ -121,9 +123,10 @@ TEST_CASE("An adapter is two thin products behind its layer, and four before it 
         forward.flops() + backward.flops() + 4.0 * 4096 * 64 * 256);
 }
 
-TEST_CASE("With tensor parallelism A x is gathered or summed up, and a row-parallel layer's adapter gathered") {
-  const Models models(with_lora(model_of(1), 8, bit_of(WeightKind::qkv) | bit_of(WeightKind::proj)), tensor_parallel(2),
-                      [] {
+TEST_CASE(
+    "With tensor parallelism A x is gathered or summed up, and a row-parallel layer's adapter gathered") {
+  const Models models(with_lora(model_of(1), 8, bit_of(WeightKind::qkv) | bit_of(WeightKind::proj)),
+                      tensor_parallel(2), [] {
                         FrameworkOptions apart;
                         apart.tp_overlap_forward = false;
                         return apart;
@@ -139,8 +142,8 @@ TEST_CASE("With tensor parallelism A x is gathered or summed up, and a row-paral
   CHECK(tp_bytes(forward.before) == std::vector<double>{kInput, kThin});
   // The output's reduce-scatter, its adapter's sum and gather; then the FFN's two, which has none.
   CHECK(tp_bytes(forward.after) == std::vector<double>{kInput, kThin, kInput, kInput, kInput});
-  // No frozen layer's backward gathers an input: down's output gradient, the input's gradients of gate and up;
-  // the output's adapter (gathered, summed up) and its own.
+  // No frozen layer's backward gathers an input: down's output gradient, the input's gradients of gate and
+  // up; the output's adapter (gathered, summed up) and its own.
   CHECK(tp_bytes(backward.before) == std::vector<double>{kInput, kInput, kInput, kThin, kInput});
   CHECK(tp_bytes(backward.after) == std::vector<double>{kThin, kInput});
   // A's four rows on this rank, and B's 96 of Q, K and V: 32 each of 64.
@@ -152,7 +155,8 @@ TEST_CASE("With tensor parallelism A x is gathered or summed up, and a row-paral
 TEST_CASE("A frozen layer has no product for its own gradient, and nothing else changes") {
   for (const WeightKind of : {WeightKind::qkv, WeightKind::proj, WeightKind::fc1, WeightKind::fc2}) {
     CAPTURE(kWeightNames[at(of)]);
-    const Models all(model_of(1), tensor_parallel(1)), less(frozen(model_of(1), bit_of(of)), tensor_parallel(1));
+    const Models all(model_of(1), tensor_parallel(1)),
+        less(frozen(model_of(1), bit_of(of)), tensor_parallel(1));
     CHECK(pass_of(all, false, 512).flops() == pass_of(less, false, 512).flops());
     std::int64_t weights = 0;
     for (const LinearLayer& l : all.costs.model().linear_layers(0))
@@ -162,10 +166,11 @@ TEST_CASE("A frozen layer has no product for its own gradient, and nothing else 
   }
   RangeUse use;
   OpList ops;
-  const Models ends(frozen(model_of(1), bit_of(WeightKind::embedding) | bit_of(WeightKind::head)), tensor_parallel(1));
-  ends.costs.embedding_ops(512, true, ops, use);
+  const Models ends(frozen(model_of(1), bit_of(WeightKind::embedding) | bit_of(WeightKind::head)),
+                    tensor_parallel(1));
+  ends.costs.ends.embedding(512, true, ops, use);
   CHECK(ops.size() == 0);
-  ends.costs.head_backward_ops(512, ops, use);
+  ends.costs.ends.head_backward(512, ops, use);
   CHECK(names_of(ops) == Names{"cross_entropy", "input_gradient", "rms_norm"});
 }
 
@@ -180,7 +185,9 @@ TEST_CASE("Experts: frozen routers, frozen products and adapters of their own, w
       layout.recompute = Recompute::modules;
       layout.recompute_modules = module_bit(RecomputeModule::moe) | module_bit(RecomputeModule::layernorm);
     }
-    if (static_cast<std::int64_t>(layout.data) * layout.tensor / layout.expert_tensor_size() % layout.expert != 0)
+    if (static_cast<std::int64_t>(layout.data) * layout.tensor / layout.expert_tensor_size() %
+            layout.expert !=
+        0)
       continue;
     FrameworkOptions framework;
     framework.expert_overlap = static_cast<ExpertOverlap>(draw(4));
@@ -204,8 +211,8 @@ TEST_CASE("A frozen layer keeps no input, an adapter its own: bytes a token of o
   const auto kept = [](const ModelShape& model, int t) {
     return Models(model, tensor_parallel(t)).memory.kept_per_token();
   };
-  // Norm inputs 2 x 128, their outputs 2 x 128; Q, K, V 384; attention's output 128 and 8 of its softmax; gate
-  // and up 512, their product 256.
+  // Norm inputs 2 x 128, their outputs 2 x 128; Q, K, V 384; attention's output 128 and 8 of its softmax;
+  // gate and up 512, their product 256.
   CHECK(kept(model_of(1), 1) == 256 + 256 + 384 + 128 + 8 + 512 + 256);
   // Only the first norm's output stays, which QKV's adapter reads; and A x, 8 in bf16.
   const ModelShape attention = with_lora(model_of(1), 8, bit_of(WeightKind::qkv));
@@ -225,7 +232,8 @@ TEST_CASE("Gradients and optimizer states are those of what is trained, paramete
   CHECK(fixed.optimizer == 12 * 2 * kAdapters);
   // Of adapters beside an embedding and a head that are trained whole, as long contexts want (LongLoRA).
   ModelShape ends = with_lora(model_of(2), 8);
-  ends.training.frozen &= ~(bit_of(WeightKind::embedding) | bit_of(WeightKind::head) | bit_of(WeightKind::norms));
+  ends.training.frozen &=
+      ~(bit_of(WeightKind::embedding) | bit_of(WeightKind::head) | bit_of(WeightKind::norms));
   CHECK(Models(ends, tensor_parallel(1)).memory.fixed(0).gradients ==
         4.0 * (2 * (kAdapters + 128) + 2 * 64 * 256 + 64));
 }
@@ -273,7 +281,8 @@ TEST_CASE(
           std::max(0, layout.recompute_layers - 1));
 }
 
-TEST_CASE("A module of multi-token prediction is a layer more, a projection and a second pass through the head") {
+TEST_CASE(
+    "A module of multi-token prediction is a layer more, a projection and a second pass through the head") {
   ModelShape model = model_of(2);
   const ModelShape alone = model;
   model.mtp_layers = 1;
@@ -287,15 +296,16 @@ TEST_CASE("A module of multi-token prediction is a layer more, a projection and 
   const Models one(model, tensor_parallel(1)), two(model, tensor_parallel(2));
   OpList forward, backward, split;
   RangeUse use;
-  one.costs.head_forward_ops(4096, forward, use);
-  one.costs.head_backward_ops(4096, backward, use);
-  two.costs.head_forward_ops(4096, split, use);
-  CHECK(names_of(forward) == Names{"embedding", "rms_norm", "residual", "mtp_projection", "rms_norm", "logits_gemm",
-                                   "cross_entropy", "rms_norm", "logits_gemm", "cross_entropy"});
-  CHECK(names_of(split) ==
-        Names{"embedding", "tp_reduce_scatter", "rms_norm", "residual", "tp_all_gather", "mtp_projection",
-              "tp_all_gather", "rms_norm", "tp_all_gather", "logits_gemm", "cross_entropy", "tp_reduce_scatter",
-              "rms_norm", "tp_all_gather", "logits_gemm", "cross_entropy", "tp_reduce_scatter"});
+  one.costs.ends.head_forward(4096, forward, use);
+  one.costs.ends.head_backward(4096, backward, use);
+  two.costs.ends.head_forward(4096, split, use);
+  CHECK(names_of(forward) == Names{"embedding", "rms_norm", "residual", "mtp_projection", "rms_norm",
+                                   "logits_gemm", "cross_entropy", "rms_norm", "logits_gemm",
+                                   "cross_entropy"});
+  CHECK(names_of(split) == Names{"embedding", "tp_reduce_scatter", "rms_norm", "residual", "tp_all_gather",
+                                 "mtp_projection", "tp_all_gather", "rms_norm", "tp_all_gather",
+                                 "logits_gemm", "cross_entropy", "tp_reduce_scatter", "rms_norm",
+                                 "tp_all_gather", "logits_gemm", "cross_entropy", "tp_reduce_scatter"});
   const auto flops = [](const OpList& list) {
     double sum = 0;
     for (const Op& op : list.ops()) sum += op.flops;
@@ -305,7 +315,9 @@ TEST_CASE("A module of multi-token prediction is a layer more, a projection and 
   CHECK(flops(backward) == 2 * flops(forward));
 }
 
-TEST_CASE("The last stage holds modules of multi-token prediction, with a copy of the embedding where it has none") {
+TEST_CASE(
+    "The last stage holds modules of multi-token prediction, with a copy of the embedding where it has "
+    "none") {
   ModelShape model = model_of(2);
   model.mtp_layers = 2;
   Layout layout = tensor_parallel(1);
@@ -323,8 +335,8 @@ TEST_CASE("The last stage holds modules of multi-token prediction, with a copy o
   model.training.frozen = bit_of(WeightKind::head);
   CHECK(trained_sizes(model, layout)[at(ModelPart::head)].dense == 64 + 2 * 3 * 64);
 
-  // A token keeps, of each module, two norms' inputs and both their outputs, 64 numbers each, beside a layer's 1,800
-  // bytes; and the softmax of its 256 logits.
+  // A token keeps, of each module, two norms' inputs and both their outputs, 64 numbers each, beside a
+  // layer's 1,800 bytes; and the softmax of its 256 logits.
   model.training.frozen = 0;
   ModelShape alone = model;
   alone.mtp_layers = 0;

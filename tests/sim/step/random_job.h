@@ -9,6 +9,7 @@
 #include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
+#include "sim/cost/check_layout.h"
 #include "sim/step/step_simulator.h"
 
 namespace equipoise::testing {
@@ -52,7 +53,8 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   for (int i = 0; i < kMostLayers && job.layout.data > 1; ++i)
     job.model.sliding_layers.push_back(below(random, 2) == 0);
   job.model.chunked = seed % 2 == 0;
-  job.text += std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
+  job.text +=
+      std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
 }
 
 // Some freeze parts of their model, first layers whole, or train adapters beside it; some predict more than

@@ -98,7 +98,7 @@ TEST_CASE(
   OpList before, after;
   RangeUse use;
   const LayerCosts& prices = met.models.costs;
-  prices.forward_ops(LayerKind::moe, 1000, {3000, 3000}, before, after, use);
+  prices.layers.forward(LayerKind::moe, 1000, {3000, 3000}, before, after, use);
   const MicroBatchCost& first = met.costs[0][0][0];
   CHECK(first.forward[kMoe].local[0] ==
         run_time(before.ops()).total + run_time(after.ops()).total + first.attention_forward[0][0]);
@@ -106,7 +106,7 @@ TEST_CASE(
   CHECK(flops_of(after, OpName::expert_gemm) == 2.0 * 4 * 1500 * 64 * (128 + 64));
   CHECK(flops_of(after, OpName::router) == 2.0 * 1000 * 8 * 64);
   // The lane that has no second micro-batch works for the other's: the experts' part and nothing else.
-  prices.forward_ops(LayerKind::moe, 0, {1500, 1500}, before, after, use);
+  prices.layers.forward(LayerKind::moe, 0, {1500, 1500}, before, after, use);
   CHECK(before.size() == 0);
   CHECK(flops_of(after, OpName::expert_gemm) == 2.0 * 4 * 750 * 64 * (128 + 64));
   CHECK(flops_of(after, OpName::router) == 0);
@@ -258,7 +258,7 @@ Traffic traffic_of(const LockstepGroup& group, const LayerCosts& costs,
     for (std::size_t r = 0; r < group.lanes[l].expert_group.size(); ++r) {
       const std::size_t g = at(group.lanes[l].expert_group[r]);
       const MicroBatchCost& cost = of_lanes[l][entries[l]];
-      traffic.sent[g] += costs.sent_to_experts(cost.sharding.rank_tokens[r]).tokens;
+      traffic.sent[g] += costs.experts.sent_to_experts(cost.sharding.rank_tokens[r]).tokens;
       traffic.arrived[g] =
           cost.arriving[r].tokens * group.group_places[g];  // as much on ranks beside the step
     }
@@ -310,7 +310,9 @@ TEST_CASE("In every op of random packs as many tokens arrive on the ranks of an 
         for (const MicroBatchCost& cost : met.costs[g][l])
           for (std::size_t r = 0; r < cost.arriving.size(); ++r)
             unequal +=
-                cost.arriving[r] == met.models.costs.sent_to_experts(cost.sharding.rank_tokens[r]) ? 0 : 1;
+                cost.arriving[r] == met.models.costs.experts.sent_to_experts(cost.sharding.rank_tokens[r])
+                    ? 0
+                    : 1;
       }
     }
   }
@@ -331,6 +333,6 @@ TEST_CASE("Lanes that share experts draw one load, of all documents that meet") 
   const MicroBatch all = documents({1000, 500, 2000});
   const MicroBatch* const together = &all;
   CHECK(load > 1);
-  CHECK(load == met.models.costs.expert_load(std::span(&together, 1)));
+  CHECK(load == met.models.costs.experts.load(std::span(&together, 1)));
   CHECK(met.groups[0].lanes[1].arrivals.entries[0].arriving[0].load == load);
 }

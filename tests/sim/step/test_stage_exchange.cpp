@@ -7,6 +7,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/random.h"
+#include "sim/cost/check_layout.h"
 #include "sim/step/lockstep.h"
 #include "sim/step/step_simulator.h"
 #include "tests/sim/models.h"

@@ -183,8 +183,8 @@ namespace {
 // Seconds of an all-reduce of so many fp32 gradients over the replicas.
 double all_reduce(const Models& models, double parameters) {
   RangeUse use;
-  return models.costs.collectives().seconds(Collective::all_reduce, 4 * parameters,
-                                            models.grid.data_context_shape(), use);
+  return models.costs.kernels.collectives().seconds(Collective::all_reduce, 4 * parameters,
+                                                    models.grid.data_context_shape(), use);
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ TEST_CASE("Gradients that are not scattered are reduced whole, when the last bac
   CHECK(sync.ends()[0].buckets == std::vector<Picoseconds>(3, 0));
   // Both replicas clip and zero all of them, each updates half.
   RangeUse use;
-  const double more = models.costs.elementwise().seconds(Elementwise::optimizer, 16 * kHeld, use);
+  const double more = models.costs.kernels.elementwise().seconds(Elementwise::optimizer, 16 * kHeld, use);
   CHECK(to_seconds(first.optimizer - GradientSync(scattered.costs).stages()[0].optimizer) ==
         doctest::Approx(more));
   sync.begin_step();
@@ -229,7 +229,7 @@ TEST_CASE(
     }
     RangeUse use;
     const Collective kind = zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
-    CHECK(to_seconds(first.reduce) == doctest::Approx(models.costs.collectives().seconds(
+    CHECK(to_seconds(first.reduce) == doctest::Approx(models.costs.kernels.collectives().seconds(
                                           kind, 4 * kHeld, models.grid.data_context_shape(), use)));
     CHECK(first.reduce_bytes == (zero == 0 ? 2 : 1) * 4 * kHeld);
     const std::vector<std::vector<Picoseconds>> ready = {{7 * kLong, 8 * kLong, 9 * kLong},

@@ -265,9 +265,9 @@ TEST_CASE("Optimizer states of 8 bytes take two thirds of the room of 12, and le
   const RunModels at(wide, wide.layout, h100);
   const double parameters = full / 12;
   CHECK(large ==
-        to_picoseconds(at.costs.elementwise().seconds(Elementwise::optimizer, parameters * 30, use)));
+        to_picoseconds(at.costs.kernels.elementwise().seconds(Elementwise::optimizer, parameters * 30, use)));
   CHECK(small ==
-        to_picoseconds(at.costs.elementwise().seconds(Elementwise::optimizer, parameters * 22, use)));
+        to_picoseconds(at.costs.kernels.elementwise().seconds(Elementwise::optimizer, parameters * 22, use)));
 }
 
 TEST_CASE("What cannot matter or frees nothing is noted: the reduction without ZeRO-2, selective recompute") {

@@ -111,9 +111,9 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(megatron.on(measured).gemm_slowdown == 1);
   CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
   REQUIRE(megatron.notes_on(measured).size() == 1);
-  CHECK(megatron.notes_on(measured)[0].find(
-            "its slowdowns are 1 on profile h100-sxm (NVIDIA H100 SXM5 80GB) for kernels, of which GEMM was measured, attention "
-            "and elementwise were not; its host") != std::string::npos);
+  CHECK(megatron.notes_on(measured)[0].find("its slowdowns are 1 on profile h100-sxm (NVIDIA H100 SXM5 80GB) "
+                                            "for kernels, of which GEMM was measured, attention "
+                                            "and elementwise were not; its host") != std::string::npos);
   // FSDP has slowdowns of attention and elementwise kernels, too: they stay while those are published.
   const Framework fsdp = framework_of("fsdp");
   CHECK(fsdp.on(measured).gemm_slowdown == 1);
@@ -216,7 +216,7 @@ TEST_CASE(
     json file = small_study();
     file["framework"] = says;
     const Study study = parse(file);
-    return RunModels(study, study.layout, profile).costs.host_stall(LayerKind::dense, {1000, 0}, {});
+    return RunModels(study, study.layout, profile).costs.stalls.for_host(LayerKind::dense, {1000, 0}, {});
   };
   CHECK(stall({{"preset", "none"}}, h100) == 0);
   const double of_preset = FrameworkPreset::load("megatron").options.host.seconds_per_launch;

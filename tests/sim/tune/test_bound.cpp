@@ -58,9 +58,8 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
       if (seconds > 0) tightest = std::max(tightest, least / seconds);
       all += seconds;
     }
-    const double pairs = study.policies.front().says("oversize")
-                             ? 0
-                             : visible_pairs(c.inputs.documents, study.model.reach());
+    const double pairs =
+        study.policies.front().says("oversize") ? 0 : visible_pairs(c.inputs.documents, study.model.reach());
     const bool spreads =
         std::all_of(plan.steps.begin(), plan.steps.end(),
                     [&](const Step& step) {
@@ -208,9 +207,9 @@ TEST_CASE("no pass of a layer is faster with more tokens") {  // by which bounds
         OpList before, after;
         RangeUse use;
         if (backward)
-          models.costs.backward_ops(kind, tokens, before, after, use);
+          models.costs.layers.backward(kind, tokens, before, after, use);
         else
-          models.costs.forward_ops(kind, tokens, before, after, use);
+          models.costs.layers.forward(kind, tokens, before, after, use);
         return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total);
       };
       for (int draw = 0; draw < 300; ++draw) {

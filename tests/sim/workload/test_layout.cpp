@@ -7,7 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "sim/cost/layer_costs.h"
+#include "sim/cost/check_layout.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/stage_layers.h"
 

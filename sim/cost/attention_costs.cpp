@@ -1,0 +1,100 @@
+#include "sim/cost/attention_costs.h"
+
+#include <algorithm>
+
+#include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
+
+namespace equipoise {
+
+AttentionHeads attention_heads(const ModelShape& m, int tensor, int head_shares) {
+  AttentionHeads heads;
+  // MLA's Q and K are wider than its V: a kernel's work goes with the mean of the two.
+  heads.head_dim = (m.head_dim + m.value_dim()) / 2;
+  heads.query_heads = m.heads / tensor / head_shares;
+  heads.kv_heads =
+      std::max(1, m.kv_heads / tensor / head_shares);  // where there are fewer they are replicated
+  return heads;
+}
+
+AttentionCosts::AttentionCosts(const CostBasis& basis)
+    : basis_(basis),
+      slowdown_(basis.framework.attention_slowdown),
+      attention_(basis.profile, attention_heads(basis.model, basis.layout.tensor, 1),
+                 basis.framework.attention_kernel) {
+  const ModelShape& model = basis.model;
+  const Layout& layout = basis.layout;
+  for (int k = 0; k < kLayerKinds; ++k)
+    if (slides(static_cast<LayerKind>(k)))
+      sliding_share_ += as_double(basis.layer_counts[at(k)]) / model.all_layers();
+  const auto add_shared = [&](int context) {
+    const int shares = context_form(layout).head_shares(layout, context);
+    if (shares > 1)
+      shared_attention_.try_emplace(shares, basis.profile, attention_heads(model, layout.tensor, shares),
+                                    basis.framework.attention_kernel);
+  };
+  add_shared(layout.context);  // any divisor of the heads; policies choose among powers of two
+  for (int c = 2; c <= layout.inner_ranks(layout.context); ++c) add_shared(c);
+  for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add_shared(c);
+}
+
+Picoseconds AttentionCosts::forward_time(const AttentionCall& call, RangeUse& use) const {
+  return to_picoseconds(attention_.forward_seconds(call, use) * slowdown_);
+}
+
+Picoseconds AttentionCosts::forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
+                                         std::int64_t window) const {
+  return to_picoseconds(attention_.forward_seconds(pieces, use, window) * slowdown_);
+}
+
+AttentionTimes AttentionCosts::times(const AttentionCall& call, RangeUse& use, int head_shares) const {
+  const AttentionModel& model = attention_of(head_shares);
+  return {to_picoseconds(model.forward_seconds(call, use) * slowdown_),
+          to_picoseconds(model.backward_seconds(call, use) * slowdown_)};
+}
+
+AttentionTimes AttentionCosts::times(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window,
+                                     int head_shares) const {
+  if (prices_counts()) return times(count_call(pieces, window), use, head_shares);
+  const AttentionModel& model = attention_of(head_shares);
+  return {to_picoseconds(model.forward_seconds(pieces, use, window) * slowdown_),
+          to_picoseconds(model.backward_seconds(pieces, use, window) * slowdown_)};
+}
+
+// Pairs of a query and a key that causal attention over the pieces visits.
+static double visible_pairs(std::span<const QueryKeys> pieces, std::int64_t window) {
+  double pairs = 0;
+  for (const QueryKeys& p : pieces)
+    pairs += window > 0 ? causal_pairs(as_double(p.queries), as_double(p.keys - p.queries), as_double(window))
+                        : as_double(p.queries) * (as_double(p.keys) - 0.5 * as_double(p.queries - 1));
+  return pairs;
+}
+
+Op AttentionCosts::forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
+  Op op{OpName::attention, Stream::compute};
+  op.duration = forward_time(pieces, use, window);
+  op.flops = flops(visible_pairs(pieces, window));
+  return op;
+}
+
+// A backward counts 2.5 times the FLOPs of its forward.
+Op AttentionCosts::backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
+  Op op{OpName::attention, Stream::compute};
+  op.duration = to_picoseconds(attention_.backward_seconds(pieces, use, window) * slowdown_);
+  op.flops = 2.5 * flops(visible_pairs(pieces, window));
+  return op;
+}
+
+static AttentionModel::Least scaled(AttentionModel::Least least, double slowdown) {
+  return {slowdown * least.per_query, slowdown * least.per_pair};
+}
+
+AttentionModel::Least AttentionCosts::least_forward() const {
+  return scaled(attention_.least_forward(), slowdown_);
+}
+
+AttentionModel::Least AttentionCosts::least_backward() const {
+  return scaled(attention_.least_backward(), slowdown_);
+}
+
+}  // namespace equipoise

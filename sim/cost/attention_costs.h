@@ -1,0 +1,66 @@
+// The price of attention calls of a layer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+
+#include "profiler/profile/attention.h"
+#include "sim/cost/cost_basis.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+// Heads of one attention call where so many TP ranks, and CP ranks of each, share them out.
+AttentionHeads attention_heads(const ModelShape& model, int tensor, int head_shares);
+
+struct AttentionTimes {
+  Picoseconds forward = 0, backward = 0;
+};
+
+class AttentionCosts {
+ public:
+  explicit AttentionCosts(const CostBasis& basis);
+
+  // Attention of one layer over the pieces of one rank. `window`: keys that a query sees, 0: all up to its
+  // own.
+  [[nodiscard]] Op forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
+  [[nodiscard]] Op backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
+  // The times alone of both passes of a call, counted once: for hot loops. `head_shares`: ranks that share
+  // the heads.
+  [[nodiscard]] AttentionTimes times(std::span<const QueryKeys> pieces, RangeUse& use,
+                                     std::int64_t window = 0, int head_shares = 1) const;
+  [[nodiscard]] Picoseconds forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
+                                         std::int64_t window = 0) const;
+  // The same of a call that is counted already, where times follow from counts alone.
+  [[nodiscard]] bool prices_counts() const { return attention_.prices_counts(); }
+  [[nodiscard]] AttentionTimes times(const AttentionCall& call, RangeUse& use, int head_shares = 1) const;
+  [[nodiscard]] Picoseconds forward_time(const AttentionCall& call, RangeUse& use) const;
+
+  // The window of layers of a kind, and the share of the layers whose attention slides.
+  [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
+    return slides(kind) ? basis_.model.sliding_window : 0;
+  }
+  [[nodiscard]] double sliding_share() const { return sliding_share_; }
+  // Matrix FLOPs of one layer's forward attention on one TP rank, over so many pairs of a query and a key.
+  [[nodiscard]] double flops(double pairs) const {
+    const ModelShape& m = basis_.model;
+    return 2.0 * (m.head_dim + m.value_dim()) * (m.heads / basis_.layout.tensor) * pairs;
+  }
+  // The least that a call takes per query and per visible pair, forward and backward.
+  [[nodiscard]] AttentionModel::Least least_forward() const;
+  [[nodiscard]] AttentionModel::Least least_backward() const;
+
+ private:
+  [[nodiscard]] const AttentionModel& attention_of(int head_shares) const {
+    return head_shares > 1 ? shared_attention_.at(head_shares) : attention_;
+  }
+
+  const CostBasis& basis_;
+  double slowdown_;
+  double sliding_share_ = 0;
+  AttentionModel attention_;
+  std::map<int, AttentionModel> shared_attention_;  // by the ranks that share the heads
+};
+
+}  // namespace equipoise

@@ -1,0 +1,32 @@
+#include "sim/cost/cost_basis.h"
+
+#include <algorithm>
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+
+CostBasis::CostBasis(const ModelShape& of_model, const Layout& of_layout, const Profile& of_profile,
+                     const RankGrid& of_grid, FrameworkOptions options)
+    : model(of_model),
+      layer_counts(of_model.layer_counts()),
+      backward_counts(of_model.backward_counts()),
+      layout(of_layout),
+      framework(std::move(options)),
+      profile(of_profile),
+      grid(of_grid),
+      tp_group(of_grid.shape(Axis::tensor)),
+      element_bytes(of_profile.device().element_bytes),
+      kv_bytes_per_token(of_model.kv_width_of_rank(of_layout.tensor) *
+                         static_cast<std::int64_t>(element_bytes)) {
+  if (torch_ring()) kv_bytes_per_token *= model.heads / std::max(layout.tensor, model.kv_heads);
+  if (framework.expert_capacity_factor > 0)
+    framework.host.waits_for_routes = false;  // there are no counts to read
+  if (framework.seconds_per_op) framework.host = {*framework.seconds_per_op, {}, framework.host.graphs};
+}
+
+bool CostBasis::torch_ring() const {
+  return torch_layers() && layout.acting_form() == ContextComm::ring && !model.mla;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,38 @@
+// The price of what a layout's first and last stage run in addition to layers: the embedding, the head with
+// its loss, and the input of each module of multi-token prediction.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/cost/cast_costs.h"
+#include "sim/cost/linear_costs.h"
+#include "sim/cost/row_op_costs.h"
+
+namespace equipoise {
+
+class EmbeddingAndHeadCosts {
+ public:
+  EmbeddingAndHeadCosts(const CostBasis& basis, const KernelCosts& kernels, const RowOpCosts& rows,
+                        const CastCosts& casts, const LinearCosts& linear)
+      : basis_(basis), kernels_(kernels), rows_(rows), casts_(casts), linear_(linear) {}
+
+  void embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  // Multi-token prediction adds one pass through the head per module, each with its embedding and projection:
+  // as Megatron-LM has it, all of them behind the layers.
+  void head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+
+ private:
+  void push_embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void push_prediction_input(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+
+  const CostBasis& basis_;
+  const KernelCosts& kernels_;
+  const RowOpCosts& rows_;
+  const CastCosts& casts_;
+  const LinearCosts& linear_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,46 @@
+#include "sim/cost/ffn_costs.h"
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+
+void FfnCosts::push_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
+  const std::int64_t f = width / basis_.layout.tensor;
+  const std::int64_t up = (basis_.model.gated_ffn ? 2 : 1) * f;
+  const std::int64_t h = basis_.model.hidden;
+  const auto product = [&](OpName name) {  // gate and up side by side in our own ranks, too
+    const bool apart = basis_.model.gated_ffn && !basis_.framework.own_kernels;
+    if (backward)
+      return apart ? linear_.products(name, n, {f, f}, h, use) : linear_.products(name, n, {up}, h, use);
+    return apart ? linear_.fused_products(name, n, {f, f}, h, use)
+                 : linear_.fused_products(name, n, {up}, h, use);
+  };
+  if (backward) {
+    ops.push(rows_.activation(n, f, ElementwisePass::backward, use));
+    casts_.push_quantize(WeightKind::fc1, n, up, ops, use);
+    linear_.push_gradients(WeightKind::fc1, product(OpName::input_gradient), product(OpName::weight_gradient),
+                           n, up, h, true, ops, use);
+  } else {
+    linear_.push_gathered(product(OpName::gate_up_gemm), n, up, h, ops, use);
+    ops.push(rows_.activation(n, f, ElementwisePass::forward, use));
+  }
+}
+
+void FfnCosts::push_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                         RangeUse& use) const {
+  const std::int64_t f = width / basis_.layout.tensor;
+  casts_.push_quantize(WeightKind::fc2, backward ? casts_.cast_rows(n) : n,
+                       backward ? basis_.model.hidden : f, ops, use);
+  if (backward)
+    linear_.push_gradients(WeightKind::fc2, n, basis_.model.hidden, f, false, ops, use);
+  else
+    linear_.push_row(OpName::down_gemm, n, basis_.model.hidden, f, ops, use);
+}
+
+void FfnCosts::push(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
+  if (backward) push_down(n, width, backward, ops, use);
+  push_up(n, width, backward, ops, use);
+  if (!backward) push_down(n, width, backward, ops, use);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,55 @@
+// What one rank executes for one layer of one micro-batch, with durations.
+//
+// A forward is `before` | CP synchronisation | attention, `after`; a backward is `before` | KV gathered again
+// | attention backward | dKV reduce-scattered | `after`. Everything between two bars is local to the rank (TP
+// collectives included: TP ranks do the same and arrive together). Both engines are built from these lists.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/cost/expert_costs.h"
+
+namespace equipoise {
+
+class LayerOps {
+ public:
+  LayerOps(const CostBasis& basis, const KernelCosts& kernels, const RowOpCosts& rows, const CastCosts& casts,
+           const LinearCosts& linear, const FfnCosts& ffn, const ExpertCosts& experts)
+      : basis_(basis),
+        kernels_(kernels),
+        rows_(rows),
+        casts_(casts),
+        linear_(linear),
+        ffn_(ffn),
+        experts_(experts) {}
+
+  // The local ops of one layer on a rank that holds `tokens` tokens of `documents` documents. A rank that
+  // holds none has the same ops where tokens arrive at its experts, and only those for them take time.
+  void forward(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
+               OpList& after, RangeUse& use, std::int64_t documents = 1) const;
+  void backward(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
+                OpList& after, RangeUse& use, std::int64_t documents = 1) const;
+  // The same where as many tokens arrive as the rank sends.
+  void forward(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
+    forward(kind, tokens, experts_.sent_to_experts(tokens), before, after, use);
+  }
+  void backward(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
+    backward(kind, tokens, experts_.sent_to_experts(tokens), before, after, use);
+  }
+
+ private:
+  void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void push_per_op(std::int64_t tokens, std::int64_t documents, OpList& ops, RangeUse& use) const;
+  void mark_unneeded(OpList& after) const;
+
+  const CostBasis& basis_;
+  const KernelCosts& kernels_;
+  const RowOpCosts& rows_;
+  const CastCosts& casts_;
+  const LinearCosts& linear_;
+  const FfnCosts& ffn_;
+  const ExpertCosts& experts_;
+};
+
+}  // namespace equipoise

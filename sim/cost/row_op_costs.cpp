@@ -1,0 +1,84 @@
+#include "sim/cost/row_op_costs.h"
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+
+namespace {
+
+// Elements of bf16 that torchtitan's RMSNorm (torchtitan/models/norms.py) moves kernel by kernel. Forward: to
+// fp32 (3), square (4), mean (2), product (4), to bf16 (3), weight (2). Backward, by PyTorch's derivatives:
+// weight (2) and its gradient (4), to fp32 (3), products (4 + 6) and sum (2), mean (2), square (14), sum of
+// both (6), to bf16 (3).
+struct Elements {
+  double forward, backward;
+};
+constexpr Elements kEagerNorm{18, 46};
+
+// Kernels of Q or of K in Megatron-core 0.12's unfused RoPE of packed documents (_apply_rotary_pos_emb_thd of
+// rope_utils.py), forward and backward, the latter by PyTorch's derivatives.
+// A document's: cosine, its product with a scale and its cast, the same of the sine; half of each head
+// negated, the halves put together, two products, their sum, a concatenation with what is not rotated.
+// Backward: two products, the negation, the halves put together, both added; zeros for what is not rotated,
+// added to them.
+constexpr std::int64_t kOfDocument[] = {12, 7};
+// Once: lengths from ends in two kernels, their copy to the host, all documents put together; backward: that.
+constexpr std::int64_t kOnce[] = {4, 1};
+
+}  // namespace
+
+Op RowOpCosts::norm(double row_bytes, ElementwisePass pass, RangeUse& use) const {
+  const bool forward = pass == ElementwisePass::forward;
+  const double usual = forward ? 2 : basis_.row_elements(3, 4);
+  const double width = basis_.framework.linear_layers != LinearLayers::torch_eager ? usual
+                       : forward                                                   ? kEagerNorm.forward
+                                                                                   : kEagerNorm.backward;
+  return kernels_.moves(OpName::rms_norm, Elementwise::rms_norm, width * row_bytes, use, pass);
+}
+
+Op RowOpCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pass, RangeUse& use) const {
+  const int t = basis_.layout.tensor;
+  const double heads = as_double(basis_.model.heads / t + std::max(1, basis_.model.kv_heads / t));
+  const double of_head = as_double(n) * basis_.model.head_dim;
+  const double elements = of_head * heads * basis_.element_bytes;
+  if (basis_.torch_layers()) {
+    // Queries and keys: read and written, or to fp32 (3), a complex product (4) and back (3). Keys and values
+    // are repeated for all query heads, or what is summed up of their gradients is.
+    const double repeated = basis_.model.kv_heads < basis_.model.heads ? 2 * elements : 0;
+    const double rotated = (basis_.framework.linear_layers == LinearLayers::torch_eager ? 10 : 2) * elements;
+    return kernels_.moves(OpName::rope, Elementwise::rope, rotated + repeated, use, pass);
+  }
+  if (basis_.framework.fused_rope)
+    return kernels_.moves(OpName::rope, Elementwise::rope, 2 * elements, use, pass);
+  // Read and written: half of it negated, the halves put together (2), two products (4), their sum (3), two
+  // concatenations (4). Cosine and sine of the angles in fp32, scaled and then cast, for queries and for
+  // keys. Backward: two products (4), half negated, put together twice (4), zeros, two sums (6).
+  const bool forward = pass == ElementwisePass::forward;
+  const double angles = of_head * 2 * 2 * (5 * kFp32Bytes + basis_.element_bytes);
+  Op op = kernels_.moves(OpName::rope, Elementwise::rope, forward ? 14 * elements + angles : 16 * elements,
+                         use, pass);
+  const std::int64_t kernels = 2 * (kOnce[at(pass)] + documents * kOfDocument[at(pass)]);
+  RangeUse unused;
+  const double least =
+      kernels_.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // whatever it moves
+  op.duration += to_picoseconds(as_double(kernels - 1) * least * basis_.framework.elementwise_slowdown);
+  if (!basis_.framework.seconds_per_op) op.kernels = static_cast<std::uint32_t>(kernels);
+  return op;
+}
+
+Op RowOpCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const {
+  const std::int64_t up = (basis_.model.gated_ffn ? 2 : 1) * f;
+  const bool unfused =
+      basis_.model.gated_ffn &&
+      (!basis_.framework.fused_activation || basis_.framework.linear_layers == LinearLayers::torch_eager);
+  // Forward: the input, and the output. Unfused: silu(gate), and its product with up.
+  // Backward: the output's gradient and the kept input, and the input's gradient. Unfused: three kernels that
+  // read two and write one, and the gradients of gate and up put together.
+  const bool forward = pass == ElementwisePass::forward;
+  const std::int64_t fused_width = forward ? up + f : 2 * up + f;
+  const std::int64_t width = unfused ? (forward ? 5 : 13) * f : fused_width;
+  return kernels_.moves(OpName::activation, Elementwise::swiglu,
+                        as_double(rows) * as_double(width) * basis_.element_bytes, use, pass);
+}
+
+}  // namespace equipoise

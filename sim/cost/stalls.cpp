@@ -1,0 +1,35 @@
+#include "sim/cost/stalls.h"
+
+#include <algorithm>
+
+#include "policies/base/index.h"
+#include "sim/cost/kept_bytes.h"
+
+namespace equipoise {
+
+Stalls::Stalls(const CostBasis& basis)
+    : basis_(basis), per_launch_(to_picoseconds(basis.framework.host.seconds_per_launch)) {
+  const Layout& layout = basis.layout;
+  for (std::size_t sparse = 0; sparse < 2 && layout.activation_offload > 0; ++sparse)
+    if (sparse == 0 || basis.model.moe)
+      offload_seconds_[sparse] = layout.activation_offload *
+                                 kept_bytes(basis.model, layout, basis.framework, sparse == 1) /
+                                 (layout.host_link_GBps * 1e9);
+}
+
+// Forward and backward follow each other, so the lead that one leaves is the other's, unless the host waits
+// for the GPU between them.
+Picoseconds Stalls::for_host(LayerKind kind, Issued pass, Issued before) const {
+  const HostOptions& host = basis_.framework.host;
+  const bool waits =
+      (host.waits_at_hops && basis_.layout.pipeline > 1) || (host.waits_for_routes && is_moe(kind));
+  const int layers = std::max(1, basis_.layer_counts[at(kind)] / basis_.layout.pipeline);
+  return stall_of(pass, per_launch_, waits ? 0 : lead_after(before, per_launch_, layers));
+}
+
+Picoseconds Stalls::for_copies(LayerKind kind, std::int64_t tokens, Picoseconds spent) const {
+  const double seconds = offload_seconds_[is_moe(kind) ? 1 : 0] * as_double(tokens);
+  return std::max<Picoseconds>(0, to_picoseconds(seconds) - spent);
+}
+
+}  // namespace equipoise
