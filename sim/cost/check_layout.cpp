@@ -41,13 +41,12 @@ void check_inner(int heads, const Layout& p, const std::string& where) {
 // The form of context parallelism.
 void check_form(const ModelShape& m, const Layout& p, const std::string& where) {
   const int heads = m.heads / p.tensor;
-  if (is_nested(p.context_comm)) check_inner(heads, p, where);
-  const ContextForm& form = context_form(p);
-  if (m.sliding_window > 0 && !form.takes_windows) {
+  if (facts_of(p.context_comm).nested) check_inner(heads, p, where);
+  const ContextCommFacts& facts = p.acting_facts();
+  if (m.sliding_window > 0 && !facts.takes_windows) {
     std::string allowed;
-    for (std::size_t f = 0; f < std::size(kContextForms); ++f)
-      if (kContextForms[f]->takes_windows)
-        allowed.append(allowed.empty() ? "" : " or ").append(kContextCommNames[f]);
+    for (const ContextCommFacts& other : kContextComms)
+      if (other.takes_windows) allowed.append(allowed.empty() ? "" : " or ").append(other.name);
     require_layout(false, where,
                    ".context_comm: expected " + allowed + " for a model with sliding windows, found " +
                        std::string(name_of(p.context_comm)));
@@ -55,12 +54,12 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
   require_layout(!m.moe || p.nano_batches_of(p.context) == 1, where,
                  ".nano_batches: expected 1 for a model with experts, found " + num(p.nano_batches));
   require_layout(heads_suit(p, heads, p.context), where,
-                 ".context: " + std::string(form.title) + " needs a divisor of the " + num(heads) +
+                 ".context: " + std::string(facts.title) + " needs a divisor of the " + num(heads) +
                      " query heads of a TP rank, found " + num(p.context));
   if (!p.evens_out_stages()) return;
   const char* const otherwise = ", or stage_attention_exchange false, found ";
   require_layout(
-      p.context == 1 || p.context_comm == ContextComm::disaggregated, where,
+      p.context == 1 || facts.plans_tasks, where,
       ".context: expected 1 or context_comm disaggregated" + std::string(otherwise) + num(p.context));
   require_layout(p.expert == 1, where, ".expert: expected 1" + std::string(otherwise) + num(p.expert));
   require_layout(m.sliding_window == 0, where,

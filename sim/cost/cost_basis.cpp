@@ -25,8 +25,9 @@ CostBasis::CostBasis(const ModelShape& of_model, const Layout& of_layout, const 
   if (framework.seconds_per_op) framework.host = {*framework.seconds_per_op, {}, framework.host.graphs};
 }
 
-bool CostBasis::torch_ring() const {
-  return torch_layers() && layout.acting_form() == ContextComm::ring && !model.mla;
+bool runs_torch_ring(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework) {
+  const ContextCommFacts& form = layout.acting_facts();
+  return framework.linear_layers != LinearLayers::fused && form.goes_in_ring && !form.nested && !model.mla;
 }
 
 }  // namespace equipoise

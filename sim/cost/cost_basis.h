@@ -15,6 +15,9 @@ namespace equipoise {
 inline constexpr double kBf16Bytes = 2;
 inline constexpr double kFp32Bytes = 4;
 
+// Whether a ring over CP is PyTorch's, which sends K and V of all query heads (context_exchange/ring.cpp).
+bool runs_torch_ring(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework);
+
 struct CostBasis {
   // The profile and the grid must outlive this value.
   CostBasis(const ModelShape& model, const Layout& layout, const Profile& profile, const RankGrid& grid,
@@ -39,8 +42,7 @@ struct CostBasis {
   [[nodiscard]] bool gathers_fp8_parameters() const {
     return framework.fp8_param_gather && casts_by_torchao() && !model.moe && !model.mla;
   }
-  // Whether a ring over CP is PyTorch's, which sends K and V of all query heads (context_exchange/ring.cpp).
-  [[nodiscard]] bool torch_ring() const;
+  [[nodiscard]] bool torch_ring() const { return runs_torch_ring(model, layout, framework); }
   // Whether a recomputed layer runs less than its forward: it skips the ops with Op::once.
   [[nodiscard]] bool repeats_less() const { return framework.early_stop || torch_layers(); }
   // Tokens of a TP rank outside its column- and row-parallel layers.

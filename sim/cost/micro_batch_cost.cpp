@@ -117,7 +117,6 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
 void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   check_heads(costs_, context);
   attention_.forget();
-  const bool tasks = context > 1 && costs_.layout().context_comm == ContextComm::disaggregated;
   const bool halves = costs_.layout().nano_batches_of(context) == 2;
   const auto shard_by = [&](const ShardPolicy& rule, Sharding& sharding) {
     if (halves)
@@ -126,7 +125,7 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
       rule.shard(micro_batch, context, rule_.options, attention_, sharding);
     if (context == 1) join_touching(sharding);  // however a rule cut them for its 2c chunks
     if (halves) attention_.forget();            // the halves' segments are gone
-    if (tasks) check_tasks(micro_batch, sharding, halves, costs_);
+    if (context > 1) context_form(costs_).check(micro_batch, sharding, halves, costs_);
   };
   if (rule_.choice != ShardChoice::optimal) {
     const ShardPolicy& rule =

@@ -173,13 +173,12 @@ std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank
                                                          int index, ChunkStates& chunks) {
   const auto ranks = static_cast<int>(rows.rows.ranks.size());
   if (ranks > 1) {
-    const ContextComm form = rank.layout.acting_form();
+    const ContextRun run = rank.layout.acting_facts().run;
     const bool shares = head_shares(rank.layout, ranks) > 1;
     // A ring goes round even where nothing is shared; the other forms have nothing to exchange then.
-    if (!shares && (form == ContextComm::ring || form == ContextComm::ulysses_ring))
-      return make_ring_attention(rank, rows, index, chunks);
-    if (form == ContextComm::disaggregated) return make_disaggregated_attention(rank, rows, index, chunks);
-    if (form == ContextComm::group_cast) return make_group_cast_attention(rank, rows, index, chunks);
+    if (!shares && run == ContextRun::blocks) return make_ring_attention(rank, rows, index, chunks);
+    if (run == ContextRun::tasks) return make_disaggregated_attention(rank, rows, index, chunks);
+    if (run == ContextRun::cast) return make_group_cast_attention(rank, rows, index, chunks);
     if (shares && rows.rows.exchanges()) return make_ulysses_attention(rank, rows, index, chunks);
   }
   if (rank.evens_out_stages) return make_stage_attention(rank, rows, index, chunks);

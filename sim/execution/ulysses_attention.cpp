@@ -49,7 +49,7 @@ class UlyssesAttention final : public ContextAttention {
         rank_(with_share(rank, ranks_)),
         chunks_(chunks) {
     const auto across = static_cast<int>(merged_.rows.ranks.size());
-    const bool ring = across > 1 && rank.layout.acting_form() == ContextComm::ulysses_ring;
+    const bool ring = across > 1 && rank.layout.acting_facts().run == ContextRun::blocks;
     last_forward_ = exchanges_across(ring, across, false) + 1;
     last_backward_ = exchanges_across(ring, across, true) + 1;
     attention_ = ring ? make_ring_attention(rank_, merged_, index, chunks_)

@@ -35,9 +35,9 @@ ExportedRow::ExportedRow(const Study& of_study, const PolicyResult& of_row)
   const int all = model().all_layers();
   const auto [least, most] = recomputed_layers(row.plan, layout_, all);
   if (least < most)
-    recomputed_by_micro_batch_ =
-        std::to_string(least) + " to " + std::to_string(most) + " of " + counted(all, "layer") + " by " +
-        (row.run.recompute_by_stage ? "stage and micro-batch" : "micro-batch");
+    recomputed_by_micro_batch_ = std::to_string(least) + " to " + std::to_string(most) + " of " +
+                                 counted(all, "layer") + " by " +
+                                 (row.run.recompute_by_stage ? "stage and micro-batch" : "micro-batch");
   if (any_own) {
     const int sum = sum_of(stages);
     layout_.recompute_layers = row.run.recompute_by_stage ? std::min(all, sum) : most;
@@ -95,7 +95,8 @@ std::string policy_text(const ExportedRow& row) {
   std::string options;
   for (const PackParameter& option : run.policy().parameters) {
     const ordered_json value = keys::default_of(option, run.pack);
-    if (value.is_null() || (!run.says(option.key) && value == keys::default_of(option, PackOptions()))) continue;
+    if (value.is_null() || (!run.says(option.key) && value == keys::default_of(option, PackOptions())))
+      continue;
     options += (options.empty() ? "" : ", ") + std::string(option.key) + " " +
                (value.is_string() ? value.get<std::string>() : value.dump());
   }
@@ -105,8 +106,8 @@ std::string policy_text(const ExportedRow& row) {
 }  // namespace exported
 
 std::span<const Exporter> exporters() {
-  static const Exporter kAll[] = {megatron_exporter(), nemo_exporter(), deepspeed_exporter(), torchtitan_exporter(),
-                                  verl_exporter()};
+  static const Exporter kAll[] = {megatron_exporter(), nemo_exporter(), deepspeed_exporter(),
+                                  torchtitan_exporter(), verl_exporter()};
   return kAll;
 }
 
@@ -131,14 +132,15 @@ constexpr Gap kGapsOfAll[] = {
        const Training& training = r.model().training;
        if (training.frozen == 0 || training.adapted != 0) return std::string();
        const int layers = training.frozen_layers;
-       return layers > 0 ? "the first " + counted(layers, "layer")
-                         : std::string("parts of the model");
+       return layers > 0 ? "the first " + counted(layers, "layer") : std::string("parts of the model");
      },
-     "what is frozen is said of parameters, in your script", "requires_grad_(False) before the optimizer is made"},
+     "what is frozen is said of parameters, in your script",
+     "requires_grad_(False) before the optimizer is made"},
     {kDegreesOfRow,
      [](const ExportedRow& r) {
        const std::string& name = r.row.run.name;
-       const bool own = r.row.run.policy().derives == Derives::groups || name == "flexsp" || name == "dynamic-cp";
+       const bool own =
+           r.row.run.policy().derives == Derives::groups || name == "flexsp" || name == "dynamic-cp";
        const std::string groups = all_joined(r.row.run.pack.groups, ", ", [](const Group& g) {
          return std::to_string(g.length) + ":" + std::to_string(g.context);
        });
@@ -155,9 +157,12 @@ constexpr Gap kGapsOfAll[] = {
      "one CP degree holds for all micro-batches",
      "a policy without degrees of its own (Megatron-LM has --hybrid-context-parallel without a pipeline)"},
     {"framework.loss",
-     [](const ExportedRow& r) { return exported::found_if(r.framework().loss == LossKind::chunked, "chunked"); },
+     [](const ExportedRow& r) {
+       return exported::found_if(r.framework().loss == LossKind::chunked, "chunked");
+     },
      "a loss that holds no logits is put into the model's own code",
-     "fused; in models of Hugging Face Liger Kernel's apply_liger_kernel_to_YOUR_MODEL (verl: model.use_liger=True)"},
+     "fused; in models of Hugging Face Liger Kernel's apply_liger_kernel_to_YOUR_MODEL (verl: "
+     "model.use_liger=True)"},
     {"stage_attention_exchange",
      [](const ExportedRow& r) { return exported::found_if(r.layout().evens_out_stages(), "true"); },
      "stages attend to their own micro-batches", "slices of equal work (policy sequence-slices)"},
@@ -176,13 +181,14 @@ std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row) 
   std::vector<std::string> lines;
   const std::string& preset = row.study.framework.preset.name;
   if (to.presets.find(preset + " ") == std::string_view::npos)
-    lines.push_back("framework " + preset + ": the times are of its kernels and its overlap; nearest: --set framework=" +
+    lines.push_back("framework " + preset +
+                    ": the times are of its kernels and its overlap; nearest: --set framework=" +
                     std::string(to.presets.substr(0, to.presets.find(' '))) + ", before it is tuned");
   for (const std::span<const Gap> gaps : {to.gaps, std::span<const Gap>(kGapsOfAll)})
     for (const Gap& gap : gaps)
       if (const std::string found = gap.found(row); !found.empty())
-        lines.push_back(std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why) + "; nearest: " +
-                        std::string(gap.nearest));
+        lines.push_back(std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why) +
+                        "; nearest: " + std::string(gap.nearest));
   return lines;
 }
 
@@ -195,20 +201,21 @@ std::pair<std::string, std::string> untold(const Exporter& to, const Study& stud
     row.run.schedule.clear();
     row.run.recompute_by_stage = false;
     for (const Gap& gap : to.gaps)
-      if (gap.key.starts_with("parallel.") || gap.key == "schedule" || gap.key == "recompute") asked.push_back(gap.key);
+      if (gap.key.starts_with("parallel.") || gap.key == "schedule" || gap.key == "recompute")
+        asked.push_back(gap.key);
   } else {
     asked.push_back(kDegreesOfRow);
     if (row.run.schedule_auto) row.run.schedule = "seq1f1b";  // which it may choose
     if (!row.run.schedule.empty()) asked.push_back("schedule");
-    row.layout.context_comm = row.run.context_comm.value_or(ContextComm::ring);
+    row.layout.context_comm = row.run.context_comm.value_or(ContextComm{});
     row.layout.context = row.run.context_comm ? std::max(2, row.layout.context) : 1;
   }
   for (const std::span<const Gap> gaps : {to.gaps, std::span<const Gap>(kGapsOfAll)})
     for (const Gap& gap : gaps)
       if (std::find(asked.begin(), asked.end(), gap.key) != asked.end())
         if (const std::string found = gap.found({study, row}); !found.empty())
-          return {std::string(gap.key), "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " + printable(found) +
-                                            ": " + std::string(gap.why)};
+          return {std::string(gap.key), "--for " + std::string(to.name) + ": " + std::string(gap.key) + " " +
+                                            printable(found) + ": " + std::string(gap.why)};
   return {};
 }
 
@@ -293,8 +300,8 @@ std::string toml_text(const ordered_json& tree) {
 std::string simulated_text(const PolicyResult& row) {
   const Metrics& m = row.metrics;
   if (!m.step_seconds) return "no step ran (" + printable(row.reason) + ")";
-  return fixed(*m.step_seconds, 3) + " s a step of " + grouped(std::llround(m.tokens_per_step.value_or(0))) + " tokens, " +
-         fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
+  return fixed(*m.step_seconds, 3) + " s a step of " + grouped(std::llround(m.tokens_per_step.value_or(0))) +
+         " tokens, " + fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
 }
 
 std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes) {
@@ -319,16 +326,25 @@ std::string slurm_script(const SlurmJob& job) {
   for (const std::string& axis : job.sweep) words += " --sweep " + quoted(axis);
   const std::string what = job.sweep.empty() ? "search" : "sweep";
   return "#!/bin/bash\n"
-         "# The " + what + " of a study as " + counted(job.tasks, "task") + " of one array job.\n"
-         "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on where it was.\n"
-         + (job.sweep.empty() ? "# --budget and --minutes of `equipoise tune` go into the last command.\n" : "") +
-         "# What your cluster asks for, for the tasks and the merge: export SBATCH_ACCOUNT=, SBATCH_PARTITION=, SBATCH_TIMELIMIT=.\n"
+         "# The " +
+         what + " of a study as " + counted(job.tasks, "task") +
+         " of one array job.\n"
+         "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on "
+         "where it was.\n" +
+         (job.sweep.empty() ? "# --budget and --minutes of `equipoise tune` go into the last command.\n"
+                            : "") +
+         "# What your cluster asks for, for the tasks and the merge: export SBATCH_ACCOUNT=, "
+         "SBATCH_PARTITION=, SBATCH_TIMELIMIT=.\n"
          "#SBATCH --job-name=equipoise\n"
-         "#SBATCH --array=0-" + std::to_string(job.tasks - 1) + "\n"
+         "#SBATCH --array=0-" +
+         std::to_string(job.tasks - 1) +
+         "\n"
          "#SBATCH --nodes=1\n#SBATCH --ntasks=1\n"
          "#SBATCH --cpus-per-task=8\n"
          "set -euo pipefail\n"
-         "STUDY=" + quoted(job.file) + "\n"
+         "STUDY=" +
+         quoted(job.file) +
+         "\n"
          "OUT=${OUT:-equipoise-out}\n"
          "EQUIPOISE=${EQUIPOISE:-equipoise}\n"
          "if [[ -z ${SLURM_ARRAY_TASK_ID:-} ]]; then\n"
@@ -336,8 +352,9 @@ std::string slurm_script(const SlurmJob& job) {
          "  sbatch --dependency=afterok:\"${job%%;*}\" --wrap \"'$EQUIPOISE' merge '$OUT' '$OUT-parts'\"\n"
          "  exit\n"
          "fi\n"
-         "\"$EQUIPOISE\" " + work + " \"$STUDY\"" + words + " --shard \"$SLURM_ARRAY_TASK_ID/" +
-         std::to_string(job.tasks) + "\" \\\n"
+         "\"$EQUIPOISE\" " +
+         work + " \"$STUDY\"" + words + " --shard \"$SLURM_ARRAY_TASK_ID/" + std::to_string(job.tasks) +
+         "\" \\\n"
          "  --out \"$OUT-parts\" --resume --jobs \"${SLURM_CPUS_PER_TASK:-1}\" --quiet\n";
 }
 

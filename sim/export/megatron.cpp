@@ -23,16 +23,11 @@ Value virtual_stages(Row r) {
   return pipeline_layout(r).is_null() ? above(1, r.layout().virtual_pipeline) : Value();
 }
 Value context_comm(Row r) {
-  // The last three are the nearest: Megatron-LM has no all-gather across inner groups, no group-cast, and no
-  // attention away from its tokens.
-  constexpr const char* kNames[] = {"all_gather", "p2p",        "a2a",       "a2a+p2p",
-                                    "a2a+p2p",    "all_gather", "all_gather"};
-  static_assert(std::size(kNames) == std::size(kContextCommNames));
-  return where(r.layout().context > 1, kNames[at(r.layout().context_comm)]);
+  return where(r.layout().context > 1, facts_of(r.layout().context_comm).megatron);
 }
 Value context_sizes(Row r) {  // of the all-to-all inside, then of the ring across
   const Layout& l = r.layout();
-  if (l.context == 1 || !is_nested(l.context_comm)) return {};
+  if (l.context == 1 || !facts_of(l.context_comm).nested) return {};
   const int inner = l.inner_ranks(l.context);
   return Value::array({inner, l.context / inner});
 }
@@ -108,15 +103,20 @@ struct BothNames {
 };
 
 constexpr BothNames kSettings[] = {
-    {"--tensor-model-parallel-size", "model.tensor_model_parallel_size", [](Row r) -> Value { return r.layout().tensor; }},
-    {"--sequence-parallel", "model.sequence_parallel", [](Row r) { return where(r.layout().tensor > 1, true); }},
-    {"--context-parallel-size", "model.context_parallel_size", [](Row r) -> Value { return r.layout().context; }},
+    {"--tensor-model-parallel-size", "model.tensor_model_parallel_size",
+     [](Row r) -> Value { return r.layout().tensor; }},
+    {"--sequence-parallel", "model.sequence_parallel",
+     [](Row r) { return where(r.layout().tensor > 1, true); }},
+    {"--context-parallel-size", "model.context_parallel_size",
+     [](Row r) -> Value { return r.layout().context; }},
     {"--cp-comm-type", "model.cp_comm_type", context_comm},
     {"--hierarchical-context-parallel-sizes", "model.hierarchical_context_parallel_sizes", context_sizes},
-    {"--hybrid-context-parallel", "model.hybrid_context_parallel", [](Row r) { return where(is_hybrid(r), true); }},
+    {"--hybrid-context-parallel", "model.hybrid_context_parallel",
+     [](Row r) { return where(is_hybrid(r), true); }},
     {"--max-seqlen-per-dp-cp-rank", "model.max_seqlen_per_dp_cp_rank",
      [](Row r) { return where(is_hybrid(r), r.study.batch.context_window / r.layout().context); }},
-    {"--calculate-per-token-loss", "model.calculate_per_token_loss", [](Row r) { return where(is_hybrid(r), true); }},
+    {"--calculate-per-token-loss", "model.calculate_per_token_loss",
+     [](Row r) { return where(is_hybrid(r), true); }},
     {"--pipeline-model-parallel-size", "model.pipeline_model_parallel_size",
      [](Row r) -> Value { return r.layout().pipeline; }},
     {"--num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size", virtual_stages},
@@ -126,7 +126,8 @@ constexpr BothNames kSettings[] = {
     {"--account-for-loss-in-pipeline-split", "model.account_for_loss_in_pipeline_split",
      [](Row r) { return where(r.layout().count_embedding_and_head, true); }},
     {"--mtp-num-layers", "model.mtp_num_layers", [](Row r) { return above(0, r.model().mtp_layers); }},
-    {"--expert-model-parallel-size", "model.expert_model_parallel_size", [](Row r) { return above(1, r.layout().expert); }},
+    {"--expert-model-parallel-size", "model.expert_model_parallel_size",
+     [](Row r) { return above(1, r.layout().expert); }},
     {"--expert-tensor-parallel-size", "model.expert_tensor_parallel_size",
      [](Row r) { return where(r.model().moe.has_value(), r.layout().expert_tensor_size()); }},
     {"--moe-token-dispatcher-type", "model.moe_token_dispatcher_type", dispatcher},
@@ -138,11 +139,14 @@ constexpr BothNames kSettings[] = {
      [](Row r) { return overlaps_experts(r, ExpertOverlap::dualpipe); }},
     {"--use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping",
      [](Row r) { return where(r.layout().order == "tp-cp-ep-pp-dp", true); }},
-    {"--use-distributed-optimizer", "ddp.use_distributed_optimizer", [](Row r) -> Value { return r.layout().zero > 0; }},
+    {"--use-distributed-optimizer", "ddp.use_distributed_optimizer",
+     [](Row r) -> Value { return r.layout().zero > 0; }},
     {"", "optimizer.use_distributed_optimizer", [](Row r) -> Value { return r.layout().zero > 0; }},
-    {"--use-megatron-fsdp", "dist.use_megatron_fsdp", [](Row r) { return where(r.layout().zero >= 2, true); }},
+    {"--use-megatron-fsdp", "dist.use_megatron_fsdp",
+     [](Row r) { return where(r.layout().zero >= 2, true); }},
     {"--data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy", sharding},
-    {"--ckpt-format", "checkpoint.ckpt_format", [](Row r) { return where(r.layout().zero >= 2, "fsdp_dtensor"); }},
+    {"--ckpt-format", "checkpoint.ckpt_format",
+     [](Row r) { return where(r.layout().zero >= 2, "fsdp_dtensor"); }},
     {"--overlap-grad-reduce", "ddp.overlap_grad_reduce",
      [](Row r) { return where(r.framework().overlap_grad_reduce || r.layout().zero >= 2, true); }},
     {"--overlap-param-gather", "ddp.overlap_param_gather",
@@ -159,10 +163,11 @@ constexpr BothNames kSettings[] = {
     {"--recompute-num-layers", "model.recompute_num_layers", recompute_layers},
     {"--recompute-modules", "model.recompute_modules", recompute_modules},
     {"", "peft.dim", lora_rank},
-    {"", "peft.target_modules", [](Row r) { return where(r.model().training.adapted != 0, adapted_layers(r)); }},
-    {"--micro-batch-size", "train.micro_batch_size", [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
-    {"--global-batch-size", "train.global_batch_size",
-     [](Row r) { return above(0, r.batch().sequences); }},
+    {"", "peft.target_modules",
+     [](Row r) { return where(r.model().training.adapted != 0, adapted_layers(r)); }},
+    {"--micro-batch-size", "train.micro_batch_size",
+     [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
+    {"--global-batch-size", "train.global_batch_size", [](Row r) { return above(0, r.batch().sequences); }},
     {"--seq-length", "dataset.seq_length", [](Row r) -> Value { return r.study.batch.context_window; }},
     {"--max-position-embeddings", "",
      [](Row r) -> Value { return std::max(r.study.batch.context_window, r.row.run.pack.max_tokens); }},
@@ -180,7 +185,8 @@ constexpr BothNames kSettings[] = {
     {"--ffn-hidden-size", "", [](Row r) -> Value { return r.model().ffn; }},
     {"--num-attention-heads", "", [](Row r) -> Value { return r.model().heads; }},
     {"--group-query-attention", "", [](Row r) { return where(r.model().kv_heads < r.model().heads, true); }},
-    {"--num-query-groups", "", [](Row r) { return where(r.model().kv_heads < r.model().heads, r.model().kv_heads); }},
+    {"--num-query-groups", "",
+     [](Row r) { return where(r.model().kv_heads < r.model().heads, r.model().kv_heads); }},
     {"--kv-channels", "", [](Row r) { return where(!r.model().mla, r.model().head_dim); }},
     {"--swiglu", "", [](Row r) -> Value { return r.model().gated_ffn; }},
     // What is priced: RMSNorm, RoPE, no dropout, no biases but those of Q, K and V.
@@ -192,8 +198,10 @@ constexpr BothNames kSettings[] = {
     {"--add-qkv-bias", "", [](Row r) -> Value { return r.model().qkv_bias; }},
     {"--untie-embeddings-and-output-weights", "", [](Row r) -> Value { return !r.model().tied_embeddings; }},
     {"--vocab-size", "", [](Row r) -> Value { return r.model().vocab; }},
-    {"--num-experts", "", [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->experts : 0); }},
-    {"--moe-router-topk", "", [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->active : 0); }},
+    {"--num-experts", "",
+     [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->experts : 0); }},
+    {"--moe-router-topk", "",
+     [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->active : 0); }},
     {"--moe-ffn-hidden-size", "",
      [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->expert_ffn : 0); }},
     {"--moe-shared-expert-intermediate-size", "",
@@ -232,25 +240,31 @@ constexpr Gap kGaps[] = {
      },
      "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
     {"parallel.virtual_pipeline",
-     [](Row r) { return found_if(r.layout().virtual_pipeline > 1 && r.schedule() == "1f1b", "with schedule 1f1b"); },
+     [](Row r) {
+       return found_if(r.layout().virtual_pipeline > 1 && r.schedule() == "1f1b", "with schedule 1f1b");
+     },
      "virtual stages run interleaved", "interleaved 1F1B"},
     {"parallel.context_comm",
      [](Row r) {
-       const bool gathers = r.layout().context > 1 && r.layout().context_comm == ContextComm::ulysses_all_gather;
-       return std::string(gathers ? name_of(r.layout().context_comm) : "");
+       const ContextCommFacts& form = facts_of(r.layout().context_comm);
+       const bool own = (form.run_by & kByMegatron) == 0;
+       return std::string(r.layout().context > 1 && form.nested && own ? form.name : "");
      },
      "inside an all-to-all K and V go round a ring", "ulysses-ring (a2a+p2p)"},
     {"parallel.context_comm",
      [](Row r) {
-       const ContextComm form = r.layout().context_comm;
-       const bool own = form == ContextComm::group_cast || form == ContextComm::disaggregated;
-       const bool once = form == ContextComm::group_cast && r.layout().cast_once_per_node;
-       return r.layout().context > 1 && own ? std::string(name_of(form)) + (once ? " with cast_once_per_node" : "") : "";
+       const ContextCommFacts& form = facts_of(r.layout().context_comm);
+       const bool own = !form.nested && (form.run_by & kByMegatron) == 0;
+       const bool once = form.casts && r.layout().cast_once_per_node;
+       return r.layout().context > 1 && own
+                  ? std::string(form.name) + (once ? " with cast_once_per_node" : "")
+                  : "";
      },
      "a rank gets K and V of all tokens, needed or not", "all-gather (all_gather)"},
     {"parallel.order",
      [](Row r) {
-       return r.layout().order == "tp-cp-ep-dp-pp" || r.layout().order == "tp-cp-ep-pp-dp" ? std::string() : r.layout().order;
+       return r.layout().order == "tp-cp-ep-dp-pp" || r.layout().order == "tp-cp-ep-pp-dp" ? std::string()
+                                                                                           : r.layout().order;
      },
      "ranks are ordered tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp"},
     {"recompute",
@@ -269,8 +283,9 @@ constexpr Gap kGaps[] = {
      "config.recompute_num_layers, which a forward reads, set before each"},
     {"framework.overlap_param_gather",
      [](Row r) {
-       return found_if(r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1,
-                       "without overlap_grad_reduce");
+       return found_if(
+           r.framework().overlap_param_gather && !r.framework().overlap_grad_reduce && r.layout().zero == 1,
+           "without overlap_grad_reduce");
      },
      "a gather under the forward needs a reduction under the backward", "neither"},
     {"batch.documents_per_step",
@@ -290,7 +305,9 @@ constexpr Gap kGaps[] = {
      [](Row r) { return found_if(r.model().sliding_window > 0, std::to_string(r.model().sliding_window)); },
      "the layers that slide are your model's own", kWindows},
     {"framework.expert_nodes",
-     [](Row r) { return found_if(r.framework().expert_nodes > 0, std::to_string(r.framework().expert_nodes)); },
+     [](Row r) {
+       return found_if(r.framework().expert_nodes > 0, std::to_string(r.framework().expert_nodes));
+     },
      "a router is limited to groups of experts", kGroupsOfExperts},
 };
 
@@ -306,9 +323,15 @@ std::vector<Setting> settings_of() {
 
 Exporter megatron_exporter() {
   static const std::vector<Setting> kFlags = settings_of<&BothNames::flag>();
-  return {"megatron", "Megatron-LM (main of 2026-08-22, d98e8a64dd)",
-          "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer, optimizer and --rotary-base",
-          "megatron megatron-2022 ", ExportForm::arguments, kFlags, kGaps, "plain"};
+  return {"megatron",
+          "Megatron-LM (main of 2026-08-22, d98e8a64dd)",
+          "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer, optimizer and "
+          "--rotary-base",
+          "megatron megatron-2022 ",
+          ExportForm::arguments,
+          kFlags,
+          kGaps,
+          "plain"};
 }
 
 Exporter nemo_exporter() {
@@ -328,9 +351,11 @@ Exporter nemo_exporter() {
         gap.nearest = "a recipe with peft (YOUR_MODELS_peft_config), which peft.dim is told";
       }
     }
-    gaps.push_back({"framework.gradient_bytes", [](Row r) { return std::string(reduces_in_bf16(r) ? "2" : ""); },
+    gaps.push_back({"framework.gradient_bytes",
+                    [](Row r) { return std::string(reduces_in_bf16(r) ? "2" : ""); },
                     "mixed_precision by name reduces in fp32, whatever ddp says",
-                    "without that override, cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = False, in the recipe"});
+                    "without that override, cfg.mixed_precision = get_mixed_precision_config(NAME) with "
+                    "grad_reduce_in_fp32 = False, in the recipe"});
     return gaps;
   }();
   return {

@@ -16,21 +16,31 @@ std::string number_above(std::int64_t least, std::int64_t number) {
 std::string recompute_of(Row r) {
   const Layout& l = r.layout();
   if (l.recompute == Recompute::layers) return counted(l.recompute_layers, "layer");
-  return l.recompute == Recompute::modules ? names_of(l.recompute_modules) : std::string(name_of(l.recompute));
+  return l.recompute == Recompute::modules ? names_of(l.recompute_modules)
+                                           : std::string(name_of(l.recompute));
 }
 bool recomputes(Row r) {
   return r.layout().recompute == Recompute::full ||
          (r.layout().recompute == Recompute::layers && r.layout().recompute_layers > 0);
 }
 
+// The form that runs, where the framework does not have it.
+std::string context_gap(Row r, ContextFrameworks framework) {
+  const ContextCommFacts& form = facts_of(r.layout().context_comm);
+  return std::string(r.layout().context == 1 || (form.run_by & framework) != 0 ? "" : form.name);
+}
+
 // What none of the three can be told.
-constexpr Gap kPolicy = {"policy", [](Row r) { return r.row.run.name == "plain" ? std::string() : policy_text(r); },
+constexpr Gap kPolicy = {"policy",
+                         [](Row r) { return r.row.run.name == "plain" ? std::string() : policy_text(r); },
                          "batches are those of your data loader", kFeedIt};
-constexpr Gap kPrediction = {"mtp_layers", [](Row r) { return number_above(0, r.model().mtp_layers); },
-                             "modules of multi-token prediction are those of the model that your script has built",
-                             "Megatron-LM's --mtp-num-layers"};
+constexpr Gap kPrediction = {
+    "mtp_layers", [](Row r) { return number_above(0, r.model().mtp_layers); },
+    "modules of multi-token prediction are those of the model that your script has built",
+    "Megatron-LM's --mtp-num-layers"};
 constexpr Gap kOrderOfRanks = {
-    "parallel.order", [](Row r) { return r.layout().order == Layout().order ? std::string() : r.layout().order; },
+    "parallel.order",
+    [](Row r) { return r.layout().order == Layout().order ? std::string() : r.layout().order; },
     "the order of ranks is fixed", "tensor parallelism innermost, inside a node"};
 constexpr Gap kDocuments = {
     "batch.documents_per_step",
@@ -59,12 +69,7 @@ constexpr Gap kDeepspeedGaps[] = {
     kPolicy,
     {"shard", [](Row r) { return r.layout().context > 1 ? r.shard() : std::string(); },
      "Ulysses gives every rank whole heads: there is nothing to shard by document", "Ulysses"},
-    {"parallel.context_comm",
-     [](Row r) {
-       return std::string(r.layout().context > 1 && r.layout().context_comm != ContextComm::ulysses
-                              ? name_of(r.layout().context_comm)
-                              : "");
-     },
+    {"parallel.context_comm", [](Row r) { return context_gap(r, kByDeepspeed); },
      "sequence_parallel_size is Ulysses'", "Ulysses, whose times are others"},
     {"parallel.pipeline", [](Row r) { return number_above(1, r.layout().pipeline); },
      "stages are those of a PipelineModule in your code, which allows ZeRO 0 and 1",
@@ -109,28 +114,38 @@ Value every_layer(Row r) {
 
 constexpr Setting kTorchtitan[] = {
     {"model.converters",
-     [](Row r) { return where(r.layout().precision == Precision::fp8, Value::array({"quantize.linear.float8"})); }},
+     [](Row r) {
+       return where(r.layout().precision == Precision::fp8, Value::array({"quantize.linear.float8"}));
+     }},
     {"quantize.linear.float8.enable_fsdp_float8_all_gather",
      [](Row r) {
-       return where(r.framework().fp8_param_gather && r.layout().zero == 3 && r.layout().precision == Precision::fp8, true);
+       return where(
+           r.framework().fp8_param_gather && r.layout().zero == 3 && r.layout().precision == Precision::fp8,
+           true);
      }},
     {"training.seq_len", [](Row r) -> Value { return r.study.batch.context_window; }},
     {"training.local_batch_size",
      [](Row r) -> Value {
-       return r.study.batch.micro_batch_size * (r.layout().pipeline > 1 ? std::max<std::int64_t>(1, r.batch().of_lane) : 1);
+       return r.study.batch.micro_batch_size *
+              (r.layout().pipeline > 1 ? std::max<std::int64_t>(1, r.batch().of_lane) : 1);
      }},
     {"training.global_batch_size", [](Row r) { return above(0, r.batch().sequences); }},
     {"training.mixed_precision_param", [](Row) -> Value { return "bfloat16"; }},
-    {"parallelism.data_parallel_replicate_degree", [](Row r) -> Value { return r.layout().zero == 0 ? r.layout().data : 1; }},
-    {"parallelism.data_parallel_shard_degree", [](Row r) -> Value { return r.layout().zero == 0 ? 1 : r.layout().data; }},
+    {"parallelism.data_parallel_replicate_degree",
+     [](Row r) -> Value { return r.layout().zero == 0 ? r.layout().data : 1; }},
+    {"parallelism.data_parallel_shard_degree",
+     [](Row r) -> Value { return r.layout().zero == 0 ? 1 : r.layout().data; }},
     {"parallelism.fsdp_reshard_after_forward",
      [](Row r) { return where(r.layout().zero > 0, r.layout().zero == 3 ? "always" : "never"); }},
     {"parallelism.tensor_parallel_degree", [](Row r) -> Value { return r.layout().tensor; }},
     {"parallelism.context_parallel_degree", [](Row r) -> Value { return r.layout().context; }},
-    {"parallelism.context_parallel_load_balancer", [](Row r) { return where(r.layout().context > 1, "headtail"); }},
+    {"parallelism.context_parallel_load_balancer",
+     [](Row r) { return where(r.layout().context > 1, "headtail"); }},
     {"parallelism.context_parallel_rotate_method",
      [](Row r) {
-       return where(r.layout().context > 1, r.layout().context_comm == ContextComm::all_gather ? "allgather" : "alltoall");
+       return where(r.layout().context > 1, (facts_of(r.layout().context_comm).run_by & kByTorchtitan) != 0
+                                                ? "allgather"
+                                                : "alltoall");
      }},
     {"parallelism.pipeline_parallel_degree", [](Row r) -> Value { return r.layout().pipeline; }},
     {"parallelism.pipeline_parallel_schedule", titan_schedule},
@@ -153,7 +168,9 @@ constexpr Setting kTorchtitan[] = {
      }},
     {"activation_checkpoint.mode",
      [](Row r) -> Value {
-       return !every_layer(r).is_null() ? "selective" : r.layout().recompute == Recompute::full ? "full" : "none";
+       return !every_layer(r).is_null()                 ? "selective"
+              : r.layout().recompute == Recompute::full ? "full"
+                                                        : "none";
      }},
     {"activation_checkpoint.selective_ac_option", every_layer},
 };
@@ -162,16 +179,12 @@ constexpr Gap kTorchtitanGaps[] = {
     {"shard",
      [](Row r) { return r.layout().context == 1 || r.shard() == "per-sequence" ? std::string() : r.shard(); },
      "CP cuts the sequence from both ends (headtail)", "per-sequence"},
-    {"parallel.context_comm",
-     [](Row r) {
-       return std::string(r.layout().context > 1 && r.layout().context_comm != ContextComm::all_gather
-                              ? name_of(r.layout().context_comm)
-                              : "");
-     },
+    {"parallel.context_comm", [](Row r) { return context_gap(r, kByTorchtitan); },
      "K and V are gathered, or rotated by all-to-all", "alltoall, which rotates as a ring does"},
     {"schedule",
      [](Row r) {
-       const bool known = r.schedule() == "1f1b" || r.schedule() == "gpipe" || r.schedule() == "interleaved-1f1b";
+       const bool known =
+           r.schedule() == "1f1b" || r.schedule() == "gpipe" || r.schedule() == "interleaved-1f1b";
        return std::string(r.layout().pipeline == 1 || known ? "" : r.schedule());
      },
      "it is not among torch.distributed.pipelining's schedules",
@@ -223,31 +236,41 @@ constexpr Setting kVerl[] = {
     {"actor_rollout_ref.model.lora_rank", [](Row r) { return where(uses_fsdp(r), lora_rank(r)); }},
     {"actor_rollout_ref.model.lora.rank", [](Row r) { return where(!uses_fsdp(r), lora_rank(r)); }},
     {"actor_rollout_ref.actor.use_dynamic_bsz", [](Row r) -> Value { return packs_by_tokens(r); }},
-    {"actor_rollout_ref.actor.ppo_max_token_len_per_gpu", [](Row r) { return where(packs_by_tokens(r), tokens_of_gpu(r)); }},
+    {"actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+     [](Row r) { return where(packs_by_tokens(r), tokens_of_gpu(r)); }},
     {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
      [](Row r) { return where(!packs_by_tokens(r), r.study.batch.micro_batch_size); }},
     {"data.train_batch_size", [](Row r) { return above(0, r.study.batch.documents_per_step); }},
-    {"actor_rollout_ref.actor.ppo_mini_batch_size", [](Row r) { return above(0, r.study.batch.documents_per_step); }},
-    {"actor_rollout_ref.actor.ulysses_sequence_parallel_size", [](Row r) { return where(uses_fsdp(r), r.layout().context); }},
-    {"actor_rollout_ref.actor.fsdp_config.fsdp_size", [](Row r) { return where(uses_fsdp(r), r.layout().zero == 0 ? 1 : -1); }},
-    {"actor_rollout_ref.actor.fsdp_config.reshard_after_forward", [](Row r) { return where(uses_fsdp(r), r.layout().zero == 3); }},
-    {"actor_rollout_ref.model.enable_gradient_checkpointing", [](Row r) { return where(uses_fsdp(r), recomputes(r)); }},
-    {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size", [](Row r) { return of_megatron(r, r.layout().tensor); }},
-    {"actor_rollout_ref.actor.megatron.context_parallel_size", [](Row r) { return of_megatron(r, r.layout().context); }},
-    {"actor_rollout_ref.actor.megatron.pipeline_model_parallel_size", [](Row r) { return of_megatron(r, r.layout().pipeline); }},
+    {"actor_rollout_ref.actor.ppo_mini_batch_size",
+     [](Row r) { return above(0, r.study.batch.documents_per_step); }},
+    {"actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+     [](Row r) { return where(uses_fsdp(r), r.layout().context); }},
+    {"actor_rollout_ref.actor.fsdp_config.fsdp_size",
+     [](Row r) { return where(uses_fsdp(r), r.layout().zero == 0 ? 1 : -1); }},
+    {"actor_rollout_ref.actor.fsdp_config.reshard_after_forward",
+     [](Row r) { return where(uses_fsdp(r), r.layout().zero == 3); }},
+    {"actor_rollout_ref.model.enable_gradient_checkpointing",
+     [](Row r) { return where(uses_fsdp(r), recomputes(r)); }},
+    {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
+     [](Row r) { return of_megatron(r, r.layout().tensor); }},
+    {"actor_rollout_ref.actor.megatron.context_parallel_size",
+     [](Row r) { return of_megatron(r, r.layout().context); }},
+    {"actor_rollout_ref.actor.megatron.pipeline_model_parallel_size",
+     [](Row r) { return of_megatron(r, r.layout().pipeline); }},
     {"actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size",
      [](Row r) { return above(1, uses_fsdp(r) ? 1 : r.layout().virtual_pipeline); }},
-    {"actor_rollout_ref.actor.megatron.expert_model_parallel_size", [](Row r) { return above(1, uses_fsdp(r) ? 1 : r.layout().expert); }},
-    {"actor_rollout_ref.actor.megatron.use_distributed_optimizer", [](Row r) { return where(!uses_fsdp(r), r.layout().zero > 0); }},
+    {"actor_rollout_ref.actor.megatron.expert_model_parallel_size",
+     [](Row r) { return above(1, uses_fsdp(r) ? 1 : r.layout().expert); }},
+    {"actor_rollout_ref.actor.megatron.use_distributed_optimizer",
+     [](Row r) { return where(!uses_fsdp(r), r.layout().zero > 0); }},
     {"actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity",
      [](Row r) { return where(!uses_fsdp(r) && recomputes(r), "full"); }},
     {"actor_rollout_ref.actor.megatron.override_transformer_config.recompute_method",
      [](Row r) { return where(!uses_fsdp(r) && recomputes(r), "block"); }},
     {"actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers",
-     [](Row r) {
-       return where(!uses_fsdp(r) && recomputes(r), std::ranges::max(r.recomputed_of_stages()));
-     }},
-    {"trainer.n_gpus_per_node", [](Row r) -> Value { return std::min<std::int64_t>(r.row.gpus_per_node, r.layout().gpus()); }},
+     [](Row r) { return where(!uses_fsdp(r) && recomputes(r), std::ranges::max(r.recomputed_of_stages())); }},
+    {"trainer.n_gpus_per_node",
+     [](Row r) -> Value { return std::min<std::int64_t>(r.row.gpus_per_node, r.layout().gpus()); }},
     {"trainer.nnodes",
      [](Row r) -> Value { return (r.layout().gpus() + r.row.gpus_per_node - 1) / r.row.gpus_per_node; }},
 };
@@ -255,25 +278,30 @@ constexpr Gap kVerlGaps[] = {
     {"parallel.pipeline", [](Row r) { return std::string(r.has_even_stages() ? "" : "with uneven stages"); },
      "stages get equal layers", "that"},
     {"policy",
-     [](Row r) { return found_if(r.row.run.name != "karmarkar-karp" && r.row.run.name != "padded", policy_text(r)); },
+     [](Row r) {
+       return found_if(r.row.run.name != "karmarkar-karp" && r.row.run.name != "padded", policy_text(r));
+     },
      "micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu",
      "karmarkar-karp, which is a row of a study to compare with"},
     {"shard",
-     [](Row r) { return found_if(r.layout().context > 1 && (uses_fsdp(r) || r.shard() != "per-document"), r.shard()); },
+     [](Row r) {
+       return found_if(r.layout().context > 1 && (uses_fsdp(r) || r.shard() != "per-document"), r.shard());
+     },
      "FSDP's Ulysses shards nothing, Megatron cuts each document into 2 x CP chunks",
      "per-document with Megatron"},
     {"parallel.context_comm",
-     [](Row r) {
-       const bool own = r.layout().context_comm == (uses_fsdp(r) ? ContextComm::ulysses : ContextComm::ring);
-       return std::string(r.layout().context == 1 || own ? "" : name_of(r.layout().context_comm));
-     },
+     [](Row r) { return context_gap(r, uses_fsdp(r) ? kByVerlFsdp : kByVerlMegatron); },
      "FSDP has Ulysses, Megatron a ring", "those; override_transformer_config.cp_comm_type with Megatron"},
     {"schedule",
      [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
      "Megatron's 1F1B runs, interleaved with virtual stages", "that"},
     {"batch.sequences_per_step",
-     [](Row r) { return found_if(r.has_windows(), counted(r.study.batch.sequences_per_step, "window") + ", about " + counted(r.documents(), "document")); },
-     "data.train_batch_size and ppo_mini_batch_size count samples, whatever their tokens", "as many as a step has documents"},
+     [](Row r) {
+       return found_if(r.has_windows(), counted(r.study.batch.sequences_per_step, "window") + ", about " +
+                                            counted(r.documents(), "document"));
+     },
+     "data.train_batch_size and ppo_mini_batch_size count samples, whatever their tokens",
+     "as many as a step has documents"},
     {"recompute",
      [](Row r) {
        const Recompute mode = r.layout().recompute;
@@ -302,20 +330,36 @@ constexpr Gap kVerlGaps[] = {
 }  // namespace
 
 Exporter deepspeed_exporter() {
-  return {"deepspeed", "DeepSpeed (0.19.6, edaa72212)", "use: deepspeed train.py --deepspeed_config THIS_FILE",
-          "deepspeed ", ExportForm::json, kDeepspeed, kDeepspeedGaps};
+  return {"deepspeed",
+          "DeepSpeed (0.19.6, edaa72212)",
+          "use: deepspeed train.py --deepspeed_config THIS_FILE",
+          "deepspeed ",
+          ExportForm::json,
+          kDeepspeed,
+          kDeepspeedGaps};
 }
 
 Exporter torchtitan_exporter() {
-  return {"torchtitan", "torchtitan (v0.2.2, the last that reads TOML; later ones have these names in Python)",
-          "use: CONFIG_FILE=THIS_FILE ./run_train.sh, with your [model], [optimizer] and data", "torchtitan ", ExportForm::toml,
-          kTorchtitan, kTorchtitanGaps};
+  return {"torchtitan",
+          "torchtitan (v0.2.2, the last that reads TOML; later ones have these names in Python)",
+          "use: CONFIG_FILE=THIS_FILE ./run_train.sh, with your [model], [optimizer] and data",
+          "torchtitan ",
+          ExportForm::toml,
+          kTorchtitan,
+          kTorchtitanGaps};
 }
 
 Exporter verl_exporter() {
-  return {"verl", "verl (0.9.1)", "use: python3 -m verl.trainer.main_ppo \"${OVERRIDES[@]}\" with your data and model; actor.megatron.* with "
-          "--config-name=ppo_megatron_trainer; batch sizes are of rollout.n 1", "fsdp megatron ",
-          ExportForm::overrides, kVerl, kVerlGaps, "karmarkar-karp"};
+  return {"verl",
+          "verl (0.9.1)",
+          "use: python3 -m verl.trainer.main_ppo \"${OVERRIDES[@]}\" with your data and model; "
+          "actor.megatron.* with "
+          "--config-name=ppo_megatron_trainer; batch sizes are of rollout.n 1",
+          "fsdp megatron ",
+          ExportForm::overrides,
+          kVerl,
+          kVerlGaps,
+          "karmarkar-karp"};
 }
 
 }  // namespace equipoise

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/cost/cost_basis.h"
 #include "sim/cost/kept_bytes.h"
 #include "sim/schedule/timing.h"
 
@@ -33,8 +34,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       softmax_bytes_(loss_ == LossKind::chunked ? 0 : kFp32Bytes),
       slack_(1 + framework.allocator_slack),
       records_streams_(framework.records_streams),
-      keeps_gathered_kv_(framework.keep_gathered_kv && (gathers_keys(layout.acting_form()) ||
-                                                        layout.context_comm == ContextComm::disaggregated)),
+      keeps_gathered_kv_(framework.keep_gathered_kv && layout.acting_facts().keeps_brought),
       cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
       input_per_token_(kBf16Bytes * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
@@ -45,8 +45,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       trained_sizes_(trained_sizes(model, layout)),
       recomputed_(model, layout) {
   kv_bytes_per_token_ = kBf16Bytes * as_double(model.kv_width_of_rank(layout.tensor));
-  const bool torch = framework.linear_layers != LinearLayers::fused && !model.mla;
-  if (torch && layout.acting_form() == ContextComm::ring)
+  if (runs_torch_ring(model, layout, framework))
     repeated_heads_ = model.heads / std::max(layout.tensor, model.kv_heads);
   const double kept = mean_kept_bytes(model, layout, framework);
   offloaded_per_token_ = layout.activation_offload * kept;
@@ -143,8 +142,7 @@ std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
   // K and V.
   if (repeated_heads_ > 0 && context > 1) return repeated_heads_ * (group_tokens + 7 * rank_tokens) / 2;
   // Q and the output of as many queries as a rank has tokens, in units of K and V.
-  const bool away =
-      context > 1 ? layout_.context_comm == ContextComm::disaggregated : layout_.evens_out_stages();
+  const bool away = context > 1 ? layout_.acting_facts().plans_tasks : layout_.evens_out_stages();
   const std::int64_t queries = away && !model_.mla ? rank_tokens * model_.heads / model_.kv_heads : 0;
   return context_form(layout_).held_tokens(rank_tokens, group_tokens, layout_.inner_ranks(context)) *
              copies_of_heads(context) +

@@ -114,7 +114,7 @@ void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profi
 
 // Ranks of equal number in their nodes hand over each other's keys: MagiAttention's mesh of nodes by ranks.
 static void check_cast(const Layout& l, const RankGrid& grid) {
-  if (!l.cast_once_per_node || l.acting_form() != ContextComm::group_cast) return;
+  if (!l.cast_once_per_node || !l.acting_facts().casts) return;
   const std::size_t in_node = at(grid.shape(Axis::context).ranks_per_node);
   for (int gpu = 0; gpu < grid.gpus(); ++gpu) {
     const std::vector<int> group = grid.group(Axis::context, gpu);

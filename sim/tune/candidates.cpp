@@ -63,8 +63,11 @@ bool complete(json& keys, const json& study, std::int64_t gpus) {
   return true;
 }
 
-bool is_nested_name(const std::string& form) {
-  return form == name_of(ContextComm::ulysses_ring) || form == name_of(ContextComm::ulysses_all_gather);
+// The nested form of that name, or null.
+const ContextCommFacts* nested_form(const json& name) {
+  const auto* const found = std::ranges::find_if(
+      kContextComms, [&](const ContextCommFacts& form) { return form.nested && name == form.name; });
+  return found == std::end(kContextComms) ? nullptr : found;
 }
 
 // Whether another combination says the same. Without CP there is no form in which K and V travel, and a form
@@ -81,7 +84,8 @@ bool is_alike(json& keys, const json& study, const std::vector<TriedKey>& axes) 
   const json form = comm != axes.end()
                         ? keys[comm->key]
                         : study.value("parallel", json::object()).value("context_comm", json());
-  if (context == 1 || !form.is_string() || !is_nested_name(form.get<std::string>())) {
+  const ContextCommFacts* const nested = nested_form(form);
+  if (context == 1 || nested == nullptr) {
     if (keys[inner->key] != inner->values.front()) return true;
     keys.erase(inner->key);
     return false;
@@ -90,8 +94,7 @@ bool is_alike(json& keys, const json& study, const std::vector<TriedKey>& axes) 
   const auto has = [&](ContextComm plain) {
     return std::find(comm->values.begin(), comm->values.end(), json(name_of(plain))) != comm->values.end();
   };
-  const bool rings = form == name_of(ContextComm::ulysses_ring);
-  if (keys[inner->key] == 1) return has(rings ? ContextComm::ring : ContextComm::all_gather);
+  if (keys[inner->key] == 1) return has(nested->across);
   return keys[inner->key] == context.value_or(0) && has(ContextComm::ulysses);
 }
 

@@ -165,12 +165,12 @@ WhatIf try_scenario(const Candidates& candidates, const std::vector<Point>& riva
 
 std::string layout_text(const Layout& layout) {
   std::string text = "TP " + std::to_string(layout.tensor) + ", CP " + std::to_string(layout.context);
-  if (layout.context > 1 && layout.context_comm != ContextComm::all_gather)
+  if (layout.context > 1 && layout.context_comm != Layout{}.context_comm)
     text.append(" ").append(name_of(layout.context_comm));
-  if (layout.context > 1 && is_nested(layout.context_comm))
+  if (layout.context > 1 && facts_of(layout.context_comm).nested)
     text += " " + std::to_string(layout.context_inner) + " x " +
             std::to_string(layout.context / layout.context_inner);
-  if (layout.context > 1 && layout.context_comm == ContextComm::group_cast)
+  if (layout.context > 1 && facts_of(layout.context_comm).casts)
     text += " (block " + std::to_string(layout.block) + ", stages " + std::to_string(layout.cast_stages) +
             (layout.cast_once_per_node ? ", once a node)" : ")");
   if (layout.nano_batches_of(layout.context) > 1) text += " (2 nano-batches)";

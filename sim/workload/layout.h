@@ -11,32 +11,11 @@
 
 #include "kernels/ops.h"
 #include "policies/base/index.h"
+#include "sim/workload/context_comm.h"
 #include "sim/workload/model.h"
 
 namespace equipoise {
 
-// The nested ones: an all-to-all inside groups of `context_inner` ranks, a ring or an all-gather across them.
-// group_cast: only the blocks of `block` tokens that a rank's queries see. disaggregated: attention on any
-// rank.
-enum class ContextComm {
-  all_gather,
-  ring,
-  ulysses,
-  ulysses_ring,
-  ulysses_all_gather,
-  group_cast,
-  disaggregated
-};
-inline constexpr std::string_view kContextCommNames[] = {
-    "all-gather", "ring", "ulysses", "ulysses-ring", "ulysses-all-gather", "group-cast", "disaggregated"};
-constexpr bool is_nested(ContextComm form) {
-  return form == ContextComm::ulysses_ring || form == ContextComm::ulysses_all_gather;
-}
-// Whether a rank brings the keys of others together before it attends to them, and so can keep them.
-constexpr bool gathers_keys(ContextComm form) {
-  return form == ContextComm::all_gather || form == ContextComm::ulysses_all_gather ||
-         form == ContextComm::group_cast;
-}
 inline constexpr int kMostCastStages = 8;
 // Which of a CP group's ranks lie next to each other: those of an inner group, or those of the ring or
 // gather.
@@ -124,14 +103,14 @@ struct Layout {
   ContextComm context_comm = ContextComm::all_gather;
   int context_inner = 0;  // ranks of an all-to-all, of a nested form; 0: none given
   ContextPlacement context_placement = ContextPlacement::inner_first;
-  std::int64_t block = 512;  // of group-cast: tokens of the packed sequence that are sent together
-  int cast_stages = 1;       // and in how many exchanges what a rank needs arrives
+  std::int64_t block = 512;         // of group-cast: tokens of the packed sequence that are sent together
+  int cast_stages = 1;              // and in how many exchanges what a rank needs arrives
   bool cast_once_per_node = false;  // through one rank of each node that needs it
-  double epsilon = 0.1;      // of disaggregated: how far a rank's attention may be from the mean
-  int nano_batches = 1;      // and the halves of a micro-batch that hide each other's exchanges, or 1
+  double epsilon = 0.1;             // of disaggregated: how far a rank's attention may be from the mean
+  int nano_batches = 1;             // and the halves of a micro-batch that hide each other's exchanges, or 1
   // Stages of a pipeline even out the attention of the micro-batches that they run at one time (SlimPipe).
   bool stage_attention_exchange = false;
-  int zero = 1;              // 0: everything replicated .. 3: FSDP
+  int zero = 1;  // 0: everything replicated .. 3: FSDP
   // ZeRO-2 reduces gradients with every micro-batch, as DeepSpeed and FSDP do because a rank keeps a shard of
   // them only; false: after the last backward of a layer. The memory model counts a shard in both cases. A
   // study says so under `framework`.
@@ -157,18 +136,18 @@ struct Layout {
   [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tensor} * context * pipeline * data; }
   // The form that acts: a nested one whose all-to-all spans a rank or the whole group is a plain one.
   [[nodiscard]] ContextComm acting_form() const {
-    if (!is_nested(context_comm)) return context_comm;
-    if (context_inner == 1)
-      return context_comm == ContextComm::ulysses_ring ? ContextComm::ring : ContextComm::all_gather;
-    return context_inner == context ? ContextComm::ulysses : context_comm;
+    const ContextCommFacts& facts = facts_of(context_comm);
+    if (facts.nested && context_inner == 1) return facts.across;
+    return facts.nested && context_inner == context ? ContextComm::ulysses : context_comm;
   }
+  [[nodiscard]] const ContextCommFacts& acting_facts() const { return facts_of(acting_form()); }
   // Ranks of an inner group of a CP group of that degree, where the form is nested; 1 elsewhere.
   [[nodiscard]] int inner_ranks(int degree) const {
-    return is_nested(acting_form()) ? std::gcd(context_inner, degree) : 1;
+    return acting_facts().nested ? std::gcd(context_inner, degree) : 1;
   }
   // Parts of a micro-batch on a CP group of that degree, of which one hides the other's exchanges.
   [[nodiscard]] int nano_batches_of(int degree) const {
-    return context_comm == ContextComm::disaggregated && degree > 1 ? nano_batches : 1;
+    return facts_of(context_comm).plans_tasks && degree > 1 ? nano_batches : 1;
   }
   [[nodiscard]] bool divides_by_block_costs() const {
     return stage_layers.empty() && !count_embedding_and_head && stage_division == StageDivision::block_costs;
@@ -195,9 +174,6 @@ struct Layout {
   [[nodiscard]] int copies() const { return bidirectional ? 2 : 1; }
 };
 
-constexpr std::string_view name_of(ContextComm form) {
-  return kContextCommNames[at(form)];
-}
 constexpr std::string_view name_of(Recompute mode) {
   return kRecomputeNames[at(mode)];
 }

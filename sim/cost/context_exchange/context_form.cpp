@@ -25,34 +25,31 @@ static std::int64_t key_runs(const MicroBatch& micro_batch, const Sharding& shar
   return runs;
 }
 
-ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 const Layout& layout, int node_ranks) {
-  const int inner = layout.inner_ranks(sharding.ranks());
+ExchangedTokens exchanged_tokens(const TokensCase& of) {
+  const Sharding& sharding = of.sharding;
+  const int inner = of.layout.inner_ranks(sharding.ranks());
   ExchangedTokens tokens;
   std::int64_t of_inner = 0;
-  tokens.earlier = earlier_tokens(micro_batch, window);
+  tokens.earlier = earlier_tokens(of.micro_batch, of.window);
   for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
     tokens.distributed += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
     tokens.placed += sharding.rank_local_tokens[r];
     tokens.fullest = std::max(tokens.fullest, sharding.rank_tokens[r]);
     of_inner = (r % at(inner) == 0 ? 0 : of_inner) + sharding.rank_tokens[r];
     tokens.fullest_inner = std::max(tokens.fullest_inner, of_inner);
-    if (gathers_keys(layout.acting_form()) && !micro_batch.slices.empty())
-      tokens.key_runs = std::max(tokens.key_runs, key_runs(micro_batch, sharding, static_cast<int>(r)));
+    if (of.layout.acting_facts().brings_keys && !of.micro_batch.slices.empty())
+      tokens.key_runs = std::max(tokens.key_runs, key_runs(of.micro_batch, sharding, static_cast<int>(r)));
   }
-  if (layout.acting_form() == ContextComm::group_cast && sharding.ranks() > 1)
-    tokens.cast = cast_tokens(micro_batch, sharding, window, layout, tokens.earlier, node_ranks);
+  context_form(of.layout).count(of, tokens);
   return tokens;
 }
 
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const LayerCosts& costs, const StagePool* pool) {
   const int node_ranks = cast_node_ranks(costs.layout(), costs.grid(), sharding.ranks());
-  ExchangedTokens tokens = exchanged_tokens(micro_batch, sharding, window, costs.layout(), node_ranks);
-  if (pool != nullptr)
-    tokens.tasks = &pool->tasks;
-  else if (costs.layout().acting_form() == ContextComm::disaggregated && sharding.ranks() > 1)
-    tokens.tasks = &planned_tasks(micro_batch, sharding, costs);
+  ExchangedTokens tokens = exchanged_tokens(
+      {micro_batch, sharding, window, costs.layout(), node_ranks, pool == nullptr ? &costs : nullptr});
+  if (pool != nullptr) tokens.tasks = &pool->tasks;
   return tokens;
 }
 
@@ -129,7 +126,7 @@ static ReceivedTokens received_by_ranks(const ContextCase& of) {
   const auto& local_tokens = of.sharding.rank_local_tokens;
   // Tokens of earlier chunks that a rank does not hold.
   const double before = as_double(of.tokens.earlier) * (of.context - 1) / of.context;
-  const bool casts = &context_form(of.costs) == &kGroupCastForm;
+  const bool casts = of.costs.layout().acting_facts().casts;
   ReceivedTokens tokens;
   seen_keys.assign(of.micro_batch.slices.size(), {});
   for (int r = 0; r < of.context; ++r) {

@@ -1,8 +1,9 @@
 // How the ranks of a context-parallel (CP) group attend to keys that lie on other ranks: the forms.
 //
 // A form says what a layer's passes exchange, what that costs, what a rank holds meanwhile and what it
-// computes meanwhile. Each form is one file of this folder and one row of the table at the end of this
-// header; whoever wants to know what a form does asks its row.
+// computes meanwhile. Each form is one file of this folder, one row of the table at the end of this
+// header, and one row of facts in sim/workload/context_comm.h; whoever wants to know what a form does asks
+// its rows.
 //   all-gather  K and V of all tokens before the attention, in the backward once more, and the gradients of K
 //               and V are reduce-scattered after it
 //   ring        attention to the K and V of one rank after the other, while the next ones arrive
@@ -86,8 +87,20 @@ struct ExchangedTokens {
   // As if K and V, on the rank with the most; 0 where that does not depend on the plan.
   [[nodiscard]] std::int64_t held() const { return std::max(cast.held, tasks != nullptr ? tasks->held : 0); }
 };
-ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                                 const Layout& layout, int node_ranks = 0);
+// A sharded micro-batch whose tokens are counted. `costs`: null where nobody asks for planned tasks.
+struct TokensCase {
+  const MicroBatch& micro_batch;
+  const Sharding& sharding;
+  std::int64_t window = 0;
+  const Layout& layout;
+  int node_ranks = 0;
+  const LayerCosts* costs = nullptr;
+};
+ExchangedTokens exchanged_tokens(const TokensCase& of);
+inline ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding,
+                                        std::int64_t window, const Layout& layout, int node_ranks = 0) {
+  return exchanged_tokens({micro_batch, sharding, window, layout, node_ranks});
+}
 // Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
 struct ContextGroup {
   int ranks = 1;
@@ -160,11 +173,6 @@ struct ContextCase {
 };
 
 struct ContextForm {
-  std::string_view title;  // as a sentence begins with it; name_of(ContextComm) is what a study writes
-  // Attention goes through the keys rank by rank, beside the exchanges. The pairs of queries and keys of
-  // another rank's block are priced as those of a causal call, rounded up by less than one a query.
-  bool by_blocks = false;
-  bool takes_windows = true;  // prices layers whose queries see a window of keys only
   // The work of a token, by which packers balance documents, counts the exchanges.
   bool counts_in_workload = false;
   // Ranks that share out the heads of the attention in a group of that degree; 1: each attends with all.
@@ -175,6 +183,11 @@ struct ContextForm {
   // group's `group_tokens`; an inner group of a nested form has `inner` ranks.
   // What a group-cast receives depends on the sharding: the most that can be.
   std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens, int inner);
+  // Throws UserError where a sharded micro-batch cannot run in this form. `halves`: in two nano-batches.
+  void (*check)(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
+                const LayerCosts& costs) = [](const MicroBatch&, const Sharding&, bool, const LayerCosts&) {};
+  // Counts what `exchange` needs to know apart from the sums over ranks.
+  void (*count)(const TokensCase& of, ExchangedTokens& tokens) = [](const TokensCase&, ExchangedTokens&) {};
   // Writes the exchanges of a layer, with bytes and durations; none where nothing is exchanged.
   void (*exchange)(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                    ContextExchanges& out, RangeUse& use);
@@ -234,11 +247,6 @@ EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCost
 void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextExchanges& exchanges);
 
 // ---- What users and forms share ----
-
-// Throws UserError where attention of a micro-batch as sharded cannot be planned. `halves`: in two
-// nano-batches.
-void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
-                 const LayerCosts& costs);
 
 // An all-to-all with messages of any size, as long as one in which every rank sends or receives so many
 // bytes.

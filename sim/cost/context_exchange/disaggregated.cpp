@@ -107,8 +107,6 @@ void attend_tasks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   }
 }
 
-}  // namespace
-
 void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
                  const LayerCosts& costs) {
   const std::string form = "parallel.context_comm: disaggregated with ";
@@ -118,6 +116,8 @@ void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool h
     throw UserError(form, "dependent chunks; allowed: micro-batches of whole slices");
   if (sharding.strided) throw UserError(form, "striped sharding; allowed: rules that leave runs of tokens");
 }
+
+}  // namespace
 
 // `cut`: of the slices of `owners`, in two nano-batches.
 static void plan_tasks(const Sharding& owners, std::span<const std::int64_t> cut, const LayerCosts& costs,
@@ -348,11 +348,15 @@ void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextEx
 }
 
 constinit const ContextForm kDisaggregatedForm = {
-    .title = "Disaggregated attention",
-    .takes_windows = false,
     .estimated_exchanges = [](const Layout& layout,
                               int context) { return 2 * layout.nano_batches_of(context); },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
+    .check = check_tasks,
+    .count =
+        [](const TokensCase& of, ExchangedTokens& tokens) {
+          if (of.costs != nullptr && of.sharding.ranks() > 1)
+            tokens.tasks = &planned_tasks(of.micro_batch, of.sharding, *of.costs);
+        },
     .exchange = exchange_tasks,
     .attend = attend_tasks,
 };

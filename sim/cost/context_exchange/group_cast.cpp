@@ -451,9 +451,14 @@ void attend_beside_cast(const ContextCase& of, ContextPasses& out, RangeUse& use
 }  // namespace
 
 constinit const ContextForm kGroupCastForm = {
-    .title = "Group-cast",
     .estimated_exchanges = [](const Layout& layout, int) { return layout.cast_stages + 1; },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
+    .count =
+        [](const TokensCase& of, ExchangedTokens& tokens) {
+          if (of.sharding.ranks() > 1)
+            tokens.cast =
+                cast_tokens(of.micro_batch, of.sharding, of.window, of.layout, tokens.earlier, of.node_ranks);
+        },
     .exchange = cast_blocks,
     .attend = attend_beside_cast,
 };

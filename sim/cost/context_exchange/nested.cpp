@@ -105,9 +105,6 @@ int inner_ranks(const Layout& layout, int degree) {
 }  // namespace
 
 constinit const ContextForm kUlyssesRingForm = {
-    .title = "Ulysses with a ring",
-    .by_blocks = true,
-    .takes_windows = false,
     .head_shares = inner_ranks,
     .estimated_exchanges = [](const Layout&, int context) { return context + 2; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
@@ -117,7 +114,6 @@ constinit const ContextForm kUlyssesRingForm = {
 };
 
 constinit const ContextForm kUlyssesAllGatherForm = {
-    .title = "Ulysses with an all-gather",
     .counts_in_workload = true,
     .head_shares = inner_ranks,
     .estimated_exchanges = [](const Layout&, int) { return 4; },

@@ -64,7 +64,6 @@ double least_all_to_all(const LayerCosts& costs, const ContextGroup& group) {
 }  // namespace
 
 constinit const ContextForm kUlyssesForm = {
-    .title = "Ulysses",
     .head_shares = [](const Layout&, int degree) { return degree; },
     .estimated_exchanges = [](const Layout&, int) { return 2; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },

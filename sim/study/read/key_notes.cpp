@@ -117,30 +117,31 @@ bool draws_experts(const Study& s) {
                          s.framework.in_training.expert_router != ExpertRouter::stated);
 }
 // Of the layout or a row, on more than one rank: of one lane's, or of all, which some policies group anew.
-bool has_form(const Study& s, bool (*is)(ContextComm)) {
-  const bool of_row = std::ranges::any_of(
-      s.policies, [&](const PolicyRun& run) { return run.context_comm && is(*run.context_comm); });
-  return has_replicas(s) && (of_row || is(s.layout.context_comm));
+bool has_form(const Study& s, bool ContextCommFacts::*fact) {
+  const bool of_row = std::ranges::any_of(s.policies, [&](const PolicyRun& run) {
+    return run.context_comm && facts_of(*run.context_comm).*fact;
+  });
+  return has_replicas(s) && (of_row || facts_of(s.layout.context_comm).*fact);
 }
 bool gathers_keys(const Study& s) {
-  const auto row_gathers = [](const PolicyRun& run) {
-    return run.context_comm && equipoise::gathers_keys(*run.context_comm);
+  const auto row_keeps = [](const PolicyRun& run) {
+    return run.context_comm && facts_of(*run.context_comm).keeps_brought;
   };
-  return s.layout.context > 1 && (equipoise::gathers_keys(s.layout.acting_form()) || disaggregates(s) ||
-                                  std::any_of(s.policies.begin(), s.policies.end(), row_gathers));
+  return s.layout.context > 1 &&
+         (s.layout.acting_facts().keeps_brought || std::ranges::any_of(s.policies, row_keeps));
 }
 bool rings(const Study& s) {
   return s.framework.in_training.linear_layers == LinearLayers::fused &&
-         has_form(s, [](ContextComm f) { return f == ContextComm::ring || f == ContextComm::ulysses_ring; });
+         has_form(s, &ContextCommFacts::goes_in_ring);
 }
 bool nests(const Study& s) {
-  return has_form(s, is_nested);
+  return has_form(s, &ContextCommFacts::nested);
 }
 bool casts(const Study& s) {
-  return has_form(s, [](ContextComm form) { return form == ContextComm::group_cast; });
+  return has_form(s, &ContextCommFacts::casts);
 }
 bool disaggregates(const Study& s) {
-  return has_form(s, [](ContextComm form) { return form == ContextComm::disaggregated; });
+  return has_form(s, &ContextCommFacts::plans_tasks);
 }
 bool gathers_parameters(const Study& s) {
   return s.layout.zero == 1 || s.layout.zero == 2;

@@ -11,6 +11,7 @@
 // object, a list) has a row with its schema, and code that reads it.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -120,12 +121,24 @@ namespace keys {
 using nlohmann::ordered_json;
 
 inline constexpr std::int64_t kMostLayers = 100000;  // of a model
-inline constexpr std::string_view kContextCommHelp =
-    "How CP exchanges K and V; all-gather: a rank gathers those of all before it attends; ring: they go "
-    "round; ulysses: an all-to-all gives a rank all tokens of some heads; ulysses-ring: ulysses inside "
-    "groups of context_inner ranks, a ring across them; ulysses-all-gather: the same with a gather "
-    "across; group-cast: a rank gets only the blocks that its queries see; disaggregated: attention may run "
-    "on any rank (DistCA)";
+struct ContextCommHelp {
+  std::array<char, 1024> text{};
+  std::size_t size = 0;
+};
+inline constexpr ContextCommHelp kContextCommHelpText = [] {
+  ContextCommHelp help;
+  const auto add = [&](std::string_view words) {
+    for (const char c : words) help.text.at(help.size++) = c;
+  };
+  add("How CP exchanges K and V");
+  for (const ContextCommFacts& form : kContextComms)
+    for (const std::string_view words :
+         {std::string_view("; "), form.name, std::string_view(": "), form.help})
+      add(words);
+  return help;
+}();
+inline constexpr std::string_view kContextCommHelp(kContextCommHelpText.text.data(),
+                                                   kContextCommHelpText.size);
 
 template <class Member>
 struct MemberOf;
@@ -312,7 +325,8 @@ ordered_json default_of(const Parameter<Target>& row, const Target& defaults) {
 template <class Target>
 void add_default(const Parameter<Target>& row, const Target& defaults, ordered_json& property) {
   if (row.get == nullptr || row.help.find("by default") != std::string_view::npos) return;
-  if (ordered_json value = default_of(row, defaults); !value.is_null()) property["default"] = std::move(value);
+  if (ordered_json value = default_of(row, defaults); !value.is_null())
+    property["default"] = std::move(value);
 }
 
 template <class Target>
@@ -386,8 +400,8 @@ std::span<const Key<Study>> batch_keys();
 std::span<const Key<PolicyRun>> policy_keys();  // of every row, beside those of its policy and sharding rule
 std::span<const Key<Published>> published_keys();
 
-// What a step trains of the model (training.cpp): `lora` and `frozen` read, why a step cannot train so much and
-// no more (empty where it can), and what is said of it.
+// What a step trains of the model (training.cpp): `lora` and `frozen` read, why a step cannot train so much
+// and no more (empty where it can), and what is said of it.
 void read_training(JsonObject& file, const std::string& path, Training& training);
 std::string training_fault(const ModelShape& model, const std::string& path);
 void note_training(const ModelShape& model, std::vector<std::string>& notes);

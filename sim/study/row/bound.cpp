@@ -80,7 +80,7 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
       work.pairs += visible_pairs(slice, micro_batch.chunk, costs_.model().reach());
   }
   // A rank's queries against another's block are priced as a causal call of as many pairs, rounded.
-  if (context > 1 && context_form(costs_).by_blocks)
+  if (context > 1 && costs_.layout().acting_facts().by_blocks)
     work.pairs = std::max(0.0, work.pairs - static_cast<double>(tokens) * ranks);
   work.tokens = static_cast<double>(tokens) / ranks;
   work.pairs /= ranks;
@@ -102,7 +102,7 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
   const double pairs = (forwards * least_.forward_pair + least_.backward_pair) * sum.pairs;
   // Attention by blocks runs under the exchanges, and otherwise behind or before them.
   const double attended =
-      context_form(costs_).by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
+      costs_.layout().acting_facts().by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
   double seconds = tokens_of(of_stage_[stage]) + layers_[stage] * attended +
                    layers_before_[stage] * (fill_forward + fill_backward);
   // Of layers that no backward reaches a forward is left, its exchanges not counted.
@@ -184,7 +184,7 @@ double StepBound::seconds(const Step& step) const {
 double StepBound::even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const {
   const Layout& layout = costs_.layout();
   if (layout.evens_out_stages()) pairs = 0;  // no stage has to compute its own
-  if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - tokens * replicas_);
+  if (costs_.layout().acting_facts().by_blocks) pairs = std::max(0.0, pairs - tokens * replicas_);
   Work sum{tokens / replicas_, pairs / replicas_, tokens / replicas_, 0};
   if (exchanges) sum.exchange = tokens / layout.data * least_exchange_seconds(costs_, layout.context);
   double most = 0;
@@ -202,7 +202,8 @@ double StepBound::run_seconds(const DocumentSet& documents) const {
       const auto own = static_cast<double>(slice.tokens());
       tokens += own;
       double pairs = costs_.layout().evens_out_stages() ? 0 : visible_pairs(slice, Chunk{}, reach);
-      if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - own * costs_.layout().context);
+      if (costs_.layout().acting_facts().by_blocks)
+        pairs = std::max(0.0, pairs - own * costs_.layout().context);
       longest = std::max(longest, (least_.layer.forward_token + least_.layer.backward_token) * own +
                                       (least_.forward_pair + least_.backward_pair) * pairs);
     }

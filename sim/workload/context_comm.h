@@ -1,0 +1,144 @@
+// The forms of context parallelism: how the ranks of a CP group attend to keys that lie on other ranks.
+//
+// A form is described in two places: here by facts, which keys, notes, memory, export and execution read, and
+// in a file of sim/cost/context_exchange by what it exchanges, computes and holds (ContextForm).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+
+enum class ContextComm {
+  all_gather,
+  ring,
+  ulysses,
+  ulysses_ring,
+  ulysses_all_gather,
+  group_cast,
+  disaggregated
+};
+
+// How real ranks run a form.
+enum class ContextRun : std::uint8_t {
+  gathered,  // K and V are brought together, then attended to
+  blocks,    // attention to block after block, while the next one travels
+  cast,      // attention to the rank's own keys while others arrive
+  tasks      // planned tasks on any rank
+};
+
+// Frameworks that an export writes for and that run a form with the exchanges that were priced.
+using ContextFrameworks = std::uint8_t;
+inline constexpr ContextFrameworks kByMegatron = 1, kByDeepspeed = 2, kByTorchtitan = 4, kByVerlFsdp = 8,
+                                   kByVerlMegatron = 16;
+
+struct ContextCommFacts {
+  ContextComm form{};
+  std::string_view name;   // as a study writes it
+  std::string_view title;  // as a sentence begins with it
+  std::string_view help;
+  ContextRun run = ContextRun::gathered;
+  // An all-to-all inside groups of `context_inner` ranks, and the form `across` them.
+  bool nested = false;
+  ContextComm across = ContextComm::all_gather;
+  bool brings_keys = false;        // a rank brings the keys of others together before it attends to them
+  bool keeps_brought = false;      // framework.keep_gathered_kv acts
+  bool goes_in_ring = false;       // framework.ring_merges acts
+  bool by_blocks = false;          // attention goes through the keys rank by rank, along with the exchanges
+  bool takes_windows = true;       // prices layers whose queries see a window of keys only
+  bool casts = false;              // block, cast_stages and cast_once_per_node act
+  bool plans_tasks = false;        // epsilon and nano_batches act, and stages may pool their CP ranks
+  std::string_view megatron = "";  // cp_comm_type of Megatron-LM: the form itself or the nearest one
+  ContextFrameworks run_by = 0;
+};
+
+inline constexpr ContextCommFacts kContextComms[] = {
+    {.form = ContextComm::all_gather,
+     .name = "all-gather",
+     .title = "All-gather",
+     .help = "a rank gathers those of all before it attends",
+     .brings_keys = true,
+     .keeps_brought = true,
+     .megatron = "all_gather",
+     .run_by = kByMegatron | kByTorchtitan},
+    {.form = ContextComm::ring,
+     .name = "ring",
+     .title = "Ring",
+     .help = "they go round",
+     .run = ContextRun::blocks,
+     .goes_in_ring = true,
+     .by_blocks = true,
+     .takes_windows = false,
+     .megatron = "p2p",
+     .run_by = kByMegatron | kByVerlMegatron},
+    {.form = ContextComm::ulysses,
+     .name = "ulysses",
+     .title = "Ulysses",
+     .help = "an all-to-all gives a rank all tokens of some heads",
+     .megatron = "a2a",
+     .run_by = kByMegatron | kByDeepspeed | kByVerlFsdp},
+    {.form = ContextComm::ulysses_ring,
+     .name = "ulysses-ring",
+     .title = "Ulysses with a ring",
+     .help = "ulysses inside groups of context_inner ranks, a ring across them",
+     .run = ContextRun::blocks,
+     .nested = true,
+     .across = ContextComm::ring,
+     .goes_in_ring = true,
+     .by_blocks = true,
+     .takes_windows = false,
+     .megatron = "a2a+p2p",
+     .run_by = kByMegatron},
+    {.form = ContextComm::ulysses_all_gather,
+     .name = "ulysses-all-gather",
+     .title = "Ulysses with an all-gather",
+     .help = "the same with a gather across",
+     .nested = true,
+     .brings_keys = true,
+     .keeps_brought = true,
+     .megatron = "a2a+p2p"},
+    {.form = ContextComm::group_cast,
+     .name = "group-cast",
+     .title = "Group-cast",
+     .help = "a rank gets only the blocks that its queries see",
+     .run = ContextRun::cast,
+     .brings_keys = true,
+     .keeps_brought = true,
+     .casts = true,
+     .megatron = "all_gather"},
+    {.form = ContextComm::disaggregated,
+     .name = "disaggregated",
+     .title = "Disaggregated attention",
+     .help = "attention may run on any rank (DistCA)",
+     .run = ContextRun::tasks,
+     .keeps_brought = true,
+     .takes_windows = false,
+     .plans_tasks = true,
+     .megatron = "all_gather"},
+};
+static_assert(
+    [] {
+      std::size_t place = 0;
+      for (const ContextCommFacts& facts : kContextComms)
+        if (at(facts.form) != place++) return false;
+      return true;
+    }(),
+    "the forms are in the order of their enumerators");
+
+constexpr const ContextCommFacts& facts_of(ContextComm form) {
+  return kContextComms[at(form)];
+}
+constexpr std::string_view name_of(ContextComm form) {
+  return facts_of(form).name;
+}
+inline constexpr auto kContextCommNames = [] {
+  std::array<std::string_view, std::size(kContextComms)> names{};
+  for (const ContextCommFacts& facts : kContextComms) names[at(facts.form)] = facts.name;
+  return names;
+}();
+
+}  // namespace equipoise
