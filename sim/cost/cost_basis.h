@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "profiler/profile/profile.h"
-#include "sim/framework/framework.h"
+#include "sim/framework/framework_options.h"
 #include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"

@@ -88,15 +88,15 @@ void EmbeddingAndHeadCosts::push_prediction_input(std::int64_t tokens, bool back
 void EmbeddingAndHeadCosts::head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   ops.clear();
   if (tokens == 0) return;
-  for (int n = 0; n < basis_.model.mtp_layers; ++n) push_prediction_input(tokens, false, ops, use);
-  for (int n = 0; n <= basis_.model.mtp_layers; ++n) push_head_forward(tokens, ops, use);
+  for (int n = 0; n < basis_.model.head().modules; ++n) push_prediction_input(tokens, false, ops, use);
+  for (int n = 0; n < basis_.model.head().passes(); ++n) push_head_forward(tokens, ops, use);
 }
 
 void EmbeddingAndHeadCosts::head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   ops.clear();
   if (tokens == 0) return;
-  for (int n = 0; n <= basis_.model.mtp_layers; ++n) push_head_backward(tokens, ops, use);
-  for (int n = 0; n < basis_.model.mtp_layers; ++n) push_prediction_input(tokens, true, ops, use);
+  for (int n = 0; n < basis_.model.head().passes(); ++n) push_head_backward(tokens, ops, use);
+  for (int n = 0; n < basis_.model.head().modules; ++n) push_prediction_input(tokens, true, ops, use);
 }
 
 void EmbeddingAndHeadCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const {

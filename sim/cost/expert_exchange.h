@@ -2,7 +2,7 @@
 #pragma once
 
 #include "profiler/profile/cost_models.h"
-#include "sim/framework/framework.h"
+#include "sim/framework/framework_options.h"
 #include "sim/workload/model.h"
 #include "sim/workload/ops.h"
 

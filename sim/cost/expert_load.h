@@ -5,7 +5,7 @@
 #include <span>
 
 #include "policies/plan.h"
-#include "sim/framework/framework.h"
+#include "sim/framework/framework_options.h"
 
 namespace equipoise {
 

@@ -52,7 +52,7 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
     queries_and_keys =
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
   const double out_local = as_double(m.heads) * m.value_dim() / t;
-  double norms = 2 * h / t * kBf16Bytes;  // inputs
+  double norms = 2 * (h * kBf16Bytes + norm_of(m.norm).kept_row_bytes) / t;  // inputs and statistics
   const Training& training = m.training;
   // By operator: the layer's input and, with TP, what its first reduce-scatter gave; Q, V, attention, gate.
   if (layout.repeats(RecomputeModule::per_op))

@@ -1,7 +1,7 @@
 // What a layer's forward keeps for its backward.
 #pragma once
 
-#include "sim/framework/framework.h"
+#include "sim/framework/framework_options.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 

@@ -6,15 +6,6 @@ namespace equipoise {
 
 namespace {
 
-// Elements of bf16 that torchtitan's RMSNorm (torchtitan/models/norms.py) moves kernel by kernel. Forward: to
-// fp32 (3), square (4), mean (2), product (4), to bf16 (3), weight (2). Backward, by PyTorch's derivatives:
-// weight (2) and its gradient (4), to fp32 (3), products (4 + 6) and sum (2), mean (2), square (14), sum of
-// both (6), to bf16 (3).
-struct Elements {
-  double forward, backward;
-};
-constexpr Elements kEagerNorm{18, 46};
-
 // Kernels of Q or of K in Megatron-core 0.12's unfused RoPE of packed documents (_apply_rotary_pos_emb_thd of
 // rope_utils.py), forward and backward, the latter by PyTorch's derivatives.
 // A document's: cosine, its product with a scale and its cast, the same of the sine; half of each head
@@ -28,11 +19,11 @@ constexpr std::int64_t kOnce[] = {4, 1};
 }  // namespace
 
 Op RowOpCosts::norm(double row_bytes, ElementwisePass pass, RangeUse& use) const {
-  const bool forward = pass == ElementwisePass::forward;
-  const double usual = forward ? 2 : basis_.row_elements(3, 4);
-  const double width = basis_.framework.linear_layers != LinearLayers::torch_eager ? usual
-                       : forward                                                   ? kEagerNorm.forward
-                                                                                   : kEagerNorm.backward;
+  const Norm& norm = norm_of(basis_.model.norm);
+  const NormTraffic& traffic = basis_.framework.linear_layers == LinearLayers::torch_eager ? norm.eager
+                               : basis_.framework.own_kernels                              ? norm.own
+                                                                                           : norm.fused;
+  const double width = pass == ElementwisePass::forward ? traffic.forward : traffic.backward;
   return kernels_.moves(OpName::rms_norm, Elementwise::rms_norm, width * row_bytes, use, pass);
 }
 

@@ -1,7 +1,6 @@
 #include "sim/framework/framework.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -23,13 +22,41 @@ using nlohmann::json;
 constexpr ShippedFiles kPresets{"framework", "EQUIPOISE_FRAMEWORKS", "frameworks", EQUIPOISE_FRAMEWORK_DIR,
                                 "the path of a .json file made by `equipoise fit --steps`"};
 
-constexpr std::string_view kDefaults[] = {
-    "zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
-    "optimizer_bytes", "gradient_copy_bytes", "scatter_gradients", "overlap_grad_reduce", "gradient_bucket_MB",
-    "records_streams", "gradient_add_bytes", "step_end_bytes", "allocator_slack", "fused_activation",
-    "early_stop", "ring_merges", "logit_bytes", "loss", "linear_layers", "stage_division", "attention_kernel", "own_kernels",
-    "tp_overlap_sms", "exchange_sms", "routing_kernels", "expert_skew", "expert_kernel", "expert_streams", "permute_fusion", "exchange_sm_margin",
-    "fp8_input_bytes", "fp8_attention_bytes", "fp8_activation_bytes", "fp8_weight_bytes"};
+constexpr std::string_view kDefaults[] = {"zero",
+                                          "tp_overlap",
+                                          "overlap_param_gather",
+                                          "reduce_each_micro_batch",
+                                          "gradient_bytes",
+                                          "optimizer_bytes",
+                                          "gradient_copy_bytes",
+                                          "scatter_gradients",
+                                          "overlap_grad_reduce",
+                                          "gradient_bucket_MB",
+                                          "records_streams",
+                                          "gradient_add_bytes",
+                                          "step_end_bytes",
+                                          "allocator_slack",
+                                          "fused_activation",
+                                          "early_stop",
+                                          "ring_merges",
+                                          "logit_bytes",
+                                          "loss",
+                                          "linear_layers",
+                                          "stage_division",
+                                          "attention_kernel",
+                                          "own_kernels",
+                                          "tp_overlap_sms",
+                                          "exchange_sms",
+                                          "routing_kernels",
+                                          "expert_skew",
+                                          "expert_kernel",
+                                          "expert_streams",
+                                          "permute_fusion",
+                                          "exchange_sm_margin",
+                                          "fp8_input_bytes",
+                                          "fp8_attention_bytes",
+                                          "fp8_activation_bytes",
+                                          "fp8_weight_bytes"};
 
 bool flag_field(const json& node, const char* key, const std::string& where) {
   if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
@@ -168,8 +195,9 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
   const json& band = object_field(node, "band", where);
   const double least = 1e6 * number_within(band, "least", 0, 1, where + ".band");
   const double most = 1e6 * number_within(band, "most", 0, 1, where + ".band");
-  preset.host_text = formatted("host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch, least, most) +
-                     text_field(node, "known", where);
+  preset.host_text =
+      formatted("host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch, least, most) +
+      text_field(node, "known", where);
 }
 
 template <std::size_t N>
@@ -242,13 +270,6 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
 }
 
 }  // namespace
-
-std::int64_t tokens_with_logits(LossKind loss, std::int64_t tokens, std::int64_t vocab, std::int64_t hidden) {
-  if (loss != LossKind::chunked || tokens <= 0) return tokens;
-  const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-  const auto chunk = std::bit_ceil(static_cast<std::uint64_t>(up(tokens, up(vocab, hidden))));
-  return std::min(tokens, static_cast<std::int64_t>(chunk));
-}
 
 FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origin) {
   if (!file.is_object()) throw UserError(origin, ": expected an object, found ", file.type_name());
@@ -449,43 +470,6 @@ std::string FrameworkPreset::kernels_text() const {
 
 std::vector<std::string> shipped_frameworks() {
   return kPresets.names();
-}
-
-// --- The host: what it launches, and where it waits.
-
-std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool backward) {
-  if (host.graphs >= Graphs::layer) return 0;
-  std::int64_t sum = 0;
-  for (const Op& op : ops) {
-    if (host.graphs == Graphs::attention && !op.ffn) continue;
-    const auto& counts = backward && !op.again ? host.launches.backward : host.launches.forward;
-    sum += op.kernels > 0 ? std::int64_t{op.kernels} : std::int64_t{op.launches} * counts[at(op.name)];
-  }
-  return sum;
-}
-
-Issued behind_lengths(const HostOptions& host, std::span<const Op> ops) {
-  Issued sum;
-  for (const Op& op : ops)
-    if (op.kernels > 0 && host.graphs == Graphs::none) sum = sum + Issued{op.kernels, op.duration};
-  return sum;
-}
-
-std::int64_t attention_launches(const HostOptions& host, bool backward, std::int64_t calls) {
-  if (host.graphs != Graphs::none) return host.graphs == Graphs::full ? 0 : 1;
-  const std::int64_t forward = host.launches.forward[at(OpName::attention)];
-  return backward ? host.launches.backward[at(OpName::attention)] + (calls - 1) * forward : forward;
-}
-
-Picoseconds stall_of(Issued pass, Picoseconds per_launch, Picoseconds lead) {
-  return std::max<Picoseconds>(0, pass.launches * per_launch - pass.busy - lead);
-}
-
-Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers) {
-  if (pass.launches == 0) return 0;
-  const Picoseconds ahead = pass.busy - pass.launches * per_launch;
-  const Picoseconds queued = pass.busy / (pass.launches * layers) * kQueuedLaunches;
-  return std::clamp<Picoseconds>(ahead, 0, queued);
 }
 
 }  // namespace equipoise

@@ -1,5 +1,4 @@
-// What a training framework does with a layout: what it overlaps, in what types it keeps and reduces, how
-// much slower its kernels run in long training than alone.
+// The presets of training frameworks.
 //
 // A study gets these from a preset: one JSON file that says what a training framework overlaps, shards and
 // keeps by default, and how much slower its kernels run in long training than alone, each with its source and
@@ -9,11 +8,10 @@
 // the clock, shapes change from op to op and parts are not fused. The slowdowns are fitted to published steps
 // (tests/fit_published_steps.py) or to one's own (`equipoise fit --steps`), so they hold for the family of
 // GPUs of those runs. On another family they are carried over, and marked so: without them one GPU's training
-// would stand beside another's benchmarks. On kernels that somebody measured, and where they are really
+// would be compared with another's benchmarks. On kernels that somebody measured, and where they are really
 // executed, they are 1. What a framework overlaps and shards is its own choice on any GPU and stays.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -23,207 +21,10 @@
 #include <vector>
 
 #include "policies/base/index.h"
-#include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
-#include "sim/workload/layout.h"
-#include "sim/workload/ops.h"
+#include "sim/framework/framework_options.h"
 
 namespace equipoise {
-
-// --- The host of a training step: what it launches, what a launch takes it, and where it waits for the GPU.
-//
-// An op of ours stands for several kernels of a framework: norms with their statistics, copies between
-// layouts, gradients added to an fp32 sum. `LaunchCounts` says how many, op by op and pass by pass, read off
-// the framework's source. The host issues them one by one into a queue. Where it falls behind the GPU runs
-// dry; where it is ahead, it fills the queue, and later work of many small kernels lives on that lead. A
-// synchronisation takes the lead away. CUDA graphs put what they cover into one launch.
-
-inline constexpr std::int64_t kQueuedLaunches = 1024;  // that a CUDA stream takes before the host has to wait
-
-inline constexpr int kMostLaunches = 255;  // of an op
-
-struct LaunchCounts {
-  LaunchCounts() {
-    forward.fill(1);
-    backward.fill(1);
-  }
-  std::array<std::uint8_t, kOpNames> forward, backward;
-};
-
-// What runs from CUDA graphs: nothing; a layer's attention with its norm and projections; each pass of a
-// layer; a whole step.
-enum class Graphs : std::uint8_t { none, attention, layer, full };
-inline constexpr std::string_view kGraphsNames[] = {"none", "attention", "layer", "full"};
-
-struct HostOptions {
-  double seconds_per_launch = 0;
-  LaunchCounts launches;
-  Graphs graphs = Graphs::none;
-  bool waits_at_hops = false;     // for a transfer between pipeline stages
-  bool waits_for_routes = false;  // for the counts of tokens that the router sends to each expert
-};
-
-// Launches of a pass of a layer, and how long they keep the GPU busy.
-struct Issued {
-  std::int64_t launches = 0;
-  Picoseconds busy = 0;
-  friend Issued operator+(Issued a, Issued b) { return {a.launches + b.launches, a.busy + b.busy}; }
-  friend Issued operator-(Issued a, Issued b) { return {a.launches - b.launches, a.busy - b.busy}; }
-};
-
-// Kernels and collectives of a layer's ops that the host launches.
-std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool backward);
-// Of a forward's: those that are counted one by one, document by document. The host has read the documents'
-// lengths from the GPU before, so that nothing is queued when it issues them.
-Issued behind_lengths(const HostOptions& host, std::span<const Op> ops);
-// Those of attention, or of the graph that it is in, `calls` times.
-std::int64_t attention_launches(const HostOptions& host, bool backward, std::int64_t calls);
-
-// How long the GPU waits for the host in a pass. `lead`: GPU work that was in the queue when it began.
-Picoseconds stall_of(Issued pass, Picoseconds per_launch, Picoseconds lead = 0);
-
-// GPU work that is in the queue when the host has issued a pass of so many layers, of one of them. What the
-// queue holds bounds it.
-Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers);
-
-// --- The framework.
-
-// What follows the logits. fused: a cross-entropy of two reads and a write. unfused: Megatron-LM's
-// vocabulary-parallel one, kernel by kernel; pytorch: its own of an fp32 copy, likewise; chunked: Liger
-// Kernel's fused linear cross-entropy. The others stand in for a loss in benchmarks: the sum, the mean, or
-// the mean of (logit - 1)^2 over the fp32 copy that Float16Module makes.
-enum class LossKind : std::uint8_t { fused, unfused, sum, mean, mean_square, pytorch, chunked };
-inline constexpr std::string_view kLossNames[] = {"fused",       "unfused", "sum",    "mean",
-                                                  "mean-square", "pytorch", "chunked"};
-// Tokens whose logits a rank holds at once: all, or those of a chunk of Liger Kernel's, a power of two whose
-// logits are about as large as the hidden states of all (arXiv 2410.10989, section 3.2).
-std::int64_t tokens_with_logits(LossKind loss, std::int64_t tokens, std::int64_t vocab, std::int64_t hidden);
-
-// Whose linear layers run. fused: Q, K and V are one product, gate and up another, norms write FP8, and TP
-// gathers a product's input again under the products of the backward (Megatron-LM, Transformer Engine).
-// torch: a product each, as PyTorch's DTensor and torchao's Float8Linear run them under torch.compile, and
-// torch_eager without it (sim/cost/linear_costs.h).
-enum class LinearLayers : std::uint8_t { fused, torch, torch_eager };
-inline constexpr std::string_view kLinearLayersNames[] = {"fused", "torch", "torch-eager"};
-
-// How a router was trained to balance its loads, and so how uneven they are (sim/cost/expert_load.h). stated:
-// as expert_skew says.
-enum class ExpertRouter : std::uint8_t { stated, loss_free, auxiliary_loss, unbalanced };
-inline constexpr std::string_view kExpertRouterNames[] = {"stated", "loss-free", "auxiliary-loss",
-                                                          "unbalanced"};
-
-// What hides the exchanges of expert parallelism.
-// none: nothing; shared_expert: the shared expert's GEMMs run under them (Megatron-LM's
-// moe_shared_expert_overlap); deepep: nothing, but the exchange is DeepEP's, which forwards inside a node
-// while the network still carries; dualpipe: the forward of one micro-batch runs under the exchanges of
-// another's backward and the other way round (DualPipe, arXiv 2412.19437 section 3.2.1; Megatron-LM's
-// overlap_moe_expert_parallel_comm).
-enum class ExpertOverlap : std::uint8_t { none, shared_expert, deepep, dualpipe };
-inline constexpr std::string_view kExpertOverlapNames[] = {"none", "shared-expert", "deepep", "dualpipe"};
-constexpr std::string_view name_of(ExpertOverlap overlap) {
-  return kExpertOverlapNames[at(overlap)];
-}
-
-// What moves token copies to their experts and back.
-enum class ExpertDispatcher : std::uint8_t { all_to_all, deepep };
-inline constexpr std::string_view kExpertDispatcherNames[] = {"alltoall", "deepep"};
-
-inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255, kMostOverlapSms = 64;
-
-// Options of real frameworks that change what is exposed and held, not what is computed. As they stand here
-// no framework is meant: kernels run at their benchmark speed.
-struct FrameworkOptions {
-  bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
-  int tp_overlap_sms = 0;             // SMs that a TP collective beside a product holds; 0: it costs nothing
-  bool records_streams = false;       // buffers of TP collectives live until the GPU has passed them
-  bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
-  bool reduce_gradients = true;       // over DP x CP; false: a benchmark that leaves its gradients local
-  bool scatter_gradients = true;      // ZeRO-1: each rank gets its shard of the sum, layer by layer under the
-                                      // backward; false: all of them get all of it, behind the last backward
-  bool overlap_grad_reduce = true;    // ZeRO-0/1: layer by layer under the backward; false: all behind it
-  bool optimizer_step = true;         // false: a benchmark that leaves optimizer and parameter gather out
-  bool keep_gathered_kv = false;      // all-gather CP: a backward finds what its forward gathered
-  double gradient_bytes = 4;          // of a gradient element in the reduction
-  double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
-  double gradient_copy_bytes = 0;     // of a gradient element that stays beside gradient_bytes' accumulation
-  double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0: a layer's
-  double gradient_add_bytes =
-      0;  // moved of a dense layer's weight where a kernel of its own adds up its gradients
-  double step_end_bytes = 0;   // moved of a rank's weight by clipping and zeroing, once a step
-  double allocator_slack = 0;  // of activations, logits, buffers: blocks of a caching allocator that fit none
-  bool fused_activation = true;  // false: a gated FFN keeps silu(gate), too, beside gate, up and product
-  bool early_stop = false;       // a recomputed layer runs only what its backward needs
-  bool ring_merges = false;      // a ring over CP puts its steps together by kernels of their own
-  bool fused_rope = true;        // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
-  LossKind loss = LossKind::fused;
-  LinearLayers linear_layers = LinearLayers::fused;
-  StageDivision stage_division = StageDivision::even;  // of layers over virtual stages
-  bool fp8_param_gather = false;                       // ZeRO-3 gathers weights of FP8 products in one byte
-  // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
-  std::string attention_kernel;   // one of the profile's; empty: its default
-  Load load = Load::as_measured;  // full where a preset's slowdowns were fitted beside that
-  double gemm_slowdown = 1;
-  double attention_slowdown = 1;
-  double elementwise_slowdown = 1;
-  // Of the experts' grouped products, over gemm_slowdown: a library's rate is that of one large product.
-  double expert_gemm_slowdown = 1;
-  // What each expert's product takes beside its arithmetic: launch, first and last wave, as far as those of
-  // its neighbours do not hide them, and a host that falls behind.
-  double expert_product_seconds = 0;
-  // The grouped kernel of the profile that takes all experts' products in one launch ("cutlass-grouped");
-  // empty: the library's GEMM, one an expert, on `expert_streams`.
-  std::string expert_kernel;
-  // Their products go out one by one on so many streams, so that as many share the SMs at a time; 0: all of a
-  // rank's in one kernel.
-  int expert_streams = 0;
-  // Whether one kernel sorts tokens by expert, and one weighs and sums up what comes back; false: a kernel
-  // for each of index_select, the product with the probabilities, scatter_add, and their gradients.
-  bool permute_fusion = true;
-  // Each expert computes this times the mean of copies: tokens beyond are dropped, places left over padded.
-  // 0: every copy is computed.
-  double expert_capacity_factor = 0;
-  double expert_imbalance = 1;  // busiest expert-parallel rank / mean, of every micro-batch
-  // Standard deviation over mean of an expert's share of a document's tokens: what the busiest rank has
-  // beside that is drawn by micro-batch (sim/cost/expert_load.h). 0: a balance that is forced.
-  double expert_skew = 0;
-  std::uint64_t expert_seed = 0;
-  ExpertRouter expert_router = ExpertRouter::stated;
-  ExpertOverlap expert_overlap = ExpertOverlap::none;
-  // DeepEP sends a token once to each node and forwards it inside; NCCL's all-to-all sends every copy.
-  ExpertDispatcher expert_dispatcher = ExpertDispatcher::all_to_all;
-  // SMs that an exchange's kernels hold: compute under it runs on the others (sim/step/README.md).
-  int exchange_sms = 0;
-  // Whether that compute is launched for the SMs that are left. Where it is for all of them, the blocks of
-  // those that the exchange holds come in a wave of their own.
-  bool exchange_sm_margin = true;
-  // Small kernels of a layer with experts, a pass, beside those that move its tokens: softmax, choice,
-  // auxiliary loss, counts and maps. Each takes the GPU its least time and the host a launch's.
-  int routing_kernels = 0;
-  int expert_nodes = 0;       // most nodes that a token's experts lie on; 0: as the model's router has it
-  double dispatch_bytes = 0;  // of an element sent to its experts; 0: an activation's. FP8 dispatch: 1
-  HostOptions host;
-  // Host time of each op as it is modelled, whatever the framework launches for it: instead of the host's
-  // counts.
-  std::optional<double> seconds_per_op;
-  // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
-  // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
-  // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
-  // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits).
-  double logit_bytes = 6;
-  // What FP8 linear layers keep, in bytes of an element. Of their inputs, for the weight gradient: one byte
-  // of Transformer Engine's, with a scale a tensor; two where they are cast again. Of attention's output:
-  // bf16 for its own backward, and the next layer's input. Of what an FFN's activation reads. Of weights,
-  // beside bf16.
-  double fp8_input_bytes = 1;
-  double fp8_attention_bytes = 3;
-  double fp8_activation_bytes = 2;
-  double fp8_weight_bytes = 2;
-  // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/memory_model.h).
-  bool recompute_ahead = true;
-  // The kernels are those of kernels/ and the ranks those of sim/execution: row ops move what the table in
-  // kernels/row_ops.h says, and keys that come from other ranks are put in order by a copy.
-  bool own_kernels = false;
-};
 
 enum class KernelTimes { benchmark, fitted, borrowed };
 

@@ -110,7 +110,7 @@ double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomp
   if (layout_.stage_order().is_first(v) && (keeping_[at(v)] > 0 || layers_[at(v)] == 0))
     bytes += n * input_per_token_;
   // Of multi-token prediction: what its two norms read, and what they wrote side by side.
-  if (layout_.stage_order().is_last(v)) bytes += n * 4 * model_.mtp_layers * input_per_token_;
+  if (layout_.stage_order().is_last(v)) bytes += n * model_.head().kept_rows * input_per_token_;
   return bytes;
 }
 
@@ -127,7 +127,7 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
     const std::int64_t vocab = (model_.vocab + layout_.tensor - 1) / layout_.tensor;
     out.logits = as_double(tokens_with_logits(loss_, rank_tokens, vocab, model_.hidden)) *
                  as_double(model_.vocab) / layout_.tensor *
-                 (logit_bytes_ + model_.mtp_layers * softmax_bytes_);
+                 (logit_bytes_ + model_.head().modules * softmax_bytes_);
   }
   out.buffers = 2 * n * input_per_token_;
   // The layer at work is whole: all of it, or what its named parts repeat.
@@ -173,7 +173,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   if (micro_batch.chunk.count > 1) out.kv = as_double(copied) * kv_bytes_per_token_ * layers_[at(v)];
   if (makes_logits)
     out.softmax = as_double(tokens) * as_double(model_.vocab) / layout_.tensor * softmax_bytes_ *
-                  (1 + model_.mtp_layers);
+                  model_.head().passes();
   if (records_streams_ && layout_.tensor > 1)  // of attention's output product and of the FFN's
     out.buffers += as_double(tokens) * 2 * kBf16Bytes * as_double(model_.hidden) * layers_[at(v)];
   for (double* bytes : {&out.activations, &out.softmax, &out.logits, &out.buffers}) *bytes *= slack_;

@@ -16,38 +16,53 @@ std::int64_t ModelShape::kv_width_of_rank(int tensor) const {
   return mla ? kv_width() / tensor : 2 * std::int64_t{std::max(1, kv_heads / tensor)} * head_dim;
 }
 
+namespace {
+
+// The weights of the linear layers of a layer, each as often as `times` says.
+template <class Times>
+std::int64_t sum_of_weights(const ModelShape& model, int layer, const Times& times) {
+  std::int64_t sum = 0;
+  for (const LinearLayer& l : model.linear_layers(layer)) sum += times(l) * l.in * l.out;
+  return sum;
+}
+
+bool in_attention(const LinearLayer& l) {
+  return l.weights == WeightKind::qkv || l.weights == WeightKind::proj;
+}
+
+// What attention has in addition to its linear layers: biases, and the norms of compressed vectors.
+std::int64_t attention_biases(const ModelShape& m) {
+  return m.qkv_bias && !m.mla ? (m.heads + 2 * std::int64_t{m.kv_heads}) * m.head_dim : 0;
+}
+std::int64_t latent_norms(const ModelShape& m) {
+  return m.mla ? norm_of(m.norm).parameters * (m.mla->q_lora + m.mla->kv_lora) : 0;
+}
+
+}  // namespace
+
 std::int64_t ModelShape::attention_parameters() const {
-  if (mla) {
-    const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
-    const std::int64_t q =
-        mla->q_lora > 0 ? hidden * mla->q_lora + mla->q_lora + mla->q_lora * q_width : hidden * q_width;
-    const std::int64_t kv_down = hidden * (mla->kv_lora + mla->rope_dim) + mla->kv_lora;  // with its norm
-    const std::int64_t kv_up = mla->kv_lora * std::int64_t{heads} * (mla->nope_dim + mla->v_dim);
-    return q + kv_down + kv_up + std::int64_t{heads} * mla->v_dim * hidden;
-  }
-  const std::int64_t qkv = (heads + 2 * std::int64_t{kv_heads}) * head_dim;
-  return hidden * qkv + (qkv_bias ? qkv : 0) + query_width() * hidden;
+  return sum_of_weights(*this, 0, [](const LinearLayer& l) { return in_attention(l) ? l.count : 0; }) +
+         attention_biases(*this) + latent_norms(*this);
 }
 
 std::int64_t ModelShape::ffn_parameters(int layer) const {
-  const std::int64_t matrices = gated_ffn ? 3 : 2;
-  if (!is_moe_layer(layer)) return matrices * hidden * ffn;
-  const std::int64_t width = moe->experts * moe->expert_ffn + moe->shared_width();
-  return matrices * hidden * width + hidden * moe->experts;
+  return sum_of_weights(*this, layer, [](const LinearLayer& l) { return in_attention(l) ? 0 : l.count; });
 }
 
 std::int64_t ModelShape::routed_parameters(int layer) const {
-  return is_moe_layer(layer) ? moe->experts * (gated_ffn ? 3 : 2) * hidden * moe->expert_ffn : 0;
+  return sum_of_weights(*this, layer, [](const LinearLayer& l) { return l.routed ? l.count : 0; });
 }
 
 std::int64_t ModelShape::layer_parameters(int layer) const {
-  return attention_parameters() + ffn_parameters(layer) + 2 * hidden;
+  return attention_parameters() + ffn_parameters(layer) + 2 * norm_parameters();
 }
 
 std::vector<LinearLayer> ModelShape::linear_layers(int layer) const {
   std::vector<LinearLayer> all;
   const auto add = [&](WeightKind weights, std::int64_t in, std::int64_t out, std::int64_t count = 1,
-                       bool routed = false) { all.push_back({weights, in, out, count, routed}); };
+                       bool routed = false) {
+    all.push_back({weights, in, out, count, routed});
+  };
   if (mla) {
     const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
     if (mla->q_lora > 0) add(WeightKind::qkv, hidden, mla->q_lora);
@@ -82,58 +97,62 @@ std::int64_t ModelShape::adapter_parameters(int layer, bool routed) const {
 
 std::int64_t ModelShape::trained_parameters(int layer, bool routed) const {
   if (layer < training.frozen_layers) return 0;
-  std::int64_t sum = adapter_parameters(layer, routed);
-  for (const LinearLayer& l : linear_layers(layer))
-    if (l.routed == routed && training.trains(l.weights)) sum += l.count * l.in * l.out;
+  std::int64_t sum =
+      adapter_parameters(layer, routed) + sum_of_weights(*this, layer, [&](const LinearLayer& l) {
+        return l.routed == routed && training.trains(l.weights) ? l.count : 0;
+      });
   if (routed) return sum;
-  if (training.trains(WeightKind::norms)) sum += 2 * hidden + (mla ? mla->q_lora + mla->kv_lora : 0);
-  if (qkv_bias && !mla && training.trains(WeightKind::qkv))
-    sum += (heads + 2 * std::int64_t{kv_heads}) * head_dim;
+  if (training.trains(WeightKind::norms)) sum += 2 * norm_parameters() + latent_norms(*this);
+  if (training.trains(WeightKind::qkv)) sum += attention_biases(*this);
   return sum;
 }
 
 std::int64_t ModelShape::trained_parameters() const {
-  std::int64_t sum = training.trains(WeightKind::norms) ? hidden + mtp_norm_parameters() : 0;
+  std::int64_t sum = training.trains(WeightKind::norms) ? head().norms : 0;
   if (training.trains(WeightKind::embedding)) sum += embedding_parameters();
-  if (training.trains(WeightKind::head)) sum += (tied_embeddings ? 0 : embedding_parameters()) + mtp_projection_parameters();
+  if (training.trains(WeightKind::head))
+    sum += (tied_embeddings ? 0 : embedding_parameters()) + head().projections;
   for (int layer = 0; layer < all_layers(); ++layer)
     sum += trained_parameters(layer, false) + trained_parameters(layer, true);
   return sum;
 }
 
 std::int64_t ModelShape::parameters() const {
-  std::int64_t sum = embedding_parameters() * (tied_embeddings ? 1 : 2) + hidden + mtp_projection_parameters() +
-                     mtp_norm_parameters();
+  std::int64_t sum = embedding_parameters() * (tied_embeddings ? 1 : 2) + head().norms + head().projections;
   for (int layer = 0; layer < all_layers(); ++layer) sum += layer_parameters(layer);
   return sum;
 }
 
+// The weights that a token's logits multiply with.
+static std::int64_t active_head(const ModelShape& m) {
+  return m.head().passes() * m.embedding_parameters() + m.head().projections;
+}
+
+// A token visits the active experts only.
+static std::int64_t visited(const ModelShape& m, const LinearLayer& l) {
+  return l.routed ? m.moe->active : l.count;
+}
+
 std::int64_t ModelShape::active_matmul_parameters() const {
-  std::int64_t sum = (1 + mtp_layers) * embedding_parameters() + mtp_projection_parameters();  // the logits
-  for (int layer = 0; layer < all_layers(); ++layer) {
-    sum += attention_parameters();
-    if (is_moe_layer(layer))
-      sum += (gated_ffn ? 3 : 2) * hidden * (moe->active * moe->expert_ffn + moe->shared_width()) +
-             hidden * moe->experts;
-    else
-      sum += ffn_parameters(layer);
-  }
+  std::int64_t sum = active_head(*this);
+  for (int layer = 0; layer < all_layers(); ++layer)
+    sum += sum_of_weights(*this, layer, [&](const LinearLayer& l) { return visited(*this, l); }) +
+           attention_biases(*this) + latent_norms(*this);
   return sum;
 }
 
 ModelShape::FrozenAndAdapters ModelShape::active_frozen_parameters() const {
   FrozenAndAdapters sum;
   if (training.frozen == 0) return sum;  // with frozen layers the embedding is
-  if (!training.trains(WeightKind::head))
-    sum.frozen += (1 + mtp_layers) * embedding_parameters() + mtp_projection_parameters();
+  if (!training.trains(WeightKind::head)) sum.frozen += active_head(*this);
   for (int layer = 0; layer < all_layers(); ++layer)
     for (const LinearLayer& l : linear_layers(layer)) {
-      const std::int64_t visited = l.routed ? moe->active : l.count;
+      const std::int64_t times = visited(*this, l);
       if (layer < training.frozen_layers)
-        sum.frozen += 2 * visited * l.in * l.out;
+        sum.frozen += 2 * times * l.in * l.out;
       else if (!training.trains(l.weights))
-        sum.frozen += visited * l.in * l.out;
-      if (training.adapts(l.weights)) sum.adapters += visited * training.lora_dim * (l.in + l.out);
+        sum.frozen += times * l.in * l.out;
+      if (training.adapts(l.weights)) sum.adapters += times * training.lora_dim * (l.in + l.out);
     }
   return sum;
 }
@@ -197,8 +216,8 @@ ModelShape gpt_oss(std::string name, int layers, int experts) {
   return m;
 }
 
-// Of four layers three attend in chunks, and the fourth, without positions, to everything. A shared expert beside
-// one that is routed to, in every layer or in every other.
+// Of four layers three attend in chunks, and the fourth, without positions, to everything. A shared expert
+// beside one that is routed to, in every layer or in every other.
 ModelShape llama4(std::string name, int experts, int every) {
   ModelShape m = dense(std::move(name), 48, 5120, 40, 8, 128, 16384, 202048);
   m.moe = MoeShape{experts, 1, 1, 8192, 0};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
+#include "sim/workload/norm.h"
 
 namespace equipoise {
 
@@ -70,8 +71,8 @@ inline constexpr WeightSet kAllWeights = (WeightSet{1} << std::size(kWeightNames
 inline constexpr WeightSet kAdaptable =
     bit_of(WeightKind::qkv) | bit_of(WeightKind::proj) | bit_of(WeightKind::fc1) | bit_of(WeightKind::fc2);
 
-// What of a model a step trains. LoRA (arXiv 2106.09685) leaves a linear layer y = W x as it is and trains two
-// thin ones beside it: y = W x + B (A x), A of dim x in, B of out x dim. An expert has a pair of its own.
+// What of a model a step trains. LoRA (arXiv 2106.09685) leaves a linear layer y = W x as it is and trains
+// two thin ones beside it: y = W x + B (A x), A of dim x in, B of out x dim. An expert has a pair of its own.
 struct Training {
   WeightSet frozen = 0;
   WeightSet adapted = 0;  // frozen linear layers with adapters beside them
@@ -93,11 +94,24 @@ struct LinearLayer {
   bool routed = false;  // a routed expert's
 };
 
-// What a query of a sliding layer sees: its last `window` keys up to its own; or, chunked (Llama 4), those of its
-// own chunk of so many tokens, cut from where its document begins.
+// What a query of a sliding layer sees: its last `window` keys up to its own; or, chunked (Llama 4), those of
+// its own chunk of so many tokens, cut from where its document begins.
 struct Reach {
   std::int64_t window = 0;  // 0: all
   bool chunked = false;
+};
+
+// What follows a model's layers, and what it multiplies by: the last norm, the logits and the loss, once per
+// token that a position predicts. Each module of multi-token prediction adds a pass through the head, a
+// projection of two normed rows, and three norms. Parameter counts, FLOPs, cost and memory read this.
+struct HeadShape {
+  int modules = 0;               // of multi-token prediction
+  std::int64_t projections = 0;  // parameters of the modules' projections
+  std::int64_t norms = 0;        // parameters of the last norm and of the modules' norms
+  // Rows as wide as the hidden state that a backward needs of the modules' inputs: what each module's two
+  // norms read, and what they wrote.
+  int kept_rows = 0;
+  [[nodiscard]] int passes() const { return 1 + modules; }
 };
 
 struct ModelShape {
@@ -109,6 +123,7 @@ struct ModelShape {
   int head_dim = 0;  // of Q and K; V's too unless MLA
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
+  NormKind norm = NormKind::rms;
   bool gated_ffn = true;  // SwiGLU, GeGLU: gate and up; false: one up projection and GELU
   bool tied_embeddings = false;
   bool qkv_bias = false;
@@ -119,9 +134,9 @@ struct ModelShape {
   std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
   bool chunked = false;                // the window is a chunk (Reach)
   Training training{};
-  // Modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2) behind the last layer: each has
-  // two norms, a projection of both their outputs, a layer like the last one, a norm, and the model's own embedding
-  // and head once more. Their layers are numbered on.
+  // Modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2) behind the last layer:
+  // each has two norms, a projection of both their outputs, a layer like the last one, a norm, and the
+  // model's own embedding and head once more. Their layers are numbered on.
   int mtp_layers = 0;
 
   [[nodiscard]] int all_layers() const { return layers + mtp_layers; }
@@ -161,9 +176,13 @@ struct ModelShape {
   // Those of a layer's routed experts, which expert parallelism deals out.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
-  // Beside the layers of multi-token prediction: the projections and norms of their modules.
-  [[nodiscard]] std::int64_t mtp_projection_parameters() const { return mtp_layers * 2 * hidden * hidden; }
-  [[nodiscard]] std::int64_t mtp_norm_parameters() const { return mtp_layers * 3 * hidden; }
+  // Parameters of one norm of hidden states.
+  [[nodiscard]] std::int64_t norm_parameters() const { return norm_of(norm).parameters * hidden; }
+  [[nodiscard]] HeadShape head() const {
+    return {mtp_layers, mtp_layers * 2 * hidden * hidden, (1 + 3 * mtp_layers) * norm_parameters(),
+            4 * mtp_layers};
+  }
+  // The linear layers of a transformer layer, from which its parameters, FLOPs and adapters follow.
   [[nodiscard]] std::vector<LinearLayer> linear_layers(int layer) const;
   // Those of a layer's adapters, and those of a layer that a step trains, adapters with them; of its routed
   // experts, or of all else.
@@ -195,8 +214,8 @@ inline double causal_pairs(double queries, double before, double window = 0) {
   return growing * before + growing * (growing + 1) / 2 + (queries - growing) * window;
 }
 
-// The same by reach. All before query n of a document see (n / W) full chunks of W (W + 1) / 2 pairs, and r (r + 1) / 2
-// with the rest r.
+// The same by reach. All before query n of a document see (n / W) full chunks of W (W + 1) / 2 pairs, and r
+// (r + 1) / 2 with the rest r.
 inline double causal_pairs(double queries, double before, Reach reach) {
   const auto window = static_cast<double>(reach.window);
   if (!reach.chunked || reach.window <= 0) return causal_pairs(queries, before, window);

@@ -112,8 +112,8 @@ PartSizes part_sizes(const ModelShape& model, const Layout& layout) {
   }
   sizes[at(ModelPart::embedding)].dense = model.embedding_parameters();
   sizes[at(ModelPart::head)].dense =
-      (model.tied_embeddings && has_both_ends(layout) ? 0 : model.embedding_parameters()) + model.hidden +
-      model.mtp_projection_parameters() + model.mtp_norm_parameters() +
+      (model.tied_embeddings && has_both_ends(layout) ? 0 : model.embedding_parameters()) +
+      model.head().norms + model.head().projections +
       (copies_embedding(model, layout) ? model.embedding_parameters() : 0);
   return sizes;
 }
@@ -130,9 +130,9 @@ PartSizes trained_sizes(const ModelShape& model, const Layout& layout) {
     if (copies_embedding(model, layout)) head += model.embedding_parameters();
   }
   if (training.trains(WeightKind::head))
-    head += model.mtp_projection_parameters() +
+    head += model.head().projections +
             (model.tied_embeddings && has_both_ends(layout) ? 0 : model.embedding_parameters());
-  if (training.trains(WeightKind::norms)) head += model.hidden + model.mtp_norm_parameters();
+  if (training.trains(WeightKind::norms)) head += model.head().norms;
   return sizes;
 }
 

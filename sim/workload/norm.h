@@ -1,0 +1,41 @@
+// The kinds of norms: what each moves, holds and trains. Cost, kept bytes and parameter counts read this
+// table.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+
+enum class NormKind : std::uint8_t { rms };
+
+// Elements of bf16 that a norm moves per element of its rows.
+struct NormTraffic {
+  double forward = 0, backward = 0;
+};
+
+struct Norm {
+  NormKind kind{};
+  std::string_view name;      // as a study writes it
+  int parameters = 1;         // per channel: a scale, and a shift where it has one
+  NormTraffic own, fused;     // by our own kernel, by a framework's fused one
+  NormTraffic eager;          // by PyTorch's own kernels
+  double kept_row_bytes = 0;  // of statistics per row that a backward needs in addition to the input
+};
+
+// PyTorch's kernels of RMSNorm are those of torchtitan/models/norms.py. Forward: to fp32 (3), square (4),
+// mean (2), product (4), to bf16 (3), weight (2). Backward, by PyTorch's derivatives: weight (2) and its
+// gradient (4), to fp32 (3), products (4 + 6) and sum (2), mean (2), square (14), sum of both (6), to bf16
+// (3).
+inline constexpr Norm kNorms[] = {
+    {.kind = NormKind::rms, .name = "rms", .own = {2, 3}, .fused = {2, 4}, .eager = {18, 46}},
+};
+
+constexpr const Norm& norm_of(NormKind kind) {
+  return kNorms[at(kind)];
+}
+
+}  // namespace equipoise
