@@ -9,11 +9,13 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "sim/python/core/open_study.h"
+#include "sim/python/core/packed_plan.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
 
-// "--bucket-size" is an argument here, bucket_size, and "--no-rollback" rollback=False; a command in `backquotes`
-// stays one.
+// Python has arguments where the program has options: "--bucket-size" becomes bucket_size and "--no-rollback"
+// rollback=False. A command in `backquotes` stays as it is.
 static std::string as_arguments(const std::string& message) {
   const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
   std::string text;
@@ -38,7 +40,7 @@ static std::string as_arguments(const std::string& message) {
   return text;
 }
 
-// What the program prints after "error: ", one line, in Python's words.
+// The line that the program prints after "error: ", with Python's names of arguments.
 static void raise_value_error(const std::string& message) {
   PyErr_SetString(PyExc_ValueError, as_arguments(equipoise::printable(message)).c_str());
 }
@@ -48,12 +50,10 @@ static void translate(const std::exception_ptr& error, void*) {
     std::rethrow_exception(error);
   } catch (const equipoise::UserError& e) {
     raise_value_error(e.what());
-  } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system takes
+  } catch (const std::filesystem::filesystem_error& e) {  // a name that the file system refuses
     raise_value_error(e.path1().string() + ": " + e.code().message());
   }
 }
-
-// --- Document lengths in and out.
 
 namespace equipoise::python {
 
@@ -83,13 +83,13 @@ static void write_lengths(const Lengths& lengths, const std::string& path) {
   write_trace({{values.begin(), values.end()}, path}, path);
 }
 
-void bind_traces(nb::module_& m) {
+static void bind_traces(nb::module_& m) {
   m.def("read_lengths", read_lengths, nb::arg("path"), nb::arg("column") = "",
         "Tokens of each document of a trace file, in arrival order.");
   m.def("draw_lengths", draw_lengths, nb::arg("distribution"), nb::arg("documents"), nb::arg("seed") = 0,
         "Lengths drawn from a published distribution.");
   m.def("write_lengths", write_lengths, nb::arg("lengths"), nb::arg("path"),
-        "Writes a trace; the suffix says how: .npy, else a line a document, .gz and .zst compressed.");
+        "Writes a trace; the suffix says how: .npy, else a line for each document, .gz and .zst compressed.");
 }
 
 }  // namespace equipoise::python

@@ -9,18 +9,14 @@
 #include <cstdint>
 #include <future>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
-
-#include "policies/loader.h"
-#include "sim/study/read/study.h"
 
 namespace equipoise::python {
 
 namespace nb = nanobind;
 
-// Lengths of documents, read where they lie.
+// The lengths of documents in Python's own array, which is not copied.
 using Lengths = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 inline std::span<const std::int64_t> span_of(const Lengths& lengths) {
@@ -35,8 +31,8 @@ inline nb::object array_of(std::vector<std::int64_t> values, std::size_t columns
   return nb::cast(nb::ndarray<nb::numpy, std::int64_t>(held->data(), columns == 1 ? 1 : 2, shape, owner));
 }
 
-// work(stop) on a thread of its own and without the interpreter's lock, so that Ctrl-C is seen: it sets
-// `stop`, waits for the work to end and raises KeyboardInterrupt.
+// Runs work(stop) on a thread of its own, without the interpreter's lock. Ctrl-C sets `stop`, waits for the
+// work to end and raises KeyboardInterrupt.
 template <class Work>
 auto interruptible(const Work& work) {
   constexpr std::chrono::milliseconds kLook{50};
@@ -56,14 +52,5 @@ auto interruptible(const Work& work) {
   }
   return result.get();
 }
-
-// What a policy of Python's is told beside the documents: the shape of a step, as JSON (open_study.cpp).
-std::string shape_of(PackOptions batch, std::int64_t steps, const DocumentSet* documents);
-// Documents as their global batches: rows of batch, document, begin, end.
-nb::object rows_of(const DocumentSet& documents);
-
-void bind_plans(nb::module_& m);    // packed_plan.cpp
-void bind_studies(nb::module_& m);  // open_study.cpp
-void bind_traces(nb::module_& m);   // bindings.cpp
 
 }  // namespace equipoise::python

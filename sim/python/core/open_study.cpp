@@ -1,4 +1,5 @@
-// A study between being read and being run, when plans that Python makes can still be put into its rows.
+#include "sim/python/core/open_study.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -44,8 +45,8 @@ struct Texts {
 
 class OpenStudy {
  public:
-  // `path` names the study in errors, and its folder is what paths are relative to. With a name of a case,
-  // keys that do not go together make refused rows instead of an error.
+  // Errors name the study by `path`, and the study's paths are relative to its folder. In a named case of a
+  // sweep, keys that do not go together make refused rows instead of an error.
   OpenStudy(const std::string& text, const std::string& path, const std::vector<std::string>& assignments,
             std::string case_name)
       : case_(std::move(case_name)) {
@@ -61,7 +62,7 @@ class OpenStudy {
     return each_of(study_.policies, &PolicyRun::label);
   }
 
-  // Its file's values, with what was set.
+  // The file's values, with the assignments in them.
   [[nodiscard]] const std::string& text() const { return text_; }
 
   // Of the cases of a sweep, in their order: the note of those to which slowdowns are carried so that all
@@ -83,7 +84,7 @@ class OpenStudy {
     study_.notes.push_back(note);
   }
 
-  // What the policy of a row is told beside the documents.
+  // What the policy of a row is told in addition to the documents.
   [[nodiscard]] std::string shape(const std::string& label) const {
     return shape_of(row_of(label)->pack, study_.steps, inputs_ ? &inputs_->documents : nullptr);
   }
@@ -98,7 +99,7 @@ class OpenStudy {
     return rows_of(inputs_->documents);
   }
 
-  // The row was to have a plan, and its function failed: what it was, in one line.
+  // The function that was to make the row's plan failed; the reason is one line.
   void refuse(const std::string& label, const std::string& reason) { failed_[label] = reason; }
 
   void set_plan(const std::string& label, const std::string& text) {
@@ -148,7 +149,7 @@ class OpenStudy {
     options.keep_plans = true;
     options.ignore_memory = arguments.ignore_memory;
     options.stop = &stop;
-    // As the command draws them by default.
+    // The command draws the same lanes and stages by default.
     if (options.steps.fidelity == Fidelity::op)
       options.details.selection.lanes = options.details.selection.stages = {0};
     std::optional<StagedFolder> folder;
@@ -171,7 +172,7 @@ class OpenStudy {
     return texts;
   }
 
-  // As `equipoise study --out` leaves it; none of a case that cannot run.
+  // The receipt that `equipoise study --out` writes; a case that cannot run has none.
   [[nodiscard]] json receipt(const RunArguments& arguments, const StudyResult& result,
                              const std::vector<Check>& checks) const {
     if (!inputs_) return nullptr;
@@ -180,7 +181,7 @@ class OpenStudy {
                       *inputs_, result, checks);
   }
 
-  std::string case_;  // of a sweep; empty: none
+  std::string case_;  // its name in a sweep; empty outside one
   std::string text_;
   Study study_;
   std::optional<StudyInputs> inputs_;
@@ -219,10 +220,10 @@ void bind_studies(nb::module_& m) {
   nb::class_<Texts>(m, "Texts", "What a study prints and writes.")
       .def_ro("summary", &Texts::summary, "equipoise.summary/1")
       .def_ro("table", &Texts::table)
-      .def_ro("steps", &Texts::steps, "CSV, a line a policy and step")
-      .def_ro("gpus", &Texts::gpus, "CSV, a line a policy and GPU")
+      .def_ro("steps", &Texts::steps, "CSV, a line for each policy and step")
+      .def_ro("gpus", &Texts::gpus, "CSV, a line for each policy and GPU")
       .def_ro("plans", &Texts::plans, "equipoise.plans/1")
-      .def_ro("checks", &Texts::checks, "JSON: what was looked at once more")
+      .def_ro("checks", &Texts::checks, "JSON: what `verify` checked")
       .def_ro("notes", &Texts::notes);
   nb::class_<OpenStudy>(m, "OpenStudy", "A study that was read and not yet run.")
       .def(nb::init<const std::string&, const std::string&, const std::vector<std::string>&, std::string>(),

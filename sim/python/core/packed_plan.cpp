@@ -1,4 +1,5 @@
-// `pack`: lengths and options in, a plan out.
+#include "sim/python/core/packed_plan.h"
+
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -15,6 +16,7 @@
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/metrics.h"
 #include "sim/python/core/bindings.h"
+#include "sim/python/core/open_study.h"
 #include "sim/report/result_files.h"
 #include "sim/study/estimate.h"
 #include "sim/study/pack_request.h"
@@ -29,7 +31,7 @@ using nlohmann::json;
 
 using SliceTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // document, begin, end
 
-// What the command line has beside the keys of a study.
+// Options of the command that are no keys of a study.
 constexpr std::string_view kOwnNames[] = {"lanes", "context", "seed",          "cost",
                                           "model", "profile", "max_memory_GB", "job"};
 
@@ -49,7 +51,8 @@ struct Options {
   double max_memory_GB = 0;
 };
 
-// Of a flag by its study's key, or by the command line's name, which may say the opposite (no_rollback).
+// The value of a flag that is named as its key, or as the command's option, which may say the opposite
+// (no_rollback).
 json flag_value(const PackKey& key, const std::string& name, const json& value) {
   if (name == key.key || !value.is_boolean()) return value;
   return json(value.get<bool>() == key.value);
@@ -91,8 +94,8 @@ class PackedPlan {
   [[nodiscard]] std::size_t lanes(std::size_t step) const { return step_at(step).lanes.size(); }
   [[nodiscard]] bool tail(std::size_t step) const { return step_at(step).tail; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return packed_.notes; }
-  // Of the notes those for whoever trains with the plan: not how many steps a study would need to tell its
-  // delay, nor how solvers ended.
+  // The notes for whoever trains with the plan, without those on the steps that a study needs for its delay
+  // and on how solvers ended.
   [[nodiscard]] std::vector<std::string> warnings() const {
     const Plan& plan = packed_.plan;
     std::vector<std::string> kept(packed_.notes.begin(),
@@ -104,7 +107,7 @@ class PackedPlan {
       });
     return kept;
   }
-  // CP degrees of a step's lanes.
+  // The CP degrees of a step's lanes.
   [[nodiscard]] std::vector<int> degrees(std::size_t step) const {
     return each_of(step_at(step).lanes, &Lane::context);
   }
@@ -119,8 +122,8 @@ class PackedPlan {
     return all;
   }
 
-  // How many micro-batches a lane has in each step, empty ones left out: where a resumed run goes on is found
-  // without looking at slices.
+  // How many micro-batches that are not empty a lane has in each step. A resumed run finds its place by
+  // these, without looking at slices.
   [[nodiscard]] std::vector<std::int64_t> counts(std::size_t lane) const {
     std::vector<std::int64_t> counts;
     for (const Step& step : packed_.plan.steps) {
@@ -254,7 +257,7 @@ void bind_plans(nb::module_& m) {
         "Raises what pack would of a policy's name and options; no name: a function's.");
   m.def("policy_names", policy_names, "All packing policies, in help order.");
   m.def("pack_options", option_helps,
-        "Options of pack beside lanes, context, seed, cost, model and profile.");
+        "Options of pack other than lanes, context, seed, cost, model and profile.");
 }
 
 }  // namespace equipoise::python

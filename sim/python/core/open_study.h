@@ -1,0 +1,21 @@
+// A study between being read and being run, when plans that Python makes can still be put into its rows.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <string>
+
+#include "policies/loader.h"
+#include "sim/study/read/study.h"
+
+namespace equipoise::python {
+
+// What a policy written in Python is told in addition to the documents: the shape of a step, as JSON.
+std::string shape_of(PackOptions batch, std::int64_t steps, const DocumentSet* documents);
+// Documents as their global batches: rows of batch, document, begin, end.
+nanobind::object rows_of(const DocumentSet& documents);
+
+void bind_studies(nanobind::module_& m);
+
+}  // namespace equipoise::python
