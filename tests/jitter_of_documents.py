@@ -10,7 +10,7 @@ over the first, a token, with the lengths as told and over the seeds. Attention 
 that is 5 to 10 % off.
 
 A slice runs as a document of its own (it attends to itself only); plans of dependent chunks are refused. Models, profiles
-and frameworks of the study are named, not files beside it."""
+and frameworks of the study are named, not files next to it."""
 import argparse
 import csv
 import io
@@ -81,7 +81,7 @@ def seconds_a_token(steps_csv, label, steps):
 
 
 def as_it_turns_out(program, study, keys, plan, factor_of, folder):
-    """Seconds a token of the plan's full steps on other lengths. `keys`: of the row, beside its policy's own."""
+    """Seconds per token of the plan's full steps on other lengths. `keys`: of the row, in addition to its policy's own."""
     made, lengths, a_step = with_lengths(plan, factor_of)
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(made))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Memory verdicts held against layouts that ran and layouts that crashed.
+"""Memory verdicts compared with layouts that ran and layouts that crashed.
 
   tests/published_memory.py --rows ultrascale_h100_steps.csv --models ultrascale_models.csv [--out page.json]
 
 Every row of a sweep of layouts is simulated as `equipoise study` would: documents of one length, the shipped preset of
 its framework, nothing set but what the row states. What we say (fits, out of memory, refused: the framework's own
-division of layers leaves a stage without a block) stands beside what happened (ran, crashed). A crash gives no reason in the table: layouts with fewer micro-batches than stages - 1 are left out, since
+division of layers leaves a stage without a block) is compared with what happened (ran, crashed). A crash gives no reason in the table: layouts with fewer micro-batches than stages - 1 are excluded, since
 that framework refuses them whatever the memory; the others may still have crashed for another reason, so a crash that
 we say fits is an upper bound of our optimism. Where a row without a pipeline ran and printed its peak, the error of ours
-stands beside it: the framework prints GiB that its allocator has reserved on rank 0 (huggingface/nanotron@67c5ebb6,
+is compared, too: the framework prints GiB that its allocator has reserved on rank 0 (huggingface/nanotron@67c5ebb6,
 helpers.py), and rank 0 has a pipeline's first stage, which need not be the fullest.
 
 What is said of crashes is not fitted. --slack prints what such peaks of one size of model ask the preset's allocator_slack
@@ -136,7 +136,7 @@ def main():
     except OSError as error:
         sys.exit(f"error: {error}")
     kept = [row for row in rows if int(row["grad_acc"]) >= int(row["pp"]) - 1]
-    print(f"{len(rows)} layouts, {len(rows) - len(kept)} left out: fewer micro-batches than stages - 1")
+    print(f"{len(rows)} layouts, {len(rows) - len(kept)} excluded: fewer micro-batches than stages - 1")
     with ThreadPoolExecutor(args.jobs) as pool:
         if args.slack:
             return print_slack(args.program, pool, kept, models, args.framework)

@@ -1,4 +1,4 @@
-"""What the launch scripts and recipes published beside a table say of its runs, where the table is silent.
+"""What the launch scripts and recipes published with a table say of its runs, where the table is silent.
 
 A row of published steps holds what its table prints. The same repositories publish what ran: which dispatcher, what
 it overlaps, which modules recompute. Those are settings of whole benchmarks, never of a row, and are told to the
@@ -85,7 +85,7 @@ def with_stages(rows, models):
 
 
 def with_settings(row):
-    """The row with what its sources publish beside its table."""
+    """The row with what its sources publish in addition to its table."""
     filled = dict(row)
     for prefix, columns, _ in SETTINGS:
         if not (row.get("group") or "").startswith(prefix):

@@ -279,7 +279,7 @@ class InABrowser(Pages):
         paths = [json.loads((file.parent / "critical_path" / f"{policy}.json").read_text())["steps"][0] for policy in ("plain-4d", "wlb")]
         names = {"compute": "computation", "tp": "TP communication", "cp": "CP communication", "pp": "transfers between stages", "dp": "gradient and parameter exchange"}
         self.assertEqual(page.evaluate("[...document.querySelectorAll('#path .legend li')].map(n => n.textContent)"), list(names.values()))
-        # A bar a policy, of its kinds of op in one order, as long as the step beside the longest.
+        # A bar for each policy, of its kinds of op in one order, as long as its step relative to the longest.
         longest = max(path["step_seconds"] for path in paths)
         bars = page.evaluate("[...document.querySelectorAll('#path svg g.row')].map(g => [...g.querySelectorAll('rect')].map(r => r.getBoundingClientRect()).map(b => [b.left, b.right]))")
         full = max(bar[-1][1] for bar in bars) - bars[0][0][0]

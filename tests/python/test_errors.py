@@ -117,8 +117,8 @@ class Errors(unittest.TestCase):
         trace = self.folder / "recorded.txt"
         record = equipoise.record
         self.refuse([
-            (lambda: equipoise.BatchSampler.from_study(result, "plain", LENGTHS, lanes=3), "lanes: expected none beside a row, which has its own, found 3"),
-            (lambda: equipoise.BatchSampler.from_study(result, "plain", LENGTHS, policy="wlb"), 'policy: expected none beside a row, .*, found "wlb"'),
+            (lambda: equipoise.BatchSampler.from_study(result, "plain", LENGTHS, lanes=3), "lanes: expected none with a row, which has its own, found 3"),
+            (lambda: equipoise.BatchSampler.from_study(result, "plain", LENGTHS, policy="wlb"), 'policy: expected none with a row, .*, found "wlb"'),
             (lambda: record("loader", trace), 'dataloader: expected something to iterate over, found "loader"'),
             (lambda: record([], trace), "dataloader: expected at least one document, found none"),
             (lambda: record(loader, ""), 'path: expected a path, found ""'),

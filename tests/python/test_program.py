@@ -193,10 +193,10 @@ class Program(unittest.TestCase):
         self.assertNotEqual(plans["wlb-llm", 0], plans["none", 0])
 
     def test_a_saved_summary_becomes_a_sampler(self):
-        beside = self.folder / "beside"
-        beside.mkdir()
-        (beside / "mine.json").write_text((ROOT / "profiler/profiles/h100-sxm.json").read_text())
-        file = beside / "study.json"
+        folder = self.folder / "folder"
+        folder.mkdir()
+        (folder / "mine.json").write_text((ROOT / "profiler/profiles/h100-sxm.json").read_text())
+        file = folder / "study.json"
         file.write_text(json.dumps({**self.study, "cluster": {"profile": "mine.json"}}))
         options = {"policies.2.queues": 2, "batch.context_window": "16K"}
         command.run("study", file, "--set", "policies.2.queues=2", "--set", "batch.context_window=16K", "--out", self.folder / "out", "--quiet")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """with_module.py [--needs A,B] SCRIPT...: runs a script in the Python that has the module `equipoise`, and
-these beside it; exit 77 (skipped) where none has."""
+these next to it; exit 77 (skipped) where none has."""
 
 import os
 import subprocess

@@ -231,7 +231,7 @@ def check(
     update: bool = False,
     directory: Optional[StrPath] = None,
 ) -> Checked:
-    """A study held against what it is expected to show, a file that `update` makes: `equipoise check`. With `only_worse`
+    """Compares a study with what it is expected to show, a file that `update` makes: `equipoise check`. With `only_worse`
     a metric that moved for the better is said (`gain`) and does not fail."""
     with _file_of(source, directory) as study:
         words = _options(set=set, only_worse=flag("only_worse", only_worse), update=flag("update", update))
@@ -254,7 +254,7 @@ def fit(
     **options: Any,
 ) -> Dict[str, Any]:
     """Measurements in, a profile out: `equipoise fit`. Samples are what `equipoise profile` wrote, tables, nccl-tests'
-    output or traces of torch.profiler; a `recipe` says which make which table, a `base` which profile they mend.
+    output or traces of torch.profiler; a `recipe` says which make which table, a `base` which profile they calibrate.
     Returns the profile, which is also in `out`."""
     files = list(samples) if isinstance(samples, (list, tuple)) else [samples]
     names = [path_of("samples", file) for file in files]
@@ -272,14 +272,14 @@ def predict(profile: StrPath, rows: StrPath, **options: Any) -> pd.DataFrame:
 
 
 def validate(source: Source, *, set: Optional[Mapping] = None, directory: Optional[StrPath] = None, **options: Any) -> Dict[str, Any]:
-    """A study run for real on ranks of this machine and simulated, op by op, or a log (`measured=...`) beside its
+    """A study run for real on ranks of this machine and simulated, op by op, or a log (`measured=...`) with its
     simulation: `equipoise validate`, whose options these are. Returns its JSON."""
     with _file_of(source, directory) as study:
         return json.loads(run("validate", study, "--format", "json", "--quiet", *_options(set=set, **options)))
 
 
 def verify(summary: StrPath) -> pd.DataFrame:
-    """A saved summary.json (of `study(out=...)` or `equipoise study --out`) held against its receipt, its inputs as they
-    are now, and a new run: `equipoise verify`. Rows of functions run again with the plans beside it, in plan.json. A line
+    """A saved summary.json (of `study(out=...)` or `equipoise study --out`) compared with its receipt, its inputs as they
+    are now, and a new run: `equipoise verify`. Rows of functions run again with the plans next to it, in plan.json. A line
     for each thing that was looked at; `holds` says whether it is as it was, null where nothing was to be run again."""
     return pd.DataFrame(json.loads(run("verify", path_of("summary", summary), "--format", "json", "--quiet")))

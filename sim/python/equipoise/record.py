@@ -75,7 +75,7 @@ def record(
     lengths: Optional[Callable[[Any], Iterable[int]]] = None,
 ) -> np.ndarray:
     """Runs through a loader (its first `batches` batches) and writes the length of every document as a trace
-    that `study` and `pack` read: .npy, else a line a document, .gz and .zst compressed. Returns the lengths.
+    that `study` and `pack` read: .npy, else a line for each document, .gz and .zst compressed. Returns the lengths.
 
     `lengths(batch)` says what a batch holds where `lengths_of` cannot see it. Documents of no token are left
     out.

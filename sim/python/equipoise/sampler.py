@@ -72,7 +72,7 @@ def _result(given: Any) -> Result:
 
 
 def _beside(value: Any, folder: str) -> Any:
-    """Values of a study whose files lie beside it, as they are read from elsewhere."""
+    """Values of a study whose files lie next to it, as they are read from elsewhere."""
     if isinstance(value, dict):
         return {key: _beside(one, folder) for key, one in value.items()}
     if not isinstance(value, str) or not (value.endswith(".json") or "/" in value):
@@ -166,7 +166,7 @@ class BatchSampler:
         Returns when the first epoch is planned: a row that these lanes cannot run, or whose cut documents `slices` does
         not allow, is refused here."""
         for name in {"lanes", "policy"} & options.keys():
-            refuse(name, "none beside a row, which has its own", options[name])
+            refuse(name, "none with a row, which has its own", options[name])
         result = _result(result)
         labels = [other["label"] for other in result.policies]
         if row not in labels:

@@ -197,7 +197,7 @@ def open_study(
 
 
 def warn_of_numbered(opened: "_core.OpenStudy") -> None:
-    """Rows that nobody told apart by a label have a number after it: says which, and in what they differ."""
+    """Rows without a label of their own get a number after their name: says which, and in what they differ."""
     entries = [{"name": e} if isinstance(e, str) else e for e in json.loads(opened.text).get("policies", [])]
     labels = opened.labels
     for label, entry in zip(labels, entries):
@@ -265,9 +265,9 @@ def study(
         text_of("fidelity", fidelity, "stage or op"), integer("jobs", jobs, 0), flag("ignore_memory", ignore_memory), folder, max_memory_GB,
         flag("verify", verify),
     )
-    beside = (directory or "") if isinstance(source, Mapping) else os.path.dirname(source)
+    base = (directory or "") if isinstance(source, Mapping) else os.path.dirname(source)
     result = Result(
-        texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks, os.path.abspath(beside),
+        texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text, texts.checks, os.path.abspath(base),
         os.path.abspath(folder) if folder else "",
     )
     result.functions = {opened.labels[place]: entry for place, entry in own.items()}

@@ -21,5 +21,5 @@ def draw_trace(distribution: str, documents: int, seed: int = 0) -> np.ndarray:
 
 
 def write_trace(lengths: Any, path: Union[str, os.PathLike]) -> None:
-    """Writes lengths whole or not at all: .npy, else a line a document, which .gz and .zst compress."""
+    """Writes lengths whole or not at all: .npy, else a line for each document, which .gz and .zst compress."""
     _core.write_lengths(lengths_array(lengths), path_of("path", path))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a BatchSampler costs per global batch, measured, beside what the papers print.
+"""What a BatchSampler costs per global batch, measured, and what the papers print.
 
   python3 sampler_overhead.py [--documents 200000] [--repeat 5]
 

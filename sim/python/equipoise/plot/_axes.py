@@ -54,7 +54,7 @@ def name_rows(axes: Any, labels: List[str], width: int = 36, upwards: bool = Fal
 
 
 def legend(axes: Any, handles: List[Any], texts: List[str]) -> None:
-    """The legend beside the axes, where it covers nothing."""
+    """The legend next to the axes, where it covers nothing."""
     if not handles:
         return
     texts = ["\n".join(cut(line, LEGEND) for line in text.split("\n")) for text in texts]
@@ -95,8 +95,8 @@ def lines(
 
 
 def stack(axes: Any, labels: Sequence[str], parts: Mapping) -> None:
-    """Rows of parts side by side, the first row on top: {part: (values, colour)}. A part of which no row has any is left
-    out."""
+    """Rows of parts side by side, the first row on top: {part: (values, colour)}. A part of which no row has any is
+    skipped."""
     left = [0.0] * len(labels)
     for name, (values, colour) in parts.items():
         if any(value > 0 for value in values):

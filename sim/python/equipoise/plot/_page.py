@@ -113,7 +113,7 @@ def imbalance(result: Paged) -> "Figure":
     for axes, key in zip(figure.subplots(1, len(uneven), sharey=True, squeeze=False)[0], uneven):
         for place, row in enumerate(values[key]):
             best = "C1" if list(rows)[place] == page["winner"] and len(rows) > 1 else "C0"
-            apart = [place + 0.5 * ((i * 0.618) % 1 - 0.5) for i in range(len(row))]  # so that dots lie beside each other
+            apart = [place + 0.5 * ((i * 0.618) % 1 - 0.5) for i in range(len(row))]  # so that dots do not cover each other
             axes.plot(row, apart, "o", color=best, alpha=0.45, markersize=4, markeredgewidth=0)
             if row:
                 axes.plot([np.median(row)] * 2, [place - 0.35, place + 0.35], color="0.2", linewidth=2)
@@ -154,7 +154,7 @@ def delay(result: Paged) -> "Figure":
 
 
 def _not_drawn(why: str, labels: List[str]) -> str:
-    """Rows that are left out, in lines of the axis's label; of many the first."""
+    """Rows that are not drawn, in lines of the axis's label; of many the first."""
     if not labels:
         return ""
     names = [cut(label, 36) for label in labels[:NAMED]] + ([f"{len(labels) - NAMED} more"] if len(labels) > NAMED else [])

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _told_apart(row: Dict[str, Any], rows: List[Dict[str, Any]]) -> bool:
-    """Whether the interval of its speed-up is above those of all other rows that ran, as in the study's table."""
+def _differs(row: Dict[str, Any], rows: List[Dict[str, Any]]) -> bool:
+    """Whether a row is significantly faster: the interval of its speed-up is above those of all other rows that ran."""
     low, others = row["metrics"]["speedup_low"], [other for other in rows if other is not row and other["status"] == "ok"]
     highs = [other["metrics"]["speedup_high"] for other in others]
     return not highs or low is not None and all(high is not None and low > high for high in highs)
@@ -31,7 +31,7 @@ def comparison(result: Result) -> "Figure":
         won = row["label"] == best and len(rows) > 1
         axes.barh(place, rate or 0.0, xerr=rate_error(metrics), color="C1" if won else "C0", ecolor="0.3", capsize=3)
         said = ([] if speedup is None else [f"{speedup:.2f}x"]) + (
-            [] if not won else ["fastest"] if _told_apart(row, rows) else ["fastest, not told apart"]) + (
+            [] if not won else ["fastest"] if _differs(row, rows) else ["fastest, not significantly"]) + (
             ["does not fit"] if row["status"] == "oom" else [])
         if rate is None:
             axes.annotate(" " + _why(row), (0, place), color="0.3", va="center", fontsize="small")
@@ -84,8 +84,8 @@ def steps(result: Result) -> "Figure":
 
 def gpus(result: Result, policy: Optional[str] = None) -> "Figure":
     """Compute seconds of every GPU over the mean of all, simulated, mean over full steps: a line a row, GPUs from least to
-    most loaded, the fastest row's wide; beside ten rows the others are grey. Of one `policy` a map: pipeline stages down,
-    data- and context-parallel replicas across; TP ranks stand beside each other where they differ."""
+    most loaded, the fastest row's wide; rows after the tenth are grey. Of one `policy` a map: pipeline stages down,
+    data- and context-parallel replicas across; TP ranks are next to each other where they differ."""
     of(result, "result", Result)
     frame = result.gpus()
     if frame.empty:

@@ -32,8 +32,8 @@ def _metric(frame: Any, metric: str) -> None:
 
 
 def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None) -> "Figure":
-    """A metric over the values of one key, a line a policy (or of one `policy`), wide for the one with the most tokens per
-    second and GPU of all; beside ten rows the others are grey. Over those of two keys a map of one `policy`, the first
+    """A metric over the values of one key, a line for each policy (or of one `policy`), wide for the one with the most tokens per
+    second and GPU of all; rows after the tenth are grey. Over those of two keys a map of one `policy`, the first
     without it: the value in each cell, or why there is none."""
     of(swept, "swept", Sweep)
     keys = list(swept[0].case)

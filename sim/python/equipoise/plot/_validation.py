@@ -1,4 +1,4 @@
-"""Figures of a validation: simulated beside measured."""
+"""Figures of a validation: simulated and measured."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Dict, List
