@@ -1,11 +1,11 @@
 // The price of what LoRA's adapters add to linear layers.
 //
-// An adapter beside a frozen layer y = W x adds y += B (A x): two thin products in the forward, four in the
+// The adapter of a frozen layer y = W x adds y += B (A x): two thin products in the forward, four in the
 // backward, and the kernels that scale its output and add it, all in bf16. With tensor parallelism it is cut
 // as Megatron Bridge's ParallelLinearAdapter:
-// - beside a column-parallel layer A's rows are shared out, so that A x is gathered, and B's rows are the
+// - for a column-parallel layer A's rows are shared out, so that A x is gathered, and B's rows are the
 //   layer's. Its input is the layer's, gathered and kept whole, so that no backward gathers it again.
-// - beside a row-parallel layer A's columns are the layer's, so that A x is summed up, and B's rows are
+// - for a row-parallel layer A's columns are the layer's, so that A x is summed up, and B's rows are
 // shared
 //   out. Its output is gathered over them before a rank takes its tokens, and the same happens to its
 //   gradient.

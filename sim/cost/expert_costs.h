@@ -17,13 +17,13 @@ namespace equipoise {
 // lie evenly on the ranks, so that of all copies every rank gets as many, whatever it sent itself. Packs are
 // unequal: a rank whose micro-batch is short, or that has none, works for the others.
 //
-// Example, 2 ranks, 1,000 and 3,000 tokens, 8 experts a token: each sends 8 copies of its own and gets
+// Example, 2 ranks, 1,000 and 3,000 tokens, 8 experts per token: each sends 8 copies of its own and gets
 // 16,000.
 struct ExpertArrivals {
-  // The mean of the group's ranks, in tokens that were sent, each of which stands for `active` copies:
+  // The mean of the group's ranks, in tokens that were sent, each of which is `active` copies:
   // gathered over the expert's tensor-parallel ranks, and on each of these.
   double tokens = 0, rows = 0;
-  double load = 1;  // of the busiest rank over the mean, beside framework.expert_imbalance
+  double load = 1;  // of the busiest rank over the mean, apart from framework.expert_imbalance
   friend bool operator==(const ExpertArrivals&, const ExpertArrivals&) = default;
 };
 

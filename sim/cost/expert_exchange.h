@@ -18,7 +18,7 @@ namespace equipoise {
 // 3.3.2).
 //
 // What goes over which link is the expectation under uniform routing (profiler/profile/collective.h):
-// with n ranks of an expert-parallel group on N nodes, k experts a token and T tokens a rank,
+// with n ranks of an expert-parallel group on N nodes, k experts per token and T tokens per rank,
 //   alltoall  every copy is sent: T k / n of them to each rank, 1 / n of all stay at home
 //   deepep    a token goes over the network once for each other node that has experts of it, and over NVLink
 //             once for each rank there. Its nodes are at most `expert_nodes`, its own included where it is

@@ -30,7 +30,7 @@ struct RouterSkew {
 
 // The load of the busiest rank over the mean, at least 1, for the micro-batches of one exchange.
 // O(documents x ranks) draws. `experts_of_rank`: experts on each of `ranks`, times the micro-batches that
-// each of `together` stands for.
+// each of `together` represents.
 double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
                    int experts_of_rank);
 inline double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank) {

@@ -35,7 +35,7 @@ class KernelCosts {
   // The time that compute under an exchange of this length loses to the SMs that the exchange holds. `told`:
   // the compute is launched for the SMs that are left.
   [[nodiscard]] Picoseconds lost_under(Picoseconds exchange, int exchange_sms, bool told) const;
-  // The same of an exchange of experts, as an op beside it.
+  // The same of an exchange of experts, as an op that runs under it.
   [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
 
   [[nodiscard]] const GemmModel& gemm_model() const { return gemm_; }

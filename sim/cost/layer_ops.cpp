@@ -107,7 +107,7 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
   }
   const std::int64_t t = basis_.layout.tensor;
   const double row_bytes = as_double((n + t - 1) / t) * as_double(basis_.model.hidden) * basis_.element_bytes;
-  // What named recomputation repeats stands before the first op that needs it.
+  // What named recomputation repeats comes before the first op that needs it.
   const auto repeat_norm = [&](OpList& ops) {
     if (!basis_.layout.repeats(RecomputeModule::layernorm)) return;
     ops.push(rows_.norm(row_bytes, ElementwisePass::forward, use));

@@ -88,9 +88,9 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
 // (the last part: to its end). The exchanges themselves, with what is under them, are the caller's.
 void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock);
 
-// A layer of one micro-batch's forward beside a layer of another's backward, on the same ranks (DualPipe,
-// arXiv 2412.19437, section 3.2.1 and Fig. 4). The exchanges of each run under what the other computes
-// between its own:
+// A layer of one micro-batch's forward issued together with a layer of another's backward, on the same ranks
+// (DualPipe, arXiv 2412.19437, section 3.2.1 and Fig. 4). The exchanges of each run under what the other
+// computes between its own:
 //   exchange 1 of B over F up to its first | dispatch of F over B up to its second |
 //   exchange 2 of B over F up to its second | combine of F over the rest of B | the rest of F
 // What B has before its first exchange comes first; what a layer has under its own exchanges stays there. A

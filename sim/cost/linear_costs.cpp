@@ -6,7 +6,7 @@
 
 namespace equipoise {
 
-// Of asynchronous TP that no piece of a product runs beside.
+// Barriers of asynchronous TP per collective: no piece of a product runs during them.
 static constexpr int kBarriers = 3;
 
 Op LinearCosts::products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,

@@ -233,7 +233,7 @@ Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weigh
   return total;
 }
 
-// Time of the ops with a mark, without what runs beside the op before.
+// Time of the ops with a mark, without what runs concurrently with the op before.
 RunTime marked(std::span<const Op> ops, bool Op::*mark) {
   RunTime sum;
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -278,7 +278,7 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
   }
 }
 
-// What stands before the first exchange or product of experts, whose sizes the host has to know.
+// What comes before the first exchange or product of experts, whose sizes the host has to know.
 Issued until_routed(const HostOptions& host, std::span<const Op> ops) {
   const auto sized = std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.arrived; });
   const std::span<const Op> known(ops.begin(), sized);

@@ -112,8 +112,9 @@ struct LocalWork {
   RangeUse use;
 };
 
-// Where that work stands in a pass. With two nano-batches: of the first one before its exchange and of the
-// second one after its last, and what is beside the first and the last exchange, of the other one.
+// Where that work lies in a pass. With two nano-batches `before` is the work of the one whose exchange comes
+// first and `after` that of the other one; the rest of their work runs while the first and the last exchange
+// last.
 struct PassWork {
   Picoseconds before = 0, beside_first = 0, beside_last = 0, after = 0;
 };

@@ -36,7 +36,7 @@ class ProfiledWorkload : public Workload {
  private:
   const LayerCosts& costs_;
   double linear_ = 0;
-  double local_linear_ = 0;          // of a token on its rank, without CP communication
+  double local_linear_ = 0;          // per token on its rank, without CP communication
   std::vector<double> log_seconds_;  // at lengths 2^(i / 16)
 };
 

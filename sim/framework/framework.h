@@ -28,7 +28,7 @@ namespace equipoise {
 
 enum class KernelTimes { benchmark, fitted, borrowed };
 
-// How a preset's slowdowns stand to a profile. alone: they do not count, kernels run as fast as the profile
+// How a preset's slowdowns apply to a profile. alone: they do not count, kernels run as fast as the profile
 // has them; fitted: its GPU is of the family that they were fitted on; carried: it is of another.
 enum class SlowdownRule : std::uint8_t { alone, fitted, carried };
 inline constexpr std::string_view kSlowdownRuleNames[] = {"alone", "fitted", "carried"};
@@ -70,7 +70,7 @@ struct FrameworkPreset {
   FrameworkOptions options;  // as on the GPUs that the slowdowns were fitted on
   KernelTimes kernels = KernelTimes::benchmark;
   std::string borrowed_from;              // of KernelTimes::borrowed
-  std::vector<std::string> gpu_families;  // words of a device's name; one of Hopper's stands for all of them
+  std::vector<std::string> gpu_families;  // words of a device's name; one of Hopper's means all of them
   std::vector<ErrorOnGpu> on_gpus;
   std::vector<FamilyError> errors;
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
@@ -96,7 +96,7 @@ struct FrameworkPreset {
   [[nodiscard]] std::string kernels_text() const;
 };
 
-// Whether someone measured its GEMMs on a machine, all of them or the few that mended another's.
+// Whether someone measured its GEMMs on a machine, all of them or the few that calibrated another's.
 bool kernels_are_measured(const Profile& profile);
 // How many of the other tables that simulations use, those of an attention kernel (empty: the profile's
 // default) and those of row-wise ops.
@@ -113,7 +113,7 @@ std::string slowdowns_text(const FrameworkOptions& options);
 
 inline constexpr std::string_view kDefaultFramework = "megatron";
 
-// Names of the presets that are found beside the program or in the source tree, sorted.
+// Names of the presets that are found next to the program or in the source tree, sorted.
 std::vector<std::string> shipped_frameworks();
 
 }  // namespace equipoise

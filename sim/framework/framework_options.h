@@ -15,7 +15,7 @@ namespace equipoise {
 
 // What follows the logits. fused: a cross-entropy of two reads and a write. unfused: Megatron-LM's
 // vocabulary-parallel one, kernel by kernel; pytorch: its own of an fp32 copy, likewise; chunked: Liger
-// Kernel's fused linear cross-entropy. The others stand in for a loss in benchmarks: the sum, the mean, or
+// Kernel's fused linear cross-entropy. The others replace a loss in benchmarks: the sum, the mean, or
 // the mean of (logit - 1)^2 over the fp32 copy that Float16Module makes.
 enum class LossKind : std::uint8_t { fused, unfused, sum, mean, mean_square, pytorch, chunked };
 inline constexpr std::string_view kLossNames[] = {"fused",       "unfused", "sum",    "mean",
@@ -58,9 +58,9 @@ inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255, kMostO
 // Options of real frameworks that change what is exposed and held, not what is computed. The initial values
 // mean no framework: kernels run at their benchmark speed.
 struct FrameworkOptions {
-  bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
-  int tp_overlap_sms = 0;             // SMs that a TP collective beside a product holds; 0: it costs nothing
-  bool records_streams = false;       // buffers of TP collectives live until the GPU has passed them
+  bool tp_overlap_forward = true;  // Userbuffers-style: forward TP collectives under their GEMM
+  int tp_overlap_sms = 0;          // SMs that a TP collective holds while a product runs; 0: it costs nothing
+  bool records_streams = false;    // buffers of TP collectives live until the GPU has passed them
   bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
   bool reduce_gradients = true;       // over DP x CP; false: a benchmark that leaves its gradients local
   bool scatter_gradients = true;      // ZeRO-1: each rank gets its shard of the sum, layer by layer under the
@@ -70,13 +70,14 @@ struct FrameworkOptions {
   bool keep_gathered_kv = false;      // all-gather CP: a backward finds what its forward gathered
   double gradient_bytes = 4;          // of a gradient element in the reduction
   double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
-  double gradient_copy_bytes = 0;     // of a gradient element that stays beside gradient_bytes' accumulation
+  double gradient_copy_bytes =
+      0;  // of a gradient element that stays in addition to gradient_bytes' accumulation
   double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0: a layer's
   double gradient_add_bytes =
       0;  // moved of a dense layer's weight where a kernel of its own adds up its gradients
   double step_end_bytes = 0;   // moved of a rank's weight by clipping and zeroing, once a step
   double allocator_slack = 0;  // of activations, logits, buffers: blocks of a caching allocator that fit none
-  bool fused_activation = true;  // false: a gated FFN keeps silu(gate), too, beside gate, up and product
+  bool fused_activation = true;  // false: a gated FFN keeps silu(gate) in addition to gate, up and product
   bool early_stop = false;       // a recomputed layer runs only what its backward needs
   bool ring_merges = false;      // a ring over CP puts its steps together by kernels of their own
   bool fused_rope = true;        // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
@@ -86,14 +87,14 @@ struct FrameworkOptions {
   bool fp8_param_gather = false;                       // ZeRO-3 gathers weights of FP8 products in one byte
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
   std::string attention_kernel;   // one of the profile's; empty: its default
-  Load load = Load::as_measured;  // full where a preset's slowdowns were fitted beside that
+  Load load = Load::as_measured;  // full where a preset's slowdowns were fitted together with it
   double gemm_slowdown = 1;
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;
   // Of the experts' grouped products, over gemm_slowdown: a library's rate is that of one large product.
   double expert_gemm_slowdown = 1;
-  // What each expert's product takes beside its arithmetic: launch, first and last wave, as far as those of
-  // its neighbours do not hide them, and a host that falls behind.
+  // What each expert's product takes in addition to its arithmetic: launch, first and last wave, as far as
+  // those of its neighbours do not hide them, and a host that falls behind.
   double expert_product_seconds = 0;
   // The grouped kernel of the profile that takes all experts' products in one launch ("cutlass-grouped");
   // empty: the library's GEMM, one an expert, on `expert_streams`.
@@ -109,7 +110,7 @@ struct FrameworkOptions {
   double expert_capacity_factor = 0;
   double expert_imbalance = 1;  // busiest expert-parallel rank / mean, of every micro-batch
   // Standard deviation over mean of an expert's share of a document's tokens: what the busiest rank has
-  // beside that is drawn by micro-batch (sim/cost/expert_load.h). 0: a balance that is forced.
+  // in addition is drawn per micro-batch (sim/cost/expert_load.h). 0: a balance that is forced.
   double expert_skew = 0;
   std::uint64_t expert_seed = 0;
   ExpertRouter expert_router = ExpertRouter::stated;
@@ -121,7 +122,7 @@ struct FrameworkOptions {
   // Whether that compute is launched for the SMs that are left. Where it is for all of them, the blocks of
   // those that the exchange holds come in a wave of their own.
   bool exchange_sm_margin = true;
-  // Small kernels of a layer with experts, a pass, beside those that move its tokens: softmax, choice,
+  // Small kernels of a layer with experts, per pass, apart from those that move its tokens: softmax, choice,
   // auxiliary loss, counts and maps. Each takes the GPU its least time and the host a launch's.
   int routing_kernels = 0;
   int expert_nodes = 0;       // most nodes that a token's experts lie on; 0: as the model's router has it
@@ -136,9 +137,9 @@ struct FrameworkOptions {
   // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits).
   double logit_bytes = 6;
   // What FP8 linear layers keep, in bytes of an element. Of their inputs, for the weight gradient: one byte
-  // of Transformer Engine's, with a scale a tensor; two where they are cast again. Of attention's output:
+  // of Transformer Engine's, with one scale per tensor; two where they are cast again. Of attention's output:
   // bf16 for its own backward, and the next layer's input. Of what an FFN's activation reads. Of weights,
-  // beside bf16.
+  // in addition to bf16.
   double fp8_input_bytes = 1;
   double fp8_attention_bytes = 3;
   double fp8_activation_bytes = 2;

@@ -1,6 +1,6 @@
 // The host of a training step: what it launches, what a launch takes it, and where it waits for the GPU.
 //
-// An op of ours stands for several kernels of a framework: norms with their statistics, copies between
+// An op of ours represents several kernels of a framework: norms with their statistics, copies between
 // layouts, gradients added to an fp32 sum. `LaunchCounts` says how many, op by op and pass by pass, read off
 // the framework's source. The host issues them one by one into a queue. Where it falls behind the GPU runs
 // dry; where it is ahead, it fills the queue, and later work of many small kernels lives on that lead. A

@@ -109,8 +109,8 @@ int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, st
 
 namespace {
 
-// The numbers C of checkpoint_by_stage, kept in the micro-batches. On small lanes of two layers a stage they
-// recompute 13 % more than the best C (tests/sim/memory/test_derived_sizes.cpp).
+// The numbers C of checkpoint_by_stage, kept in the micro-batches. On small lanes of two layers per stage
+// they recompute 13 % more than the best C (tests/sim/memory/test_derived_sizes.cpp).
 class Checkpoints {
  public:
   Checkpoints(const MemoryModel& memory, const Schedule& schedule, const LaneLoad& load,

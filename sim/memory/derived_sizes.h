@@ -36,8 +36,8 @@ std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule,
 int layers_between_probes(int c_min, double m1, int c_max, double m2, int layers);
 
 // The same by the memory model: layers of the model to checkpoint so that micro-batches of `rank_tokens`
-// tokens a rank fit; -1 if none suffices. From what the two probes say it goes to fewer or more layers where
-// stages get their next layer early or late.
+// tokens per rank fit; -1 if none suffices. From what the two probes say it goes to fewer or more layers
+// where stages get their next layer early or late.
 int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
                          int context);
 
@@ -46,7 +46,7 @@ int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, st
 // stage fits and the least is recomputed. All layers where not even they suffice.
 //
 // A backward that recomputes is late, and other stages wait for it, unless theirs are late with it. So the
-// k-th backward of stage s has the number C[k + P-1-s] (Eq. 15): the backwards that run beside each other
+// k-th backward of stage s has the number C[k + P-1-s] (Eq. 15): the backwards that run at one time
 // recompute together, and C is all that is chosen. Of a stage that does not fit, at the op that holds the
 // most, the micro-batch in flight with the most tokens on a rank recomputes more: slices of equal work free
 // the more the more tokens they hold, at one price. Then each C, those that free least first, becomes the

@@ -122,7 +122,8 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   const double n = as_double(rank_tokens);
   Footprint out;
   out.gathered_kv = 2 * as_double(gathered) * kv_bytes_per_token_;
-  // Of multi-token prediction the softmax of one pass through the head waits beside the logits of the next.
+  // With multi-token prediction the softmax of one pass through the head is kept while the next has its
+  // logits.
   if (makes_logits) {
     const std::int64_t vocab = (model_.vocab + layout_.tensor - 1) / layout_.tensor;
     out.logits = as_double(tokens_with_logits(loss_, rank_tokens, vocab, model_.hidden)) *

@@ -135,13 +135,13 @@ class MemoryModel {
   LossKind loss_;
   double logit_bytes_;
   double softmax_bytes_;  // kept of a logit for the backward, unless its gradient is there already
-  double slack_;  // what an allocator holds for a byte that a micro-batch keeps
+  double slack_;          // what an allocator holds for a byte that a micro-batch keeps
   bool records_streams_;
   bool keeps_gathered_kv_;
-  double cached_weight_bytes_;  // of a linear layer's weight, beside bf16
+  double cached_weight_bytes_;      // per weight of a linear layer, in addition to bf16
   double kept_per_token_ = 0;       // on the GPU
   double offloaded_per_token_ = 0;  // in the host's memory
-  double whole_per_token_ = 0;  // with what named recomputation leaves out
+  double whole_per_token_ = 0;      // with what named recomputation leaves out
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
   std::int64_t repeated_heads_ = 0;    // PyTorch's ring: query heads for each KV head that a rank sends

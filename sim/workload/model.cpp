@@ -216,8 +216,8 @@ ModelShape gpt_oss(std::string name, int layers, int experts) {
   return m;
 }
 
-// Of four layers three attend in chunks, and the fourth, without positions, to everything. A shared expert
-// beside one that is routed to, in every layer or in every other.
+// Of four layers three attend in chunks, and the fourth, without positions, to everything. A shared expert in
+// addition to one that is routed to, in every layer or in every other.
 ModelShape llama4(std::string name, int experts, int every) {
   ModelShape m = dense(std::move(name), 48, 5120, 40, 8, 128, 16384, 202048);
   m.moe = MoeShape{experts, 1, 1, 8192, 0};
@@ -230,7 +230,7 @@ ModelShape llama4(std::string name, int experts, int every) {
   return m;
 }
 
-// One shared expert beside those that are routed to, and dense layers first.
+// One shared expert in addition to those that are routed to, and dense layers first.
 ModelShape glm(ModelShape m, const MoeShape& moe) {
   m.moe = moe;
   return m;

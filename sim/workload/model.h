@@ -34,7 +34,7 @@ inline constexpr int kMostPredictions = 16;
 // Mixture of experts: the first `dense_layers` layers keep the dense FFN, or those that `sparse` says.
 struct MoeShape {
   int experts = 0;  // routed
-  int active = 0;   // routed experts a token visits
+  int active = 0;   // routed experts per token
   int shared = 0;   // experts every token visits
   std::int64_t expert_ffn = 0;
   int dense_layers = 0;
@@ -72,10 +72,11 @@ inline constexpr WeightSet kAdaptable =
     bit_of(WeightKind::qkv) | bit_of(WeightKind::proj) | bit_of(WeightKind::fc1) | bit_of(WeightKind::fc2);
 
 // What of a model a step trains. LoRA (arXiv 2106.09685) leaves a linear layer y = W x as it is and trains
-// two thin ones beside it: y = W x + B (A x), A of dim x in, B of out x dim. An expert has a pair of its own.
+// two thin ones in addition: y = W x + B (A x), A of dim x in, B of out x dim. An expert has a pair of its
+// own.
 struct Training {
   WeightSet frozen = 0;
-  WeightSet adapted = 0;  // frozen linear layers with adapters beside them
+  WeightSet adapted = 0;  // frozen linear layers that have adapters
   std::int64_t lora_dim = 0;
   int frozen_layers = 0;  // the first so many: nothing of them trains, and as the embedding does not either,
                           // no backward reaches them
@@ -235,7 +236,7 @@ const ModelShape& builtin_model(std::string_view name);  // throws UserError wit
 // integer: far above any model.
 void check_model_size(const ModelShape& model, const std::string& where);
 
-// What a study says beside a config.json.
+// What a study says in addition to a config.json.
 struct HfOptions {
   int layers = 0;                   // instead of the file's; 0: the file's
   std::optional<bool> gated_ffn;    // where the file leaves it open

@@ -31,8 +31,8 @@ constexpr std::string_view kHarmless[] = {
     "output_router_logits", "use_cache", "is_decoder", "tokenizer_class", "prefix", "problem_type",
     "id2label", "label2id", "num_labels", "finetuning_task", "task_specific_params",
     "chunk_size_feed_forward", "gradient_checkpointing", "name", "quantization_config", "compression_config",
-    "cache_implementation", "attn_implementation", "for_llm_compressor", "is_llama_config", "interpolate_factor",
-    "full_attn_mod",
+    "cache_implementation", "attn_implementation", "for_llm_compressor", "is_llama_config",
+    "interpolate_factor", "full_attn_mod",
     // Generation.
     "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature",
     "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "diversity_penalty",
@@ -43,14 +43,14 @@ constexpr std::string_view kHarmless[] = {
     "max_sequence_length", "initial_context_length", "original_max_position_embeddings",
     "partial_rotary_factor", "rotary_pct", "rotary_dim", "rotary_emb_base", "no_rope_layers",
     "no_rope_layer_interval", "attn_temperature_tuning", "floor_scale", "attn_scale", "norm_type",
-    "initializer_range", "initializer_cutoff_factor", "init_method",
-    "query_pre_attn_scalar", "logit_scale", "logits_scaling", "embedding_multiplier", "residual_multiplier",
-    "attention_multiplier", "clip_qkv", "attn_logit_softcapping", "final_logit_softcapping",
-    "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
-    "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "use_qk_norm", "qk_norm", "qk_layernorm",
-    "swiglu_limit", "mlp_bias", "pretraining_tp", "summary_activation", "summary_first_dropout",
-    "summary_proj_to_labels", "summary_type", "summary_use_proj", "validate_runner_input", "inference_runner",
-    "pad_key_length", "pre_allocate_kv_cache", "max_batch_size",
+    "initializer_range", "initializer_cutoff_factor", "init_method", "query_pre_attn_scalar", "logit_scale",
+    "logits_scaling", "embedding_multiplier", "residual_multiplier", "attention_multiplier", "clip_qkv",
+    "attn_logit_softcapping", "final_logit_softcapping", "scale_attn_weights",
+    "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "attention_softmax_in_fp32",
+    "scale_attention_softmax_in_fp32", "use_qk_norm", "qk_norm", "qk_layernorm", "swiglu_limit", "mlp_bias",
+    "pretraining_tp", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+    "summary_use_proj", "validate_runner_input", "inference_runner", "pad_key_length",
+    "pre_allocate_kv_cache", "max_batch_size",
     // Routing: who gets a token, not how much is computed.
     "norm_topk_prob", "scoring_func", "topk_method", "n_group", "topk_group", "routed_scaling_factor",
     "router_jitter_noise", "router_dtype", "aux_loss_alpha", "seq_aux", "ep_size",
@@ -70,14 +70,30 @@ constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled
 
 // A key, or the begin of keys.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-    {"attn_layer_", kMixers}, {"mamba", kMixers}, {"ssm_", kMixers}, {"layers_block_type", kMixers},
-    {"block_types", kMixers}, {"hybrid_", kMixers}, {"linear_", kMixers}, {"full_attention_interval", kMixers}, {"attn_type_list", kMixers},
-    {"conv_", kMixers}, {"rnn_", kMixers}, {"lru_width", kMixers},
-    {"expert_layer_", kExpertRules}, {"interleave_moe_layer_step", kExpertRules}, {"moe_layers", kExpertRules},
-    {"intermediate_size_mlp", kExpertRules}, {"moe_layer_", kExpertRules}, {"moe_num_", kExpertRules},
+    {"attn_layer_", kMixers},
+    {"mamba", kMixers},
+    {"ssm_", kMixers},
+    {"layers_block_type", kMixers},
+    {"block_types", kMixers},
+    {"hybrid_", kMixers},
+    {"linear_", kMixers},
+    {"full_attention_interval", kMixers},
+    {"attn_type_list", kMixers},
+    {"conv_", kMixers},
+    {"rnn_", kMixers},
+    {"lru_width", kMixers},
+    {"expert_layer_", kExpertRules},
+    {"interleave_moe_layer_step", kExpertRules},
+    {"moe_layers", kExpertRules},
+    {"intermediate_size_mlp", kExpertRules},
+    {"moe_layer_", kExpertRules},
+    {"moe_num_", kExpertRules},
     {"attention_chunk_size", "attention in chunks is not modelled but for Llama 4 (model_type llama4_text)"},
-    {"use_parallel_residual", kParallel}, {"parallel_attn", kParallel},
-    {"block_configs", kPerLayer}, {"num_kv_shared_layers", kPerLayer}, {"ffn_multipliers", kPerLayer},
+    {"use_parallel_residual", kParallel},
+    {"parallel_attn", kParallel},
+    {"block_configs", kPerLayer},
+    {"num_kv_shared_layers", kPerLayer},
+    {"ffn_multipliers", kPerLayer},
     {"index_", "sparse attention is not modelled"},
 };
 
@@ -97,11 +113,12 @@ bool holds(const auto& list, std::string_view name) {
 }
 
 // Neither parameters nor FLOPs nor bytes that we count hang on the key: token numbers, dtypes, positions,
-// dropout, what routers and losses are scaled with, what generation takes. (Biases and norms beside those of
-// Q, K, V and the two of a layer are below a thousandth of a model and not counted.)
+// dropout, what routers and losses are scaled with, what generation takes. (Biases and norms other than those
+// of Q, K, V and the two of a layer are below a thousandth of a model and not counted.)
 bool shapes_nothing(std::string_view key) {
   return holds(kHarmless, key) ||
-         std::ranges::any_of(kHarmlessStarts, [key](std::string_view start) { return key.starts_with(start); }) ||
+         std::ranges::any_of(kHarmlessStarts,
+                             [key](std::string_view start) { return key.starts_with(start); }) ||
          std::ranges::any_of(kHarmlessEnds, [key](std::string_view end) { return key.ends_with(end); });
 }
 
@@ -210,7 +227,10 @@ struct TypeDefaults {
 };
 const TypeDefaults* defaults_of(const std::string& type) {
   static const std::map<std::string, TypeDefaults> known = {
-      {"llama", {}}, {"mistral", {}}, {"mixtral", {}}, {"ministral", {}},
+      {"llama", {}},
+      {"mistral", {}},
+      {"mixtral", {}},
+      {"ministral", {}},
       {"qwen2", {.qkv_bias = true, .window_on = false}},
       {"qwen2_vl", {.qkv_bias = true, .window_on = false}},
       {"qwen2_vl_text", {.qkv_bias = true, .window_on = false}},
@@ -219,13 +239,19 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"qwen2_moe", {.qkv_bias = true, .window_on = false}},
       {"qwen3", {.window_on = false}},
       {"qwen3_moe", {.window_on = false}},
-      {"deepseek_v2", {}}, {"deepseek_v3", {}},
+      {"deepseek_v2", {}},
+      {"deepseek_v3", {}},
       {"llama4_text", {.llama4 = true}},
       {"gemma", {.tied = true, .activation = "gelu_pytorch_tanh"}},
       {"gemma2", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 2}},
       {"gemma3", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
       {"gemma3_text", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
-      {"phi3", {}}, {"olmo", {}}, {"olmo2", {}}, {"olmoe", {}}, {"granite", {}}, {"stablelm", {}},
+      {"phi3", {}},
+      {"olmo", {}},
+      {"olmo2", {}},
+      {"olmoe", {}},
+      {"granite", {}},
+      {"stablelm", {}},
       {"gpt2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_new"}},
       {"gpt_bigcode", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
       {"starcoder2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
@@ -282,13 +308,16 @@ void read_chunks(Config& config, ModelShape& m) {
   m.sliding_window = config.count_or("attention_chunk_size", 8192);
   const auto every = config.positive_or("no_rope_layer_interval", 4);
   const json* rotary = config.find("no_rope_layers");  // a layer's 1: it has positions
-  if (rotary != nullptr && (!rotary->is_array() || (!rotary->empty() && static_cast<int>(rotary->size()) < m.layers)))
+  if (rotary != nullptr &&
+      (!rotary->is_array() || (!rotary->empty() && static_cast<int>(rotary->size()) < m.layers)))
     config.fail("no_rope_layers", "a list of " + std::to_string(m.layers) + " layers");
   for (int i = 0; i < m.layers; ++i)
-    m.sliding_layers.push_back(rotary == nullptr || rotary->empty() ? (i + 1) % every != 0 : (*rotary)[at(i)] == 1);
+    m.sliding_layers.push_back(rotary == nullptr || rotary->empty() ? (i + 1) % every != 0
+                                                                    : (*rotary)[at(i)] == 1);
   if (const json* types = config.find("layer_types"))
     m.sliding_layers = sliding_by_type_list(config, *types, m.layers, "chunked_attention");
-  const bool any = std::find(m.sliding_layers.begin(), m.sliding_layers.end(), true) != m.sliding_layers.end();
+  const bool any =
+      std::find(m.sliding_layers.begin(), m.sliding_layers.end(), true) != m.sliding_layers.end();
   m.chunked = any && m.sliding_window > 0;
   if (m.chunked) return;
   m.sliding_layers.clear();
@@ -357,7 +386,8 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama
     sparse.push_back(i >= dense_first && i % frequency == 0 && (i + 1) % step == 0);
   visit_listed_layers(config, "mlp_only_layers", m.layers, [&](std::size_t layer) { sparse[layer] = false; });
   std::vector<bool> listed(at(m.layers), false);
-  if (llama4 && visit_listed_layers(config, "moe_layers", m.layers, [&](std::size_t layer) { listed[layer] = true; }))
+  if (llama4 &&
+      visit_listed_layers(config, "moe_layers", m.layers, [&](std::size_t layer) { listed[layer] = true; }))
     sparse = std::move(listed);
   const auto first = std::find(sparse.begin(), sparse.end(), true);
   if (first == sparse.end())
@@ -498,7 +528,8 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
   if (options.layers > 0) m.layers = options.layers;
   m.hidden = config.positive(config.one_of({"hidden_size", "n_embd"}));
   read_heads(config, type_name == "gpt_bigcode", m);
-  const std::string ffn = type.llama4 ? "intermediate_size_mlp" : config.one_of({"intermediate_size", "n_inner"});
+  const std::string ffn =
+      type.llama4 ? "intermediate_size_mlp" : config.one_of({"intermediate_size", "n_inner"});
   // GPT-2's files leave the FFN out where it is four times the hidden size.
   const bool four_times = type_name == "gpt2" || type_name == "gpt_bigcode";
   m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn);

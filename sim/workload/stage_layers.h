@@ -33,7 +33,8 @@ BlockDivision divide_by_block_costs(const ModelShape& model, int virtual_stages)
 // multi-token prediction come to the last stage.
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
 
-// The head comes with the last norm, and with what multi-token prediction has beside its layers. Layers stand in the order of LayerKind.
+// The parts of a model that ranks gather and reduce at once. The head includes the last norm and what
+// multi-token prediction has in addition to its layers. Layers are in the order of LayerKind.
 enum class ModelPart : std::uint8_t {
   embedding,
   dense_layer,
@@ -80,8 +81,8 @@ struct PartParameters {
 };
 using PartSizes = std::array<PartParameters, kModelParts>;
 
-// Sizes by ModelPart, adapters with them, 0 for kinds of layers that the model does not have. Tied embeddings count once where
-// one stage has both ends.
+// Sizes by ModelPart, adapters with them, 0 for kinds of layers that the model does not have. Tied embeddings
+// count once where one stage has both ends.
 PartSizes part_sizes(const ModelShape& model, const Layout& layout);
 // Of those, the parameters that a step trains: all of them where nothing is frozen.
 PartSizes trained_sizes(const ModelShape& model, const Layout& layout);

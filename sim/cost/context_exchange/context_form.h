@@ -11,13 +11,13 @@
 //               share of the heads
 //   nested      the all-to-all of ulysses inside groups of ranks, and a ring or an all-gather of what a group
 //               then holds across them
-//   group-cast  only the blocks of K and V that some query of the receiver sees, beside the attention to the
+//   group-cast  only the blocks of K and V that some query of the receiver sees, during the attention to the
 //               rank's own keys; their gradients go the way back
 //   disaggregated  Q, K and V to whichever rank computes, and its output home
 //   (policies/sharding/disaggregation.h)
 //
 // Example, 4 ranks of 2,048 tokens each, forward: all-gather has one exchange of 8,192 tokens' K and V, and
-// then the attention; ring has three of 2,048 tokens', each beside the attention to the block before; Ulysses
+// then the attention; ring has three of 2,048 tokens', each during the attention to the block before; Ulysses
 // has one of the rank's Q, K and V, the attention of a quarter of the heads, and one of its output.
 #pragma once
 
@@ -132,7 +132,7 @@ struct ContextExchanges {
 struct ContextPass {
   int ranks = 0;
   std::vector<Picoseconds> run;    // (exchanges + 1) x ranks
-  std::vector<Picoseconds> under;  // exchanges x ranks: beside the exchange
+  std::vector<Picoseconds> under;  // exchanges x ranks: during the exchange
   std::vector<Picoseconds> busy;   // by rank: all of it
 
   void reset(int rank_count, std::size_t exchanges) {
@@ -191,7 +191,7 @@ struct ContextForm {
   // Writes the exchanges of a layer, with bytes and durations; none where nothing is exchanged.
   void (*exchange)(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                    ContextExchanges& out, RangeUse& use);
-  // Writes the attention between and beside these exchanges.
+  // Writes the attention between and during these exchanges.
   void (*attend)(const ContextCase& of, ContextPasses& out, RangeUse& use);
   // No plan's exchanges take less: seconds of a layer, forward and backward, for each token of a micro-batch.
   // 0: nothing need travel.
@@ -243,7 +243,7 @@ struct EvenedPass {
 };
 using EvenedAttention = std::array<EvenedPass, 2>;
 EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCosts& costs, RangeUse& use);
-// A rank's own attention becomes its part of the tick's, beside the exchange.
+// A rank's own attention becomes its part of the tick's, and runs during the exchange.
 void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextExchanges& exchanges);
 
 // ---- What users and forms share ----
@@ -319,7 +319,7 @@ struct CastPiece {
 // The packed sequence of the slices that no rank holds whole is cut into blocks of `block` tokens. A rank
 // needs a block of which some query of it sees a token that another rank holds; it receives all tokens of the
 // block that others hold, an equal part of them in each stage. Blocks of one token are the tokens that are
-// seen, no others. O(segments of the rank) a rank, beside O(n log n) for all n segments.
+// seen, no others. O(segments of the rank) per rank, after O(n log n) for all n segments.
 class CastBlocks {
  public:
   void prepare(const Sharding& sharding, const std::vector<int>& placement, std::int64_t window,

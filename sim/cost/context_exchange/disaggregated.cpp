@@ -6,7 +6,7 @@
 // gradients of Q, K and V come home, those of K and V added up before they are sent. With
 // framework.keep_gathered_kv they keep all of it, and only the output's gradient is sent.
 //
-// With two nano-batches a layer of a forward is, while x travels | beside the exchange:
+// With two nano-batches a layer of a forward is, while x travels | what runs meanwhile:
 //   A's projections; Q, K, V of A | B's projections; Q, K, V of B | A's attention; output of A | B's
 //   attention; output of B | the rest of A's layer; the rest of B's layer.
 // A backward goes through B first, since B's queries add to the gradients of A's keys. The authors
@@ -16,7 +16,7 @@
 // moves most.
 //
 // Stages of a pipeline share out the attention of one tick where a row asks for it (SlimPipe, arXiv
-// 2504.14519). What moves takes as long there as at home, and the exchange may run beside all of the tick's
+// 2504.14519). What moves takes as long there as at home, and the exchange may run during all of the tick's
 // attention: keys can leave before their tick, as the authors send them.
 #include <algorithm>
 #include <cmath>

@@ -16,8 +16,8 @@
 // With cast_once_per_node what several ranks of another node need in a stage crosses the network once, to the
 // rank there that has the owner's number in its node, and goes on from there over NVLink; gradients are added
 // up there before they go home. As MagiAttention's hierarchical group collectives run it: an all-to-all among
-// the ranks of equal number, beside it one in the node of its own tokens, behind it one of what is passed on;
-// each as long as its busiest rank.
+// the ranks of equal number, at the same time one in the node of its own tokens, behind it one of what is
+// passed on; each as long as its busiest rank.
 //
 // Example, 8 tokens in one document on 2 ranks, zig-zag: rank 0 has tokens 0, 1, 6, 7, which see 2 to 5 of
 // rank 1; rank 1 has 2 to 5, which see 0 and 1. Blocks of one token: 4 and 2 tokens travel, most 4; blocks of
@@ -386,7 +386,7 @@ class CastCalls {
         add_rectangle(part.queries, (pairs + part.queries - 1) / part.queries, arrived[stage]);
     part = {};
   }
-  // Queries that all see the same keys, as causal calls of as many pairs, up to half a pair a query more; a
+  // Queries that all see the same keys, as causal calls of as many pairs, up to half a pair per query more; a
   // kernel computes a tile of keys at least. A causal call has no fewer keys than queries, so that many
   // queries are several calls.
   static void add_rectangle(std::int64_t queries, std::int64_t keys, std::vector<QueryKeys>& calls) {
@@ -406,8 +406,8 @@ class CastCalls {
 };
 
 // Where the backward finds all keys, it begins with what came from others, so that their gradients go home
-// beside the rest.
-void attend_beside_cast(const ContextCase& of, ContextPasses& out, RangeUse& use) {
+// during the rest.
+void attend_during_cast(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   const auto stages = at(of.tokens.cast.stages);
   const bool kept = of.costs.framework().keep_gathered_kv;
   out.forward.reset(of.context, stages);
@@ -460,7 +460,7 @@ constinit const ContextForm kGroupCastForm = {
                 cast_tokens(of.micro_batch, of.sharding, of.window, of.layout, tokens.earlier, of.node_ranks);
         },
     .exchange = cast_blocks,
-    .attend = attend_beside_cast,
+    .attend = attend_during_cast,
 };
 
 }  // namespace equipoise

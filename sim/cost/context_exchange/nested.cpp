@@ -62,7 +62,7 @@ void exchange_nested(const LayerCosts& costs, const ExchangedTokens& tokens, con
   }
 }
 
-// The passes of the outer ranks as those of all, between two all-to-alls beside which nobody attends.
+// The passes of the outer ranks as those of all, between two all-to-alls during which nobody attends.
 void spread(const ContextPass& across, int inner, ContextPass& out) {
   const auto outer = at(across.ranks);
   const std::size_t exchanges = across.under.size() / outer;

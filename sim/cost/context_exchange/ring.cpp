@@ -1,16 +1,16 @@
 // Ring attention (arXiv 2310.01889).
 //
 // In step k a rank attends to the K and V that rank r - k began with, while the next ones arrive from its
-// neighbour: c - 1 exchanges beside c calls of attention. In the backward the gradients of a block go on
+// neighbour: c - 1 exchanges under c calls of attention. In the backward the gradients of a block go on
 // with it, one step behind, and come home at the end.
 //
 // PyTorch's ring (torch/distributed/tensor/experimental/_attention.py at 1963fc8, December 2024; with
-// linear_layers torch) gathers K and V of all ranks beside the first step, in each pass, and then goes
+// linear_layers torch) gathers K and V of all ranks during the first step, in each pass, and then goes
 // through them. Its partial outputs are merged, and gradients of Q, K and V added up, in fp32, in kernels of
-// their own. Gradients of K and V go round in fp32, each hop beside the next step, the last one alone. K and
+// their own. Gradients of K and V go round in fp32, each hop during the next step, the last one alone. K and
 // V are those of all query heads.
 //
-// Transformer Engine's ring (framework.ring_merges) also has kernels of its own beside the calls: it copies
+// Transformer Engine's ring (framework.ring_merges) also has kernels of its own between the calls: it copies
 // the half of Q or of K and V that a step needs, puts each step's output together with those before it, and
 // adds the gradients up.
 //
@@ -24,7 +24,7 @@ namespace equipoise {
 namespace {
 
 // Blocks of K and V of a rank that each exchange of a backward moves. Beside attention step k the next block
-// comes (not beside the last step), and from step 2 on the gradients that were found for a block go on with
+// comes (not during the last step), and from step 2 on the gradients that were found for a block go on with
 // it; at the end they come home. A rank's part of its own block's gradients stays.
 std::vector<int> blocks_sent_backward(int context) {
   std::vector<int> blocks;
@@ -39,13 +39,13 @@ GroupShape hop_of(const ContextGroup& group) {
   return {2, group.shape.ranks_per_node == group.shape.ranks ? 2 : 1};
 }
 
-// Bytes that PyTorch's ring copies, merges and adds up for an element of Q, beside its calls of attention:
-// around the first, with each further one, at the end. Half of the steps are of all queries and half of the
-// keys, the others of half the queries, whose result is put together with the other half's: their mean.
-// torch.compile, forward: K and V to the gathered buffer (8, without a cast of the first output and of the
-// last, -4); a merge of all (10) or half (9). Backward: K and V to the buffer (8), gradients of three to fp32
-// (18); added (10 or 9 each); K's and V's to bf16 (12), Q's last sum (-2). Eager, forward: K and V in order
-// (8), the output to fp32 (6); again K and V side by side (8), a merge's cast, difference, product and
+// Bytes that PyTorch's ring copies, merges and adds up per element of Q, in addition to its calls of
+// attention: around the first, with each further one, at the end. Half of the steps are of all queries and
+// half of the keys, the others of half the queries, whose result is put together with the other half's: their
+// mean. torch.compile, forward: K and V to the gathered buffer (8, without a cast of the first output and of
+// the last, -4); a merge of all (10) or half (9). Backward: K and V to the buffer (8), gradients of three to
+// fp32 (18); added (10 or 9 each); K's and V's to bf16 (12), Q's last sum (-2). Eager, forward: K and V in
+// order (8), the output to fp32 (6); again K and V side by side (8), a merge's cast, difference, product and
 // difference (38, or 19 and 8 to put halves together); to bf16 (6). Backward: K and V in order (8), zeros,
 // sums and K and V side by side (14 + 44); K and V again (8), sums of K and V each (18 or 21) and of Q (10 or
 // 13); to bf16 (18).
@@ -179,8 +179,8 @@ class RingPieces {
   std::vector<QueryKeys> pieces_;
 };
 
-// What lies beside the steps of PyTorch's ring: all but the first behind the gather, in the backward each
-// beside the hop of the gradients before it.
+// The steps of PyTorch's ring: all but the first follow the gather; in the backward each runs during the hop
+// of the gradients before it.
 void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, AttentionTimes times,
                     ContextPasses& out, RangeUse& use) {
   const ModelShape& model = of.costs.model();
@@ -201,7 +201,8 @@ void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, Atte
   out.backward.add_run(at(of.context) + 1, r, moved(sums.last));
 }
 
-// What Transformer Engine's ring takes beside a rank's calls, in the first step and in each further one.
+// What Transformer Engine's ring takes in addition to a rank's calls, in the first step and in each further
+// one.
 std::array<AttentionTimes, 2> engine_merges(const ContextCase& of, std::size_t r, RangeUse& use) {
   if (!of.costs.framework().ring_merges || of.costs.basis.torch_ring() || of.context == 1) return {};
   const ModelShape& model = of.costs.model();
@@ -259,7 +260,7 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
         out.forward.add_run(step, r, forward);
       if (c > 2 || step == 0)
         out.backward.add_under(step, r, backward);
-      else  // two ranks send nothing beside the second step
+      else  // two ranks send nothing during the second step
         out.backward.add_run(1, r, backward);
     }
   }

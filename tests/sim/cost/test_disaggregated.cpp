@@ -1,4 +1,4 @@
-// Disaggregated attention: what its exchanges move, what runs beside them, what is refused.
+// Disaggregated attention: what its exchanges move, what runs during them, what is refused.
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
@@ -131,7 +131,7 @@ TEST_CASE("Two nano-batches: each half's exchanges are beside the other's comput
     CHECK(beside(cost.backward[0], 2) == a.backward);
     CHECK(cost.attention_forward[0][r] == a.forward + b.forward);
   }
-  // Twice the bytes that a half moves are about those of the whole; what is beside them hides most.
+  // Twice the bytes that a half moves are about those of the whole; what runs meanwhile hides most.
   const Models whole(builtin_model("wlb-550m"), disaggregated(2, 1));
   const MicroBatchCost one = priced_by(whole, micro_batch, "contiguous");
   const auto exposed = [](const MicroBatchCost& c) { return c.exposed_forward[0][at(Stream::cp)]; };

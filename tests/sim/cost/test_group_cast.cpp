@@ -1,4 +1,4 @@
-// Group-cast: which blocks travel, what that takes, and what runs beside it.
+// Group-cast: which blocks travel, what that takes, and what runs meanwhile.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -303,7 +303,7 @@ TEST_CASE("Group-cast: a rank attends to its own keys beside the exchange, and t
   const auto own = times({{2048, 2048}, {2048, 4096}}), remote = times({{2048, 5120}});
   CHECK(cost.forward[0].overlap[0] == own.forward);
   CHECK(cost.backward[0].overlap[0] == own.backward);
-  CHECK(cost.backward[0].overlap[2] == 0);  // the gradients go back beside nothing
+  CHECK(cost.backward[0].overlap[2] == 0);  // nothing runs while the gradients go back
   CHECK(cost.attention_forward[0][0] == own.forward + remote.forward);
   CHECK(cost.attention_backward[0][0] == own.backward + remote.backward);
   // Rank 1 has runs 1 and 2, whose queries see run 0.

@@ -59,7 +59,7 @@ TEST_CASE("Ring: a step hands on K and V, backward their gradients, too") {
       exchanges_of(models, {.distributed = 7500, .earlier = 80, .fullest = 990}, 8);
   REQUIRE(exchanges.forward.size() == 7);
   for (const Op& step : exchanges.forward) CHECK(step.bytes == 1000 * token);
-  // Beside the first two steps of the backward no gradients have been found to go on, beside the last one no
+  // During the first two steps of the backward no gradients have been found to go on, during the last one no
   // block comes; the way home is one more.
   std::vector<double> blocks;
   for (const Op& step : exchanges.backward) blocks.push_back(step.bytes / (1000 * token));

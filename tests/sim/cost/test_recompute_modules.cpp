@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/cost/kept_bytes.h"
+#include "sim/cost/least_costs.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

@@ -1,4 +1,4 @@
-// Ring attention, held against its definition: every run of queries against every block of the ring.
+// Ring attention, compared with its definition: every run of queries against every block of the ring.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -139,7 +139,7 @@ TEST_CASE("PyTorch's ring gathers all heads' keys once a pass, and sends their g
   REQUIRE(exchanges.backward.size() == 5);
   CHECK(exchanges.backward[0].bytes == exchanges.forward[0].bytes);
   for (std::size_t hop = 1; hop < 5; ++hop) CHECK(exchanges.backward[hop].bytes == 2 * 1024 * 16384.0);
-  // The same calls of attention, and beside them copies: forward 4 bytes of an element of Q and 9.5 for each
+  // The same calls of attention, and in addition copies: forward 4 bytes of an element of Q and 9.5 for each
   // of three merges, backward 26, 28.5 and 10.
   const auto passes = [&](const Models& models) {
     MicroBatchCost cost;

@@ -230,7 +230,7 @@ TEST_CASE("Gradients and optimizer states are those of what is trained, paramete
   CHECK(fixed.parameters == 2 * (2 * layer + 2 * 64 * 256 + 64));
   CHECK(fixed.gradients == 4 * 2 * kAdapters);
   CHECK(fixed.optimizer == 12 * 2 * kAdapters);
-  // Of adapters beside an embedding and a head that are trained whole, as long contexts want (LongLoRA).
+  // Adapters with an embedding and a head that are trained whole, as long contexts need them (LongLoRA).
   ModelShape ends = with_lora(model_of(2), 8);
   ends.training.frozen &=
       ~(bit_of(WeightKind::embedding) | bit_of(WeightKind::head) | bit_of(WeightKind::norms));
@@ -335,8 +335,8 @@ TEST_CASE(
   model.training.frozen = bit_of(WeightKind::head);
   CHECK(trained_sizes(model, layout)[at(ModelPart::head)].dense == 64 + 2 * 3 * 64);
 
-  // A token keeps, of each module, two norms' inputs and both their outputs, 64 numbers each, beside a
-  // layer's 1,800 bytes; and the softmax of its 256 logits.
+  // A token keeps, of each module, two norms' inputs and both their outputs, 64 numbers each, in addition to
+  // a layer's 1,800 bytes; and the softmax of its 256 logits.
   model.training.frozen = 0;
   ModelShape alone = model;
   alone.mtp_layers = 0;

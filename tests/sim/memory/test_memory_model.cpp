@@ -226,7 +226,7 @@ TEST_CASE("A dependent group keeps K and V of all its chunks, activations of K o
   CHECK(all.parts.kv_gradients == 2 * u / 4);
   CHECK(all.op == OpKind::B);
   CHECK_FALSE(all.at_end);
-  // Standalone chunks have no K and V to keep beside their activations.
+  // Standalone chunks have no K and V to keep in addition to their activations.
   CHECK(peak_of(models, "state-aware-1f1b", {1, 1, 1}, 1, 10).parts.kv_state == 0);
 }
 

@@ -1,5 +1,6 @@
-// What a config.json says of the model's shape beside its sizes: windows, activations, experts, parts, and
-// what is refused because it is not modelled. The files are made by hand in the form of the published ones.
+// What a config.json says of the model's shape in addition to its sizes: windows, activations, experts,
+// parts, and what is refused because it is not modelled. The files are made by hand in the form of the
+// published ones.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -56,7 +57,7 @@ int sliding(const ModelShape& m) {
   return counts[2] + counts[3];
 }
 
-// What Transformers writes beside the shape.
+// What Transformers writes in addition to the shape.
 const json kUsual = json::parse(R"({
   "_name_or_path": "x", "architectures": ["XForCausalLM"], "attention_dropout": 0.1, "bos_token_id": 1,
   "eos_token_id": [2, 3], "initializer_range": 0.02, "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
@@ -242,7 +243,9 @@ TEST_CASE("Qwen2-MoE: a shared expert of its own width, and rules of which layer
             .rfind("decoder_sparse_step: expected a rule", 0) == 0);
 }
 
-TEST_CASE("DeepSeek-V3 predicts two tokens, as published: 671B, and 685B with the module and its copies of both ends") {
+TEST_CASE(
+    "DeepSeek-V3 predicts two tokens, as published: 671B, and 685B with the module and its copies of both "
+    "ends") {
   const ModelShape whole = read(deepseek_v3(), {});
   CHECK(whole.mtp_layers == 1);
   CHECK(whole.layers == 61);
@@ -254,7 +257,8 @@ TEST_CASE("DeepSeek-V3 predicts two tokens, as published: 671B, and 685B with th
   CHECK(static_cast<double>(whole.parameters()) + ends == doctest::Approx(685e9).epsilon(0.001));
   const double active = static_cast<double>(whole.active_matmul_parameters() -
                                             builtin_model("deepseek-v3").active_matmul_parameters());
-  CHECK(active + ends / 2 == doctest::Approx(2.4e9).epsilon(0.06));  // 2.54e9; the projection, 0.10e9, left out: 2.44e9
+  CHECK(active + ends / 2 ==
+        doctest::Approx(2.4e9).epsilon(0.06));  // 2.54e9; the projection, 0.10e9, excluded: 2.44e9
   CHECK(refusal(with(deepseek_v3(), {{"num_nextn_predict_layers", 17}})) ==
         "num_nextn_predict_layers: expected an integer in 0..16, found 17");
 }
@@ -275,7 +279,9 @@ TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed
       "nodes that DeepEP sends it to; framework.expert_nodes says otherwise");
 }
 
-TEST_CASE("Llama 4's config is the built-in model: chunks but in every fourth layer, experts in all or every other") {
+TEST_CASE(
+    "Llama 4's config is the built-in model: chunks but in every fourth layer, experts in all or every "
+    "other") {
   const json scout = {{"model_type", "llama4"},
                       {"tie_word_embeddings", false},
                       {"vision_config", {{"hidden_size", 1408}}},
@@ -310,12 +316,15 @@ TEST_CASE("Llama 4's config is the built-in model: chunks but in every fourth la
   }
   const json lists = {{"num_local_experts", 128}, {"moe_layers", every_other}, {"no_rope_layers", rotary}};
   is_built_in(read(changed(lists)), "llama4-maverick");
-  is_built_in(read(changed(with(lists, {{"layer_types", types}, {"no_rope_layers", nullptr}}))), "llama4-maverick");
+  is_built_in(read(changed(with(lists, {{"layer_types", types}, {"no_rope_layers", nullptr}}))),
+              "llama4-maverick");
   CHECK(!read(changed({{"attention_chunk_size", 0}})).chunked);
   const auto says = [&](const json& more) { return refusal(changed(more)); };
-  CHECK(says({{"no_rope_layers", {1, 0}}}).find("no_rope_layers: expected a list of 48 layers") != std::string::npos);
+  CHECK(says({{"no_rope_layers", {1, 0}}}).find("no_rope_layers: expected a list of 48 layers") !=
+        std::string::npos);
   CHECK(says({{"moe_layers", 3}}).find("moe_layers: expected a list of layers") != std::string::npos);
-  CHECK(says({{"interleave_moe_layer_step", 49}}).find("interleave_moe_layer_step: expected a rule") != std::string::npos);
+  CHECK(says({{"interleave_moe_layer_step", 49}}).find("interleave_moe_layer_step: expected a rule") !=
+        std::string::npos);
 }
 
 TEST_CASE("DeepSeek-V2 is the built-in model, whatever its router does") {
@@ -434,7 +443,7 @@ TEST_CASE("A model of several parts keeps its language model in text_config") {
   CHECK(notes[0] ==
         "model: only the language model is simulated (text_config of the config); its other parts are left "
         "out");
-  // Older files have the sizes of the language model beside the other parts.
+  // Older files have the sizes of the language model next to the other parts.
   const json flat = with(llama(), {{"model_type", "qwen2_vl"}, {"vision_config", {{"depth", 32}}}});
   notes.clear();
   CHECK(read(flat, {}, &notes).qkv_bias == false);  // as its attention_bias says

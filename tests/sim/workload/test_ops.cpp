@@ -44,14 +44,18 @@ TEST_CASE("Ops add up; a pair takes the longer of the two, and exposes what comp
 
 TEST_CASE("An exchange takes until it and what runs under it have ended, and exposes what is left of it") {
   // 2; an exchange of 10 over 3, and a pair of TP 4 and 1: 7 run under it, 3 of it are exposed, and 3 of the
-  // TP collective, which the kernel beside it does not hide; 5. Then an exchange of 4 over 6: hidden.
+  // TP collective, which the concurrent kernel does not hide; 5. Then an exchange of 4 over 6: hidden.
   Op exchange = op(Stream::ep, 10), hidden = op(Stream::ep, 4);
   exchange.over = 3;
   hidden.over = 1;
-  const Op ops[] = {op(Stream::compute, 2), exchange,
-                    op(Stream::compute, 3), op(Stream::tp, 4, true),
-                    op(Stream::compute, 1), op(Stream::compute, 5),
-                    hidden,                 op(Stream::compute, 6)};
+  const Op ops[] = {op(Stream::compute, 2),
+                    exchange,
+                    op(Stream::compute, 3),
+                    op(Stream::tp, 4, true),
+                    op(Stream::compute, 1),
+                    op(Stream::compute, 5),
+                    hidden,
+                    op(Stream::compute, 6)};
   const RunTime time = run_time(ops);
   CHECK(time.total == 2 + 10 + 5 + 6);
   CHECK(of(time.busy, Stream::compute) == 2 + 3 + 1 + 5 + 6);
