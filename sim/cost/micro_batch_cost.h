@@ -4,13 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
-#include "policies/workload.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/held.h"
 #include "sim/cost/layer_costs.h"
@@ -185,25 +183,6 @@ class MicroBatchCoster {
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;
   MicroBatchCost other_;  // the second candidate of `optimal`
-};
-
-// W(d), and whole micro-batches under a sharding rule, for policies that pack by what steps take.
-class LaneWorkload final : public ProfiledWorkload {
- public:
-  LaneWorkload(const LayerCosts& costs, std::int64_t window, const ShardRule& rule);
-  [[nodiscard]] PassTimes of_micro_batch(const MicroBatch& micro_batch, int degree) const override;
-  // The experts' work: half of a window's tokens arrive less than a rank of it sends.
-  [[nodiscard]] PassTimes shared_per_token(int degree) const override;
-
- private:
-  [[nodiscard]] MicroBatchCoster& coster() const;
-
-  const LayerCosts& costs_;
-  std::int64_t window_;
-  ShardRule rule_;
-  mutable std::mutex mutex_;
-  mutable std::unique_ptr<MicroBatchCoster> coster_;  // once it is asked
-  mutable MicroBatchCost cost_;
 };
 
 }  // namespace equipoise

@@ -32,8 +32,9 @@
 
 #include "policies/base/index.h"
 #include "policies/plan.h"
-#include "policies/sharding/disaggregation.h"
 #include "policies/sharding/sharding.h"
+#include "sim/cost/context_exchange/disaggregated.h"
+#include "sim/cost/context_exchange/group_cast.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/policy_costs.h"
 #include "sim/workload/layout.h"
@@ -47,32 +48,6 @@ inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t w
   const std::int64_t all = micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
   return window > 0 ? std::min(all, window - 1) : all;
 }
-
-// Tokens whose K and V a group-cast sends in one layer; each goes to every rank that needs its block.
-struct CastTokens {
-  int stages = 0;      // exchanges, one after the other
-  int node_ranks = 0;  // ranks of a node, which gets what they need through one of them; 0: each for itself
-  // By stage: sent or received by the rank with the most. Those of earlier chunks are in the first.
-  std::array<std::int64_t, kMostCastStages> most{};  // with node_ranks: between nodes
-  // Inside a node: of its own tokens, and of those that one of its ranks passes on.
-  std::array<std::int64_t, kMostCastStages> inside{}, passed_on{};
-  std::int64_t held = 0;      // of the micro-batch, on the rank with the most: its own and what it receives
-  std::int64_t received = 0;  // of the micro-batch, by all ranks together
-};
-
-// The attention tasks of a micro-batch, by nano-batch, and the bytes of the rank that moves most, one way.
-struct PlannedTasks {
-  int nano_batches = 1;
-  std::array<AttentionTasks, kMostNanoBatches> parts;
-  struct Bytes {
-    double inputs = 0, output = 0;     // of a forward: Q, K and V go out, the output comes home
-    double resent = 0, gradients = 0;  // of a backward: those, the output and its gradient; theirs come home
-    [[nodiscard]] bool none() const { return inputs + output == 0; }
-  };
-  std::array<Bytes, kMostNanoBatches> most;
-  std::int64_t held = 0;      // as if K and V: on the rank with the most, its own and what it receives
-  std::int64_t received = 0;  // keys, by all ranks together
-};
 
 // Tokens whose K and V the ranks of a group need of each other in one layer.
 struct ExchangedTokens {
@@ -101,17 +76,6 @@ inline ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sha
                                         std::int64_t window, const Layout& layout, int node_ranks = 0) {
   return exchanged_tokens({micro_batch, sharding, window, layout, node_ranks});
 }
-// Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
-struct ContextGroup {
-  int ranks = 1;
-  GroupShape shape;
-  double kv_bytes_per_token = 0;
-};
-// The CP ranks of all stages that run an op at one time, and the tasks of one stage's ranks among them.
-struct StagePool {
-  PlannedTasks tasks;
-  ContextGroup group;
-};
 // A whole CP group of that degree, or the pool that it is in.
 ContextGroup context_group(const LayerCosts& costs, int context, const StagePool* pool = nullptr);
 // With planned tasks, too, those of the pool if there is one, and CastTokens::node_ranks as the group lies.
@@ -155,6 +119,9 @@ struct ContextPass {
 struct ContextPasses {
   ContextPass forward, backward;
 };
+
+// A rank's own attention becomes its part of the tick's, and runs during the exchange.
+void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextExchanges& exchanges);
 
 // A sharded micro-batch whose attention in one layer is priced.
 struct ContextCase {
@@ -214,57 +181,9 @@ inline const ContextForm& context_form(const LayerCosts& costs) {
   return context_form(costs.layout());
 }
 
-// ---- Stages that even out their attention (disaggregated.cpp) ----
-
-// What a stage brings to a tick, in which all stages run forwards, or all run backwards.
-struct StageAttention {
-  const MicroBatch* micro_batch = nullptr;
-  std::int32_t number = 0, stage = 0;      // of the micro-batch in its lane, and of the stage
-  std::array<int, 2> layers{};             // that go forward in the tick, and backward
-  std::array<Picoseconds, 2> attention{};  // of a layer, likewise
-};
-// Part of a micro-batch's attention that another stage computes: its tokens [begin, end), in the order of its
-// slices, as queries with all keys that they see; or all its tokens with the keys [begin, end) of the chunks
-// before it.
-struct StageMove {
-  std::int32_t from = 0, to = 0;  // stages
-  std::int32_t micro_batch = 0;
-  bool keys = false;
-  std::int64_t begin = 0, end = 0;
-  friend bool operator==(const StageMove&, const StageMove&) = default;
-};
-// What each layer of them takes instead in a pass, and what that moves: nothing that takes longer than it.
-struct EvenedPass {
-  Picoseconds attention = 0;
-  Op exchange{OpName::cp_all_to_all, Stream::cp};
-  std::int64_t received = 0;  // as if K and V: tokens on the stage with the most
-  std::vector<StageMove> moves = {};
-  friend bool operator==(const EvenedPass&, const EvenedPass&) = default;
-};
-using EvenedAttention = std::array<EvenedPass, 2>;
-EvenedAttention even_out(std::span<const StageAttention> stages, const LayerCosts& costs, RangeUse& use);
-// A rank's own attention becomes its part of the tick's, and runs during the exchange.
-void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextExchanges& exchanges);
-
-// ---- What users and forms share ----
-
 // An all-to-all with messages of any size, as long as one in which every rank sends or receives so many
 // bytes.
 Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& group, RangeUse& use);
-// The tasks of a sharded micro-batch; good until this thread asks again.
-const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
-                                  const LayerCosts& costs);
-// A micro-batch of a stage on its CP ranks.
-struct PooledTokens {
-  const MicroBatch* micro_batch = nullptr;
-  const Sharding* sharding = nullptr;
-};
-// The tasks of a pool of stages, by stage, whose ranks count from 0: what any of the pool owns, any may
-// compute.
-std::vector<PlannedTasks> pooled_tasks(std::span<const PooledTokens> stages, const LayerCosts& costs);
-// Their segments as those of one micro-batch, whose slices are those of all stages in order.
-Sharding pooled_sharding(std::span<const PooledTokens> stages);
-
 // Whether a group of `degree` ranks can share out the heads of a TP rank as the layout's form does.
 bool heads_suit(const Layout& layout, int heads, int degree);
 
@@ -297,89 +216,6 @@ struct ReceivedTokens {
   double sent = 0, useful = 0;
 };
 ReceivedTokens received_tokens(const ContextCase& of);
-
-// Tokens next to each other in the packed sequence that a rank receives of others, in one stage.
-struct CastRange {
-  std::int64_t begin = 0, end = 0;
-  int stage = 0;
-  std::int64_t place = 0;  // among all tokens that the receiver gets
-
-  [[nodiscard]] std::int64_t tokens() const { return end - begin; }
-};
-// What of them lies in one segment of one rank.
-struct CastPiece {
-  int from = 0;
-  std::int32_t slice = 0;
-  std::int64_t begin = 0, end = 0;  // in document coordinates
-  int stage = 0;
-};
-
-// Which tokens of a sharded micro-batch a rank receives by group-cast.
-//
-// The packed sequence of the slices that no rank holds whole is cut into blocks of `block` tokens. A rank
-// needs a block of which some query of it sees a token that another rank holds; it receives all tokens of the
-// block that others hold, an equal part of them in each stage. Blocks of one token are the tokens that are
-// seen, no others. O(segments of the rank) per rank, after O(n log n) for all n segments.
-class CastBlocks {
- public:
-  void prepare(const Sharding& sharding, const std::vector<int>& placement, std::int64_t window,
-               std::int64_t block, int stages);
-  // In the order of the packed sequence; good until the next call.
-  const std::vector<CastRange>& received_by(int rank);
-  // The same ranges, cut where another rank's tokens begin.
-  std::vector<CastPiece> pieces_to(int rank);
-  // Where a rank begins (+1) or ends (-1) to read tokens.
-  struct Edge {
-    std::int64_t token = 0;
-    int rank = 0, by = 0;
-  };
-  // Calls visit(owner, tokens, readers) for tokens next to each other with the same readers, which `reads`
-  // then says by rank; sorts the edges.
-  template <class Visit>
-  void for_readers(std::vector<Edge>& edges, std::vector<int>& reads, const Visit& visit) const;
-  // Of the tokens that the last call found: the places of a stage, and the first place at or behind a token.
-  struct Range {
-    std::int64_t begin = 0, end = 0;
-  };
-  [[nodiscard]] Range places_of(int stage) const {
-    return {std::min(stage * part_, all_), std::min((stage + 1) * part_, all_)};
-  }
-  [[nodiscard]] std::int64_t place_of(std::int32_t slice, std::int64_t token) const;
-
- private:
-  struct Held {  // a segment in the packed sequence
-    std::int64_t begin = 0, end = 0;
-    std::int64_t seen_from = 0;  // the first key of the micro-batch that its queries see
-    int rank = 0;
-    std::int32_t slice = 0;
-  };
-  struct SliceRange {
-    std::int64_t begin = 0, end = 0;  // in document coordinates
-    std::int64_t packed = 0;          // where it begins in the packed sequence
-  };
-  void find_needed_blocks(std::span<const Held> own);
-  void cut_into_stages();
-
-  std::int64_t block_ = 1;
-  int stages_ = 1;
-  std::int64_t total_ = 0;        // tokens of the packed sequence
-  std::vector<Held> held_, own_;  // by place in the packed sequence; rank by rank
-  std::vector<SliceRange> slices_;
-  std::vector<Range> seen_, needed_;  // of one rank
-  std::vector<CastRange> whole_, received_;
-  std::int64_t all_ = 0, part_ = 0;  // tokens received, and in a stage at most
-};
-// `earlier`: tokens of the chunks before a dependent one.
-CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
-                       const Layout& layout, std::int64_t earlier, int node_ranks = 0);
-// CastTokens::node_ranks of a CP group of that degree. A group that lies in one node, with one rank in each,
-// or with more in some than in others sends to each rank.
-int cast_node_ranks(const Layout& layout, const RankGrid& grid, int degree);
-// Who hands `to` the tokens of `from`: in another node the rank there with the number of `from` in its own.
-inline int cast_through(int from, int to, int node_ranks) {
-  const bool far = node_ranks > 0 && from / node_ranks != to / node_ranks;
-  return far ? to / node_ranks * node_ranks + from % node_ranks : from;
-}
 
 // Where each of `inner` ranks that share out the heads has the tokens of all of them: their sharding, an
 // inner group as one rank with the segments of its ranks; what touches is one segment, as it is one kernel

@@ -18,6 +18,8 @@
 // Stages of a pipeline share out the attention of one tick where a row asks for it (SlimPipe, arXiv
 // 2504.14519). What moves takes as long there as at home, and the exchange may run during all of the tick's
 // attention: keys can leave before their tick, as the authors send them.
+#include "sim/cost/context_exchange/disaggregated.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>

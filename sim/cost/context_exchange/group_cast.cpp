@@ -22,6 +22,8 @@
 // Example, 8 tokens in one document on 2 ranks, zig-zag: rank 0 has tokens 0, 1, 6, 7, which see 2 to 5 of
 // rank 1; rank 1 has 2 to 5, which see 0 and 1. Blocks of one token: 4 and 2 tokens travel, most 4; blocks of
 // four (0 to 3, 4 to 7): the same; one block of eight: 4 and 4, as all-gather sends.
+#include "sim/cost/context_exchange/group_cast.h"
+
 #include <limits>
 #include <tuple>
 

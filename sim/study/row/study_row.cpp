@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "policies/steps.h"
+#include "sim/cost/lane_workload.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
 
