@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measured steps against the simulator's: the plan of a run, the report's figures, a table of runs from end to end."""
+"""Measured steps compared with the simulator's: the plan of a run, the report's figures, a table of runs from end to end."""
 import csv
 import gzip
 import json
@@ -75,7 +75,7 @@ class Plans(Case):
         self.assertEqual(len(seconds), 2)
         self.assertGreater(seconds[0], seconds[1])
 
-    def test_gradients_the_optimizer_and_kept_kv_are_left_out_by_their_keys(self):
+    def test_gradients_the_optimizer_and_kept_kv_are_skipped_by_their_keys(self):
         def step(**framework):
             run = a_run()
             run.study["framework"] = {"preset": "none", "overlap_param_gather": False, **framework}
@@ -120,7 +120,7 @@ class Others(Case):
         fixed, one, many, padded_rate, free_rate = (found for (found,) in predict_figures(PROGRAM, wanted, self.folder))
         self.assertTrue(fixed > one >= many > 0 and 0 < padded_rate < free_rate, (fixed, one, many, padded_rate, free_rate))
 
-    def test_a_method_stands_beside_the_one_it_is_held_against(self):
+    def test_a_method_is_shown_with_the_one_it_is_compared_with(self):
         figures = [Figure("A", "x", "old", "s", []), Figure("A", "x", "new", "s", [], "old"), Figure("B", "y", "it", "tokens/s", [])]
         rows = table(figures, [[4.0], [2.0], [100, 90, 120]], {"A": {"x": {"old": 3.0, "new": 2.0}}, "B": {"y": {"it": 110}}})
         self.assertEqual(rows.splitlines()[2:], [

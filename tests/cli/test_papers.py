@@ -73,7 +73,7 @@ class Summary(unittest.TestCase):
         table.add("days", 3.0, 4.0, unit="s")
         self.tables = [table, Experiment("HBP", "E", ["", "x"], [["row", 1.5]])]
 
-    def test_the_score_stands_between_the_marks_beside_the_null_model_and_headlines_after_it(self):
+    def test_the_score_is_between_the_marks_with_the_null_model_and_headlines_after_it(self):
         summary = summary_of(self.tables)
         block = block_of(summary)
         # One ratio, which neither ours nor 1 meets; one figure in seconds, of which no mean of others is known.
@@ -133,7 +133,7 @@ class Seeds(unittest.TestCase):
         self.assertEqual(len(other_tables(kept, digests_of([first]))), 1)
         self.assertEqual(len(other_tables("results\n", digests_of([first, second]))), 2)
 
-    def test_a_name_that_hangs_on_the_draw_is_refused(self):
+    def test_a_name_that_depends_on_the_draw_is_refused(self):
         with self.assertRaises(ValueError):
             merged([Table("P", "T", figures=[Figure(what, 2.0, 1.5)]) for what in "ab"])
         with self.assertRaises(ValueError):

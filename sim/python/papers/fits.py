@@ -36,7 +36,10 @@ def fit_slowdowns(run, rows):
     """The slowdowns of GEMM and attention that meet these rows best; a kernel in training is not faster than alone."""
     from scipy.optimize import least_squares
 
-    found = least_squares(lambda x: [log_error(run, row, *map(exp, x)) for row in rows], [log(1.3), log(1.1)], bounds=(0, 2), diff_step=0.03, xtol=1e-4)
+    def errors(logs):
+        return [log_error(run, row, *map(exp, logs)) for row in rows]
+
+    found = least_squares(errors, [log(1.3), log(1.1)], bounds=(0, 2), diff_step=0.03, xtol=1e-4)
     return [round(exp(x), 3) for x in found.x]
 
 

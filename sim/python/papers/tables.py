@@ -21,13 +21,14 @@ from .inputs import keys_of
 from .measures import MEASURES, Case
 from .runner import STUDIES
 
+SHOWN = ("measure", "over", "each", "combine", "change")  # keys that say how a value is measured
 COMBINE = {"mean": mean_of, "most": largest_of, "least": min}
 CHANGE = {"loss": lambda slowdown: 1 - 1 / slowdown, "percent": lambda speedup: 100 * (speedup - 1)}
-BALANCE = ("abr", "cr", "dbr", "pr")  # a figure whose name ends so is of this kind
+BALANCE = ("abr", "cr", "dbr", "pr")  # a figure whose name ends in one of these is of this kind
 
 
 def filled(value, names):
-    """A value with what its "$name" stand for."""
+    """A value with each "$name" in it replaced by what it names."""
     if isinstance(value, str):
         return filled(names[value], names) if value in names else value
     if isinstance(value, list):
@@ -135,9 +136,9 @@ class Paper:
             for column in columns[len(cells) :]:
                 cell = next(given, {})
                 if isinstance(cell, dict):
-                    whole = {**{key: part[key] for part in (spec, row, column, cell) for key in ("measure", "over", "each", "combine", "change") if key in part}}
-                    parts = [part.get("at", {}) for part in (spec, row, column)]
-                    cell = self.value(run, whole, *parts, {"$row": (cells or [""])[0], "$column": column["title"]}, cell)
+                    how = {key: part[key] for part in (spec, row, column) for key in SHOWN if key in part}
+                    names = {"$row": (cells or [""])[0], "$column": column["title"]}
+                    cell = self.value(run, how, *(part.get("at", {}) for part in (spec, row, column)), names, cell)
                 cells.append(cell)
             table.rows.append(cells)
         return table
