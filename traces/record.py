@@ -172,7 +172,7 @@ def measure(text):
 
 
 def record_file(path):
-    """(tokens, digest, bytes), or the reason why the file is left out."""
+    """(tokens, digest, bytes), or the reason why the file is skipped."""
     try:
         text = text_of_file(path, settings["html"])
     except OSError as error:

@@ -5,7 +5,7 @@ products, FlashAttention-2 on packed documents, and whole transformer layers ove
     torch_gpu.py OUT.json [--lengths FILE] [--parts host,attention,grouped,fp8,layers,power] [--tiny]
 
 OUT.json is a samples file that `equipoise fit` reads (attention, products), with `host`, `uneven_groups`, `layers` and
-`power` beside the samples. It is written anew after each part; a part that fails states its reason under `failed`.
+`power` next to the samples. It is written anew after each part; a part that fails states its reason under `failed`.
 --lengths has one document length a line (a trace unpacked). --tiny runs small calls on the CPU, to try the script.
 Times are seconds. Of attention and products: the median of five batches between two events, `spread` their interquartile
 range over it; the GPU spins while a batch is issued, so that no time holds the host. Of layers: the median of seven

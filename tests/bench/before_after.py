@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What users wait for, program beside program: CPU time and peak memory of whole processes, in one run.
+"""What users wait for, program next to program: CPU time and peak memory of whole processes, in one run.
 
   python3 tests/bench/before_after.py --program before=OTHER/bin/equipoise --program after=build/release/bin/equipoise
-  python3 tests/bench/before_after.py --growth --program ... --save growth.json      exponents in size, beside the goal
+  python3 tests/bench/before_after.py --growth --program ... --save growth.json      exponents in size, next to the goal
   python3 tests/bench/before_after.py --print table.json growth.json [--write]       what --save kept; --write: into the
                                                                                      READMEs
 
 Programs take turns; each cell is the median and half of the range. A command that takes longer than its limit, or that
 a program refuses, is printed as such. Packing uses a million document lengths of --lengths (a trace, or a folder of
 them: its largest), by default of EQUIPOISE_LENGTHS, else the recorded ones again and again. Nothing else should run
-beside it."""
+next to it."""
 import argparse
 import concurrent.futures
 import dataclasses
@@ -166,7 +166,7 @@ def measure_growth(programs, traces, options, measured):
         if options.only and not any(word in curve.name.split() for word in options.only.split(",")):
             continue
         print(f"... {curve.name}", file=sys.stderr, flush=True)
-        out = set()  # programs that took too long: larger sizes are left out
+        out = set()  # programs that took too long: larger sizes are skipped
         for point in curve.points:
             if curve.key(point) in measured.works:
                 continue

@@ -122,7 +122,7 @@ class Page:
         return list(dict.fromkeys(said + thrown + logged))
 
     def requests(self):
-        """Addresses that the page asked for beside its own."""
+        """Addresses that the page asked for in addition to its own."""
         asked = [e["request"]["url"] for e in self._events("Network.requestWillBeSent")]
         return [url for url in asked if url.split("#")[0] != self.url]
 

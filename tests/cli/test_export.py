@@ -1,4 +1,4 @@
-"""What `export` tells training frameworks: whole files beside it (exported/, EQUIPOISE_WRITE_PAGES=1 writes them anew), each read
+"""What `export` tells training frameworks: whole files next to it (exported/, EQUIPOISE_WRITE_PAGES=1 writes them anew), each read
 by its own format's parser, and values against the study's. Where a framework is installed, its own parser reads its file.
 
 EQUIPOISE names the program; ctest sets it.

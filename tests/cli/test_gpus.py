@@ -1,4 +1,4 @@
-"""What is said where one GPU stands beside another: slowdowns, precisions, samples of another GPU, unlikely clusters."""
+"""What is said where one GPU is compared with another: slowdowns, precisions, samples of another GPU, unlikely clusters."""
 
 import json
 import pathlib

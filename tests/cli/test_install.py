@@ -81,7 +81,7 @@ class Install(unittest.TestCase):
     def test_neither_the_current_folder_nor_the_environment_gives_the_program_its_files_or_modules(self):
         program = self.prefix / "bin/equipoise"
         trap = self.root / "trap"
-        for folder in ("share/equipoise", "share", "lib", "."):  # what stands beside a program, or a package
+        for folder in ("share/equipoise", "share", "lib", "."):  # what is next to a program, or a package
             for name in ("profiles", "frameworks", "traces/recorded"):
                 (trap / folder / name).mkdir(parents=True, exist_ok=True)
             (trap / folder / "profiles/h100-sxm.json").write_text("{}")

@@ -197,7 +197,7 @@ class Tune(Case):
         self.assertNotIn("no_flag", every["counts"])
         self.assertIn(f"\nLeft out for want of a flag: {gone} layout (parallel.context_comm {gone}), 2 policies (parallel.context 1, parallel.context_comm 1).\n",
                       self.search("--for", "megatron", space=space))
-        # The winner's speed is with what no flag says: what they come to alone stands beside it, as `export` has it.
+        # The winner's speed is with what no flag says: what they come to alone is shown with it, as `export` has it.
         out = self.folder / "told"
         text = self.search("--for", "megatron", "--out", out, space={"policies": [{"name": "wlb", "queues": 1}]})
         flags = json.loads((out / "tune.json").read_text())["flags_alone"]

@@ -2,7 +2,7 @@
 """Fuzzes readers by coverage: run.py build/fuzz [--seconds 30] [--readers a,b] [--keep].
 
 The programs are those of the fuzz preset. Prints a line a reader: inputs tried, branches reached, findings. Seconds are the
-processor's: a reader fuzzed beside other work has as many inputs. A finding ends its
+processor's: a reader fuzzed next to other work has as many inputs. A finding ends its
 reader, stays in BUILD/findings, and the status is 1; `EQUIPOISE_FUZZ=READER EQUIPOISE_FUZZ_FOLDER=/tmp EQUIPOISE_FUZZ_ARGS=FILE
 PROGRAM` runs it again. --keep writes a sample of what reaches new branches to corpus/, at most 16 KB a reader."""
 import argparse

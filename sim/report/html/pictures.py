@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pictures of pages that the docs show, made anew beside this file: ./run.sh pictures
+"""The pictures of pages that the docs show, made anew next to this file: ./run.sh pictures
 
 Each is the head of a page in a headless Chromium, as wide as the docs show it, in light colours. Fonts are the machine's,
 so that no test compares them.

@@ -37,7 +37,7 @@ BAD = [
     (("batch", "loader"), "keep"),
     (("parallel", "tensor"), 1.5),
     (("parallel", "recompute"), "some"),
-    (("trace", "uniform"), 4096),  # beside a file
+    (("trace", "uniform"), 4096),  # together with a file
     (("policies",), []),
     (("policies",), [{"shard": "adaptive"}]),  # no name
     (("precision",), "fp4"),
