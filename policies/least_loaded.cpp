@@ -9,11 +9,11 @@
 namespace equipoise {
 
 constexpr unsigned kMostDigitBits = 11;
-// Below this a comparison sort is faster than clearing the counters.
+// With fewer documents a comparison sort is faster than clearing the counters.
 constexpr std::size_t kSmall = 512;
 
-// Sorts `keys` (key << 32 | index) by key; equal keys keep their order, since the index rises already. All
-// passes have digits of about one width: few documents should not wait for many counters.
+// Sorts `keys` (key << 32 | index) by key. Equal keys keep their order, since indices are rising already. All
+// passes have digits of similar width, so that the number of counters stays small.
 static void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
   const auto bits = static_cast<unsigned>(std::bit_width(largest_key));
   const unsigned passes = (bits + kMostDigitBits - 1) / kMostDigitBits;

@@ -1,5 +1,4 @@
-// The two halves of most packers: documents in order of their length or weight, and the bin that carries the
-// least.
+// The two parts of most packers: documents ordered by length or weight, and the bin with the least load.
 #pragma once
 
 #include <algorithm>
@@ -12,33 +11,31 @@
 
 namespace equipoise {
 
-// Stable orders by document length: radix sort on digits of up to 11 bits, O(n) for lengths below 2^32, three
-// passes at most and fewer for short documents.
+// Stable orders by document length use a radix sort with digits of up to 11 bits. It takes O(n) time for
+// lengths below 2^32, with at most three passes and fewer for short documents.
 //
-// Indices of `lengths`, longest first; equal lengths keep their order. Lengths are below 2^32.
+// Indices of `lengths`, longest first. Equal lengths keep their order. Lengths are below 2^32.
 std::vector<std::uint32_t> longest_first(std::span<const std::int64_t> lengths);
 
-// Indices of `lengths`, shortest first; equal lengths keep their order.
+// Indices of `lengths`, shortest first. Equal lengths keep their order.
 std::vector<std::uint32_t> shortest_first(std::span<const std::int64_t> lengths);
 
 // Indices of `weights`, largest first; equal weights keep their order. O(n log n).
 std::vector<std::uint32_t> heaviest_first(std::span<const double> weights);
 
-// Visiting values in an order that is anywhere in memory: who asks for the one some places on early does not
-// wait for it.
+// Prefetching hides the memory's latency from loops that visit values in an order that jumps through memory.
 //
-// At place k of the order: has the value of a later place fetched.
+// At place k of the order, requests the value of a later place.
 template <class T>
 void fetch_ahead(std::span<const T> values, std::span<const std::uint32_t> order, std::size_t k) {
   constexpr std::size_t kAhead = 16;
   if (k + kAhead < order.size()) __builtin_prefetch(&values[order[k + kAhead]]);
 }
 
-// Which of k bins carries the least, kept under additions: a winner tree. The ties rule of every balancer
-// here (lowest index) is the tree's own: a left child holds lower bins than its brother and wins when equal.
-// On the way up from a bin the winner so far stays in a register, and who goes on is chosen, not branched to:
-// which of two bins is the lighter cannot be foretold. least() O(1), add() O(log k); no allocation after
-// construction.
+// A winner tree that finds the least loaded of k bins while loads grow. Ties go to the lowest index, as in
+// every balancer here, since a left child holds lower bins than its sibling and wins when equal. The update
+// from a bin to the root keeps the winner in a register and selects without a branch, which no processor
+// could predict. least() takes O(1) and add() O(log k); nothing is allocated after construction.
 template <class Load>
 class LeastLoaded {
  public:
@@ -48,7 +45,7 @@ class LeastLoaded {
     reset();
   }
 
-  // All bins empty again.
+  // Empties all bins.
   void reset() {
     for (std::size_t i = 0; i < leaves_; ++i)
       load_[leaves_ + i] = i < bins_ ? Load{} : std::numeric_limits<Load>::max();
@@ -60,7 +57,7 @@ class LeastLoaded {
 
   void add(std::size_t bin, Load amount) { set(bin, load(bin) + amount); }
 
-  // The same without a match: least() is of no meaning until replay().
+  // Adds without updating the tree. least() is valid only after replay().
   void add_unplayed(std::size_t bin, Load amount) { load_[leaves_ + bin] += amount; }
   void replay() {
     for (std::size_t node = leaves_; node-- > 1;) {
@@ -70,7 +67,7 @@ class LeastLoaded {
     }
   }
 
-  // A closed bin is never the least again (unless all are closed).
+  // A closed bin is never the least again, unless all are closed.
   void close(std::size_t bin) { set(bin, std::numeric_limits<Load>::max()); }
 
  private:
@@ -92,7 +89,7 @@ class LeastLoaded {
 
   std::size_t bins_;
   std::size_t leaves_;
-  // [1] is the root, [leaves_ + i] bin i: the winner's load, and which bin it is.
+  // The load and the index of each node's winner. [1] is the root, [leaves_ + i] is bin i.
   std::vector<Load> load_;
   std::vector<std::uint32_t> winner_;
 };

@@ -13,7 +13,7 @@ class Stream {
   Stream(std::span<const std::int64_t> lengths, const PackOptions& shape, bool repeat)
       : lengths_(lengths), shape_(shape), repeat_(repeat) {}
 
-  // Length of the next document, or 0 at the end. Its id is `documents() - 1` afterwards.
+  // The length of the next document, or 0 at the end. Its id is `documents() - 1` afterwards.
   std::int64_t next() {
     for (std::int64_t length; (length = next_recorded()) > 0;) {
       const std::int64_t kept = loaded_length(length, shape_);
@@ -61,8 +61,8 @@ class Stream {
                   steps, "; lower steps or set trace.repeat to true");
 }
 
-// Fills one window from the stream; `rest` is the part of the current document that is not yet used.
-// Returns the tokens placed: less than the window only at the end of the trace.
+// Fills one window from the stream. `rest` is the unused part of the current document. Returns the number of
+// tokens placed, which is less than the window only at the end of the trace.
 std::int64_t fill_window(Stream& stream, std::int64_t window, LoaderTail tail, Slice& rest,
                          std::vector<Slice>& slices, std::int64_t& dropped) {
   std::int64_t room = window;

@@ -1,10 +1,10 @@
-// The loader: turns a trace into global batches, what a policy gets for one optimizer step.
+// The loader turns a trace into global batches, each of which a policy gets for one optimizer step.
 //
 // Window batches (documents_per_step = 0): the trace is concatenated and cut into windows; a batch is
-// sequences_per_step consecutive windows. A document cut at a border becomes slices of the same id; the rest
-// is carried into the next window, or dropped (WLB-LLM's loader). Document batches: that many whole
+// sequences_per_step consecutive windows. A document that a border cuts becomes slices of the same id; its
+// rest is carried into the next window, or dropped (WLB-LLM's loader). Document batches: that many whole
 // documents. A study fixes its set once (the first `steps` batches), and every policy of the study gets
-// exactly that. Documents above max_length are truncated or left out first, for all policies alike.
+// exactly this set. Documents above max_length are truncated or dropped first, for all policies alike.
 // O(documents + slices).
 #pragma once
 
@@ -25,10 +25,11 @@ struct LoadOptions {
   std::int64_t steps =
       0;  // full global batches in the set; 0: the whole trace, whose last batch may be short
   LoaderTail tail = LoaderTail::carry;
-  bool repeat = false;  // a trace that ends too early is read again from the start, ids continuing
+  bool repeat =
+      false;  // whether a trace that ends too early is read again from the start, with continuing ids
 };
 
-// What the loader makes of a document of so many tokens: 0 leaves it out.
+// The tokens that the loader keeps of a document of `tokens` tokens; 0 drops it.
 constexpr std::int64_t loaded_length(std::int64_t length, const PackOptions& shape) {
   if (shape.max_length == 0 || length <= shape.max_length) return length;
   return shape.longer == LongerThan::drop ? 0 : shape.max_length;
@@ -36,21 +37,21 @@ constexpr std::int64_t loaded_length(std::int64_t length, const PackOptions& sha
 
 struct DocumentSet {
   std::vector<GlobalBatch> batches;
-  std::int64_t documents = 0;       // read from the trace; ids are below this
-  std::int64_t tokens = 0;          // in the batches
-  std::int64_t dropped_tokens = 0;  // thrown away at window borders by LoaderTail::drop
-  std::int64_t cut_documents = 0;   // longer than the shape's max_length: truncated or left out
-  std::int64_t cut_tokens = 0;      // what they lost
+  std::int64_t documents = 0;       // documents read from the trace; ids are below this
+  std::int64_t tokens = 0;          // tokens in the batches
+  std::int64_t dropped_tokens = 0;  // tokens that LoaderTail::drop discarded at window borders
+  std::int64_t cut_documents = 0;   // documents above max_length, truncated or dropped
+  std::int64_t cut_tokens = 0;      // tokens that these documents lost
 };
 
 // Throws UserError for an empty trace, a length below 1, a shape that makes no batch, and a trace too short.
 DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
                            const LoadOptions& options);
 
-// What max_length took from the documents, one line; empty where it took nothing.
+// One line about what max_length removed from the documents; empty where it removed nothing.
 std::string cut_note(const DocumentSet& documents, const PackOptions& shape);
 
-// A document that a policy cannot place: an error if the policy runs alone, a row of the table in a
+// A document that a policy cannot place. It is an error if the policy runs alone, and a row of the table in a
 // comparison.
 class UnplaceableDocument : public UserError {
  public:
@@ -58,14 +59,14 @@ class UnplaceableDocument : public UserError {
                       std::int64_t limit)
       : UserError(message), document_(document), tokens_(tokens), limit_(limit) {}
 
-  // The same with `where` in front of the message.
+  // A copy of the error with `where` before the message.
   [[nodiscard]] UnplaceableDocument in(const std::string& where) const {
     return {where + ": " + what(), document_, tokens_, limit_};
   }
 
   [[nodiscard]] std::int64_t document() const { return document_; }  // index in the trace
-  [[nodiscard]] std::int64_t tokens() const { return tokens_; }      // of its slice
-  [[nodiscard]] std::int64_t limit() const { return limit_; }        // most tokens that the policy places
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }      // tokens of its slice
+  [[nodiscard]] std::int64_t limit() const { return limit_; }        // the most tokens that the policy places
 
  private:
   std::int64_t document_;
@@ -73,10 +74,10 @@ class UnplaceableDocument : public UserError {
   std::int64_t limit_;
 };
 
-// --oversize: what happens to a document above a policy's hard limit, before the policy sees it.
-// The batches with every slice of more than `limit` tokens dropped, truncated to `limit` or split into pieces
-// of `limit` tokens (each a document of its own from then on); what is lost is appended to `dropped`.
-// Nothing if no slice is that long. Oversize::error throws UserError naming the document. O(slices).
+// Applies --oversize to documents above a policy's hard limit, before the policy sees them. Returns the
+// batches with every slice of more than `limit` tokens dropped, truncated to `limit` or split into pieces of
+// `limit` tokens, each of which is then a document of its own. Lost tokens are appended to `dropped`. Returns
+// nothing if no slice is that long. Oversize::error throws UserError that names the document. O(slices).
 std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalBatch> batches,
                                                          std::int64_t limit, Oversize oversize,
                                                          std::string_view policy,

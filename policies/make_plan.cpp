@@ -1,5 +1,5 @@
-// Runs a policy with what all policies share: documents above its limit, the order of micro-batches, the
-// clock and the validator.
+// Runs a policy with the steps that all policies share: documents above its limit, the order of
+// micro-batches, the clock and the validator.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -53,7 +53,7 @@ std::vector<std::uint32_t> bell(const std::vector<std::uint32_t>& descending) {
 }
 
 void order_lane(Lane& lane, Order order, const Workload& workload) {
-  std::vector<std::size_t> places;  // of the micro-batches that may move
+  std::vector<std::size_t> places;  // places of the micro-batches that may move
   std::vector<double> work;
   for (std::size_t i = 0; i < lane.micro_batches.size(); ++i) {
     if (lane.micro_batches[i].chunk.count > 1) continue;
@@ -91,8 +91,8 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   plan.policy = std::string(policy.name);
   plan.sees_whole_set = policy.sees_whole_set;
   plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
-  // A share for each step: the mean per global batch is their sum over the batches, however many steps there
-  // are.
+  // Every step gets an equal share, so that the mean per global batch is their sum over the number of
+  // batches.
   for (Step& step : plan.steps) step.pack_ms = spent.count() / static_cast<double>(plan.steps.size());
   order_micro_batches(plan, problem.options.order, problem.workload);
   if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);

@@ -1,6 +1,6 @@
-// What every packing policy is told: the shape of a step, what memory allows, and what make_plan does around
-// the policy. A policy's own options stand beside its code (WlbOptions in packing/wlb.h ...) and travel here
-// as PackOptions::of. And what a sharding rule is told.
+// The inputs of every packing policy (the shape of a step, the limits of memory, and what make_plan does
+// around the policy) and of a sharding rule. A policy's own options are declared with its code (WlbOptions in
+// packing/wlb.h) and travel in PackOptions::of.
 #pragma once
 
 #include <any>
@@ -11,16 +11,16 @@
 
 namespace equipoise {
 
-enum class Oversize { error, drop, truncate, split };  // what happens above the policy's hard limit
+enum class Oversize { error, drop, truncate, split };  // treatment of documents above the policy's hard limit
 inline constexpr std::string_view kOversizeNames[] = {"error", "drop", "truncate", "split"};
-enum class LongerThan { truncate, drop };  // what happens above max_length
+enum class LongerThan { truncate, drop };  // treatment of documents above max_length
 inline constexpr std::string_view kLongerThanNames[] = {"truncate", "drop"};
-enum class Order { as_packed, descending, bell };  // of the micro-batches in a lane
+enum class Order { as_packed, descending, bell };  // order of the micro-batches in a lane
 inline constexpr std::string_view kOrderNames[] = {"as-packed", "descending", "bell"};
-enum class LoaderTail { carry, drop };  // the rest of a document cut at a window border
+enum class LoaderTail { carry, drop };  // treatment of the rest of a document that a window border cuts
 inline constexpr std::string_view kLoaderTailNames[] = {"carry", "drop"};
 
-// A pack length with the CP degree and the checkpointed layers it runs with (HBP).
+// A pack length with its CP degree and number of checkpointed layers (HBP).
 struct Group {
   std::int64_t length = 0;
   int context = 1;
@@ -28,61 +28,62 @@ struct Group {
   friend constexpr bool operator==(const Group&, const Group&) = default;
 };
 
-// The best strategy of one candidate length under the memory model, with the predicted time of the same
-// global token count for every candidate.
+// The best strategy for one candidate length under the memory model. Times of all candidates are for the same
+// number of global tokens.
 struct GroupCandidate {
   std::int64_t length = 0;
   int context = 1;                 // best degree
-  int recompute_layers = 0;        // at that degree
+  int recompute_layers = 0;        // checkpointed layers at that degree
   int recompute_layers_alone = 0;  // checkpointed layers at degree 1 for length / degree tokens
   double seconds = 0;
 };
 
 struct PackOptions {
-  // Shape of a step.
+  // The shape of a step.
   std::int64_t context_window = 131072;
   std::int64_t sequences_per_step = 4;
   std::int64_t documents_per_step = 0;  // 0: window batches
-  // Documents are cut to so many tokens, or left out, before any policy sees them; 0: as they are.
+  // Longer documents are truncated or dropped before any policy sees them; 0: no limit.
   std::int64_t max_length = 0;
   LongerThan longer = LongerThan::truncate;
-  std::int64_t micro_batch_size = 1;  // sequences a micro-batch
-  std::int64_t micro_batches = 0;     // N of a step over all lanes; 0: micro_batches_of_step
+  std::int64_t micro_batch_size = 1;  // sequences per micro-batch
+  std::int64_t micro_batches = 0;     // N per step over all lanes; 0: micro_batches_of_step
   int lanes = 1;                      // data parallel degree
   int context = 1;                    // CP degree of every lane, unless the policy decides
-  // Of a global batch; 0: with documents_per_step the mean of so many documents, which make_plan takes from
-  // the batches, else context_window * sequences_per_step.
+  // Tokens of a global batch. 0: with documents_per_step the mean of so many documents, which make_plan
+  // computes from the batches; else context_window * sequences_per_step.
   std::int64_t global_tokens = 0;
-  int lane_round = 1;     // micro-batches of a lane come in multiples of it (interleaved schedules: stages)
-  std::int64_t gpus = 0;  // CP groups are built from these; 0: lanes * context
-  // For policies whose objective is the pipeline's: its stages, the model chunks of each, and how many
-  // neighbouring lanes wait for each other with every micro-batch (exchanges of experts, ZeRO-2 and 3).
+  int lane_round = 1;  // a lane has a multiple of so many micro-batches (the stages of interleaved schedules)
+  std::int64_t gpus = 0;  // GPUs from which CP groups are built; 0: lanes * context
+  // Used by policies that minimise the time of the pipeline: its stages, the model chunks of each stage, and
+  // how many neighbouring lanes wait for each other in every micro-batch (for exchanges of experts, ZeRO-2
+  // and 3).
   int stages = 1;
   int chunks = 1;
   int waiting_lanes = 1;
 
-  // What memory allows. A study derives what its file does not give and the policy asks for
+  // The limits of memory. A study derives those that its file does not give and the policy needs
   // (Policy::derives).
-  std::int64_t max_tokens = 0;             // L_max, most tokens of a micro-batch; 0: 2 x window
-  std::int64_t bucket_size = 0;            // most tokens of a CP rank; 0: not given
-  bool best_bucket = true;                 // it is a bound, below which the fastest size is searched
+  std::int64_t max_tokens = 0;             // L_max, the most tokens of a micro-batch; 0: 2 x window
+  std::int64_t bucket_size = 0;            // the most tokens of a CP rank; 0: not given
+  bool best_bucket = true;                 // bucket_size is an upper bound for the search of the fastest size
   bool rollback = true;                    // false: a rank may hold more than its bucket
-  std::vector<Group> groups;               // of pack lengths; empty: selected from the candidates
+  std::vector<Group> groups;               // groups of pack lengths; empty: selected from the candidates
   std::vector<GroupCandidate> candidates;  // empty: one group of the pack length
 
-  // How a schedule runs the dependent chunks of a document.
-  int keep = 1;              // K, chunks that keep their activations
-  bool strict_keep = false;  // never hold K + 1 of them
+  // How the schedule runs the dependent chunks of a document.
+  int keep = 1;              // K, the chunks that keep their activations
+  bool strict_keep = false;  // whether never K + 1 of them are kept
 
-  // Around the policy (make_plan.cpp), and the randomness of those that draw.
+  // What make_plan does around the policy, and the seed of policies that draw.
   Order order = Order::as_packed;
   Oversize oversize = Oversize::error;
   std::uint64_t seed = 0;
   bool shuffle = true;
   bool verify = false;  // run the validator on the finished plan
 
-  // The options of one policy; their defaults where nobody set any. Not for hot loops: take the reference
-  // once.
+  // The options of one policy, by default those of its type. The lookup is slow, so hot loops keep the
+  // reference.
   template <class T>
   [[nodiscard]] const T& of() const {
     for (const std::any& own : own_)
@@ -98,28 +99,30 @@ struct PackOptions {
   }
 
  private:
-  std::list<std::any> own_;  // references stay good when others are added
+  std::list<std::any> own_;  // a list, so that references stay valid when others are added
 };
 
 class Workload;
 
-enum class Remainder { slots, tail, pad };  // per-document: where L mod 2c extra tokens go
+enum class Remainder { slots, tail, pad };  // where per-document puts L mod 2c extra tokens
 inline constexpr std::string_view kRemainderNames[] = {"slots", "tail", "pad"};
-// per-sequence: a length that 2c does not divide. adaptive always compares with `tail`, which could run.
+// What per-sequence does with a length that 2c does not divide. adaptive always compares with `tail`, which
+// can run.
 enum class Pad { error, tail };
 inline constexpr std::string_view kPadNames[] = {"error", "tail"};
 
-// What a sharding rule is told.
+// The inputs of a sharding rule.
 struct ShardOptions {
   Remainder remainder = Remainder::slots;
   Pad pad = Pad::error;
-  std::int64_t block = 128;            // heap-dispatch, snake, block-placement: query block
-  double top_p = 0;                    // heap-dispatch: share of the ranks that are asked
-  double tolerance = 0.02;             // block-placement: pairs of a rank above the mean, as a share of it
+  std::int64_t block = 128;  // heap-dispatch, snake, block-placement: query block
+  double top_p = 0;          // heap-dispatch: share of the ranks that are considered
+  double tolerance =
+      0.02;  // block-placement: allowed excess of a rank's pairs over the mean, as a share of the mean
   std::int64_t tile = 128;             // query tile of the attention kernel
-  std::int64_t bucket_size = 0;        // dacp: tokens a CP rank
+  std::int64_t bucket_size = 0;        // dacp: tokens per CP rank
   bool rollback = true;                // dacp
-  const Workload* workload = nullptr;  // dacp: cost(s); null is refused there
+  const Workload* workload = nullptr;  // dacp: cost(s), which must not be null
 };
 
 }  // namespace equipoise

@@ -1,4 +1,4 @@
-// One key that a user can say to a policy: how it is called, what it may be, and where its value goes. The
+// A key that a user can set for a policy: its name, its allowed values, and the option that it sets. The
 // reader of studies, the command line, the JSON Schema, `equipoise list policies` and the notes on keys
 // without effect all read these definitions; there is no second list.
 #pragma once
@@ -17,34 +17,35 @@
 
 namespace equipoise {
 
-// The longest that a size may be: 2^31 tokens.
+// The largest value of a size, 2^31 tokens.
 inline constexpr std::int64_t kLongestSize = std::int64_t{1} << 31;
 
 enum class ParameterKind { integer, number, flag, choice, integers, text };
 
-// By kind; a choice is its position among `choices`.
+// The value's type follows from the kind. A choice is its index in `choices`.
 using ParameterValue = std::variant<std::int64_t, double, bool, std::vector<std::int64_t>, std::string>;
 
 // Options: PackOptions (packing policies) or ShardOptions (sharding rules).
 template <class Options>
 struct Parameter {
-  std::string_view key;   // in a study's policy entry; with dashes on the command line
+  std::string_view key;   // name in a study's policy entry; the command line writes it with dashes
   std::string_view help;  // one line, without the policies' names
   ParameterKind kind = ParameterKind::flag;
   std::int64_t least = 0, most = 0;           // integer, integers: inclusive
   double lowest = 0, highest = 0;             // number: inclusive
   std::span<const std::string_view> choices;  // choice
-  std::string_view pattern;                   // text: what the JSON Schema says of it
+  std::string_view pattern;                   // text: its pattern in the JSON Schema
   ParameterValue (*get)(const Options&) = nullptr;
-  // Throws UserError where the value itself is malformed (text, integers), without naming the key.
+  // Sets the option. Throws UserError for a malformed text or list of integers, without naming the key.
   void (*set)(Options&, const ParameterValue&) = nullptr;
-  bool rising = false;             // integers: each above the one before
-  std::string_view excludes = {};  // another key that must not stand beside it
-  std::string_view flag = {};      // on the command line, where it is not --key or --no-key
-  // "with search": elsewhere the key changes nothing, and a note says so. Null: everywhere.
+  bool rising = false;             // integers: each must be above the one before
+  std::string_view excludes = {};  // another key that excludes this one
+  std::string_view flag = {};      // name on the command line, if it is not --key or --no-key
+  // The condition under which the key has an effect, such as "with search". Elsewhere a note says that it has
+  // none. Null: always.
   std::string_view acts_when = {};
   bool (*acts)(const Options&) = nullptr;
-  std::span<const std::string_view> words = {};  // integer: what stands for 0, -1, ... instead of a number
+  std::span<const std::string_view> words = {};  // integer: words for 0, -1, ... instead of a number
 };
 
 using PackParameter = Parameter<PackOptions>;
@@ -63,7 +64,7 @@ template <auto Member>
 using ValueOf = typename MemberTraits<decltype(Member)>::value;
 template <auto Member>
 using OwnerOf = typename MemberTraits<decltype(Member)>::owner;
-// Whose options a member belongs to: a sharding rule's, or a policy's own in PackOptions.
+// Finds the options that a member belongs to: a sharding rule's, or a policy's own in PackOptions.
 template <auto Member>
 using OptionsOf =
     std::conditional_t<std::is_same_v<OwnerOf<Member>, ShardOptions>, ShardOptions, PackOptions>;
@@ -76,7 +77,7 @@ auto& field(Options& options) {
     return options.template of<OwnerOf<Member>>().*Member;
 }
 
-// get and set of a member whose value is held as `Held`.
+// Reads and writes a member whose value is stored as `Held`.
 template <auto Member, class Held>
 constexpr Parameter<OptionsOf<Member>> define(ParameterKind kind, std::string_view key,
                                               std::string_view help) {
@@ -130,7 +131,7 @@ constexpr auto integers(std::string_view key, std::int64_t least, std::int64_t m
 
 }  // namespace parameter
 
-// Several lists of keys as one.
+// Joins several lists of keys.
 template <class Key, std::size_t... Sizes>
 constexpr auto join(const Key (&... lists)[Sizes]) {
   std::array<Key, (Sizes + ...)> all;
@@ -156,8 +157,8 @@ inline constexpr PackParameter kShuffle =
 
 inline constexpr PackParameter kMaxTokens = parameter::integer<&PackOptions::max_tokens>(
     "max_tokens", 1, kLongestSize, "L_max, most tokens of a micro-batch; from the memory model by default");
-// Of packing and of sharding. More memory is never slower where the fastest size is taken, and may be where
-// the largest is: documents then stay whole on one rank while the others wait.
+// Used by packing and sharding. With "best", more memory is never slower. With "memory" it may be, since the
+// largest size keeps documents whole on one rank while the others wait.
 inline constexpr std::string_view kBucketSizeHelp =
     "tokens of a CP rank; best (default of gds, skrull, skrull-solver, round-robin): the fastest up to what "
     "memory allows; memory: all that it allows, the paper's rule";

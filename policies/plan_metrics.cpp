@@ -15,7 +15,8 @@ double squared(std::int64_t tokens) {
   return t * t;
 }
 
-// Sum of len^2. A dependent chunk sees the slices before it: it counts what it adds to its group's len^2.
+// The sum of len^2. A dependent chunk sees the slices before it, so it counts what it adds to its group's
+// len^2.
 double attention_of(const MicroBatch& micro_batch) {
   double sum = 0;
   for (const Slice& s : micro_batch.slices) {
@@ -52,8 +53,8 @@ std::optional<double> bubble_share(const std::vector<double>& of_device) {
   return missing / (largest * static_cast<double>(of_device.size()));
 }
 
-// What the devices of a step do: a lane's work lies evenly on its CP ranks. The lanes of a round take devices in
-// their order; the next round (a barrier group) begins with the first device again.
+// The work of a step's devices. A lane's work is spread evenly over its CP ranks. The lanes of a round take
+// devices in order; the next round (a barrier group) begins with the first device again.
 class Devices {
  public:
   void begin_lane(const Lane& lane, bool same_round) {
@@ -75,7 +76,7 @@ class Devices {
 
  private:
   std::vector<double> attention_, tokens_;
-  std::size_t first_ = 0, count_ = 0;  // of the lane at hand
+  std::size_t first_ = 0, count_ = 0;  // devices of the current lane
 };
 
 struct Mean {
@@ -92,7 +93,7 @@ struct Mean {
   }
 };
 
-// Whether the step counts in means: full steps, or all when the plan has no full one.
+// Whether the step counts in means: full steps do, or all steps of a plan without full ones.
 class Counted {
  public:
   explicit Counted(const Plan& plan)
@@ -103,8 +104,8 @@ class Counted {
   bool all_;
 };
 
-// When each slice arrived. It is found by its document, which is a place in a table unless ids are scattered,
-// and among the few slices of one by its first token.
+// The arrival of each slice. A slice is found by its document, which indexes a table unless ids are
+// scattered, and among the few slices of the document by its first token.
 class Arrivals {
  public:
   explicit Arrivals(std::span<const GlobalBatch> batches) {
@@ -123,7 +124,7 @@ class Arrivals {
     for (std::size_t i = list_.size(); i-- > 0;) first_[at(list_[i].document - lowest_)] = i;
   }
 
-  // The batch of the slice that this one is of, or a part of.
+  // The batch of the slice that contains this one.
   [[nodiscard]] std::int64_t batch_of(const Slice& slice) const {
     assert(slice.document >= lowest_);
     std::size_t i = first_of(slice.document);
@@ -138,7 +139,7 @@ class Arrivals {
   struct Arrival {
     std::int64_t document, begin, batch;
   };
-  static constexpr std::size_t kMostPlaces = 16;  // of the table, for each slice
+  static constexpr std::size_t kMostPlaces = 16;  // the most table entries per slice
 
   [[nodiscard]] std::size_t first_of(std::int64_t document) const {
     if (!first_.empty()) return first_[at(document - lowest_)];
@@ -148,10 +149,10 @@ class Arrivals {
 
   std::vector<Arrival> list_;
   std::int64_t lowest_ = 0;
-  std::vector<std::size_t> first_;  // in the list, by document; empty: ids are scattered
+  std::vector<std::size_t> first_;  // index of each document's first slice; empty: ids are scattered
 };
 
-// visit(delay in iterations, tokens) of every slice of step k.
+// Calls visit(delay in iterations, tokens) for every slice of step k.
 template <class Visit>
 void each_delay(const Arrivals& arrivals, const Plan& plan, std::size_t k, Visit&& visit) {
   for (const Lane& lane : plan.steps[k].lanes)
@@ -163,7 +164,7 @@ void each_delay(const Arrivals& arrivals, const Plan& plan, std::size_t k, Visit
 
 void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int threads, PlanMetrics& metrics) {
   struct Delays {
-    double sum = 0, tokens = 0;  // whole numbers: their order does not matter
+    double sum = 0, tokens = 0;  // sums of whole numbers, exact in any order
     std::int64_t largest = 0;
     void add(const Delays& other) {
       sum += other.sum;
@@ -248,7 +249,7 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
   });
   for (std::size_t k = 0; k < of_step.size(); ++k) {
     const StepMetrics& m = of_step[k];
-    if (counted(plan.steps[k]) || plan.sees_whole_set) {  // a group's last iteration, too
+    if (counted(plan.steps[k]) || plan.sees_whole_set) {  // also for the last iteration of a group
       abr.add(m.abr);
       dbr.add(m.dbr);
       cr.add(m.cr);

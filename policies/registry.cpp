@@ -1,6 +1,6 @@
-// The one table of packing policies, in help order. To add one: its file in packing/, with its options and
-// their keys in packing/packing.h where it has any, and its definition here; tests/policies/ for what it must
-// hold.
+// The one table of packing policies, in help order. To add a policy, write its file in packing/, its options
+// and their keys in packing/packing.h if it has any, its definition here, and tests of its laws in
+// tests/policies/.
 #include <algorithm>
 
 #include "policies/base/text.h"
@@ -38,7 +38,7 @@ constexpr PackParameter with_budget(PackParameter cost) {
   cost.acts = [](const PackOptions& o) { return o.of<TokenBudget>().tokens_per_micro_batch > 0; };
   return cost;
 }
-// In arrival order nothing is weighed but the budget.
+// Policies in arrival order have only the budget's keys.
 constexpr PackParameter kArrivalBudget[] = {kTokenBudget[0], with_budget(kTokenBudget[1]),
                                             with_budget(kTokenBudget[2])};
 constexpr PackParameter kPadded[] = {kPadding, kTokensPerMicroBatch};
@@ -81,7 +81,7 @@ constexpr Policy policy_of(Name name, Name paper, Name summary, Algorithm plan, 
   return policy;
 }
 
-// Families that differ in no more than these.
+// Families whose policies differ only in the arguments.
 constexpr Policy packer(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
   Policy policy = policy_of(name, paper, summary, plan, parameters);
   policy.sees_whole_set = true;
@@ -153,7 +153,7 @@ constexpr Policy costing_flops(Policy policy) {
   return policy;
 }
 
-// Its bucket is the one that the rules of thumb do best with.
+// It takes the bucket with which the simpler policies are fastest.
 constexpr Policy skrull_solved(Policy policy) {
   policy.plan = plan_skrull_solver;
   policy.hard_limit = skrull_solver_hard_limit;

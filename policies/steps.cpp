@@ -20,7 +20,7 @@ bool fills_batches(const PackOptions& options) {
   return options.documents_per_step > 0 && options.global_tokens > 0;
 }
 
-// How many more tokens than the mean global batch, as a share of it.
+// The excess of tokens over the mean global batch, as a share of it.
 double excess(const PackOptions& options, std::int64_t packs, double tokens) {
   return static_cast<double>(packs) * tokens / static_cast<double>(options.global_tokens) - 1;
 }
@@ -34,7 +34,7 @@ Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<c
   const std::int64_t length = pack_length(options);
   const PackStep shape{static_cast<int>(empty_step(options).lanes.size()), options.context, kStudyRecompute,
                        length};
-  double tokens = 0;  // of a pack, mean; each slice is in one
+  double tokens = 0;  // mean tokens of a pack; each slice is in one pack
   for (const Slice& slice : slices) tokens += static_cast<double>(slice.tokens());
   tokens /= static_cast<double>(std::max<std::size_t>(1, packs.size()));
   const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length, shape.lanes, tokens));
@@ -67,7 +67,7 @@ std::int64_t micro_batches_of_step(const PackOptions& options) {
   require_positive(options.micro_batch_size, "micro_batch_size");
   if (options.documents_per_step > 0 && options.global_tokens > 0) {
     const std::int64_t lanes = std::max(1, options.lanes);
-    const std::int64_t of_lane =  // whose product may be above what an integer holds
+    const std::int64_t of_lane =  // a checked product, which may overflow
         options.global_tokens / window_tokens(options) / options.micro_batch_size / lanes + 1;
     const std::int64_t sequences = options.sequences_per_step / options.micro_batch_size;
     return lanes * std::max(of_lane, (sequences + lanes - 1) / lanes);
@@ -85,7 +85,7 @@ std::int64_t window_tokens(const PackOptions& options) {
 
 std::int64_t micro_batch_capacity(const PackOptions& options) {
   require_positive(options.micro_batch_size, "micro_batch_size");
-  // Fewer micro-batches than the windows ask for: they share the windows, as plain's do.
+  // Where there are fewer micro-batches than windows, they share the windows, as plain's do.
   const std::int64_t shared =
       options.micro_batches > 0
           ? (options.sequences_per_step + options.micro_batches - 1) / options.micro_batches
@@ -197,7 +197,7 @@ Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<
   }
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::span<const std::uint32_t> items = packs.of(chosen[i]);
-    if (i + 2 < chosen.size())  // slices lie anywhere in memory: fetched early enough, nobody waits for them
+    if (i + 2 < chosen.size())  // slices are scattered in memory, so they are prefetched
       for (const std::uint32_t item : packs.of(chosen[i + 2])) __builtin_prefetch(&slices[item]);
     MicroBatch& micro_batch = step.lanes[i % lanes].micro_batches.emplace_back();
     micro_batch.recompute_layers = shape.recompute_layers;
@@ -246,7 +246,7 @@ Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
     return fill(weights, static_cast<std::size_t>(micro_batches_of_step(options)));
   const auto budget = static_cast<double>(own.tokens_per_micro_batch);
   const auto round = static_cast<std::size_t>(std::int64_t{options.lanes} * options.lane_round);
-  double least = 0;  // what is above the budget fills one alone
+  double least = 0;  // a document above the budget fills one bin alone
   for (const double u : use) least += std::min(u, budget);
   for (std::size_t count = std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(least / budget)));;
        ++count) {

@@ -14,20 +14,20 @@ namespace {
 
 constexpr std::int64_t kDropped = -1;
 
-// A slice of the set, with the step at which it arrives and the last at which a piece of it runs.
+// A slice of the set, with the step of its arrival and the last step in which a piece of it runs.
 struct Original {
   Slice slice;
   std::int64_t arrived = 0;
   std::int64_t executed = kDropped;
-  std::int64_t carried = 0;              // how many steps list it
-  std::int64_t last_carried = kDropped;  // the last of them
+  std::int64_t carried = 0;              // number of steps that list it as carried
+  std::int64_t last_carried = kDropped;  // the last of these steps
 };
 
-// A piece as the plan runs it; `at` orders pieces in time.
+// A piece of a slice as the plan runs it. `at` orders pieces in time.
 struct Piece {
   Slice slice;
   std::int64_t step = 0;         // kDropped: not executed
-  std::int64_t micro_batch = 0;  // counted over the plan
+  std::int64_t micro_batch = 0;  // index over the whole plan
   std::int64_t at = 0;           // place in the plan
 };
 
@@ -71,7 +71,7 @@ class Validator {
     const Step& step = plan_.steps[s];
     where_ = "step " + std::to_string(s);
     if (step.lanes.empty()) fail(where_ + ": no lanes");
-    std::vector<std::pair<int, std::int64_t>> gpus;  // of each barrier group
+    std::vector<std::pair<int, std::int64_t>> gpus;  // GPUs of each barrier group
     for (std::size_t l = 0; l < step.lanes.size() && !wrong_; ++l) {
       const Lane& lane = step.lanes[l];
       where_ = concatenated("step ", s, ", lane ", l);
@@ -118,7 +118,7 @@ class Validator {
       fail(where_ + ": a placement for some slices only");
       return;
     }
-    // In units of 1/context token, so that the shares of distributed slices are exact.
+    // Counts in units of 1/context token, so that the shares of distributed slices are exact.
     std::vector<std::int64_t> used(static_cast<std::size_t>(context));
     std::int64_t everywhere = 0;
     for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
@@ -163,7 +163,7 @@ class Validator {
     }
   }
 
-  // Pieces sorted by token must tile the set's slices; pieces of one slice must run in order.
+  // Checks that pieces sorted by token tile the set's slices, and that pieces of one slice run in order.
   void check_tokens() {
     for (const Slice& s : plan_.dropped) pieces_.push_back({s, kDropped, 0, kDropped});
     sort_by_token(pieces_);
@@ -191,8 +191,8 @@ class Validator {
     if (p < pieces_.size()) fail(name(pieces_[p].slice) + " is executed once too often or is not in the set");
   }
 
-  // Passes tokens dropped before the policy saw the set, which lie between its slices: up to `original`, or
-  // all.
+  // Skips tokens that were dropped before the policy saw the set, up to `original` or to the end. They lie
+  // between the set's slices.
   std::size_t skip_dropped(std::size_t p, const Original* original) {
     for (; p < pieces_.size() && pieces_[p].step == kDropped; ++p) {
       if (original != nullptr && !before(pieces_[p], *original)) break;
@@ -246,9 +246,9 @@ class Validator {
 
   const Plan& plan_;
   const PlanLimits& limits_;
-  std::vector<Original> set_;  // by document and token
+  std::vector<Original> set_;  // ordered by document and token
   std::vector<Piece> pieces_;
-  Slice tiled_{-1, 0, 0};  // the piece before the one looked at, in token order
+  Slice tiled_{-1, 0, 0};  // the previous piece in token order
   std::int64_t micro_batches_ = 0;
   std::string where_;
   std::optional<std::string> wrong_;

@@ -1,4 +1,4 @@
-// The cost interface: all that a policy may know about the price of a document.
+// The cost interface. It is all that a policy knows about the price of a document.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,16 @@
 
 namespace equipoise {
 
-// What a micro-batch takes on its lane, all layers one after the other.
+// The time of a micro-batch on its lane, over all layers.
 struct PassTimes {
   double forward = 0;
   double backward = 0;
   [[nodiscard]] double total() const { return forward + backward; }
 };
 
-// W(d) = W_a(d) + W_l(d): attention + everything else. Units are the implementation's own (seconds for a
-// profiled cost); policies only compare and add. Called once per batch of lengths, outside hot loops.
+// W(d) = W_a(d) + W_l(d), attention plus everything else. The implementation chooses the unit (seconds for a
+// profiled cost), since policies only compare and add. It is called once per batch of lengths, outside hot
+// loops.
 class Workload {
  public:
   Workload() = default;
@@ -31,19 +32,19 @@ class Workload {
   // out[i] = W of a document of tokens[i] tokens; the spans have equal size.
   virtual void of(std::span<const std::int64_t> tokens, std::span<double> out) const = 0;
   // out[i] = time of a document of tokens[i] tokens alone on a CP group of `degree` ranks, in the units of W.
-  // The default shares W evenly and moves keys for nothing; a profiled cost adds the communication.
+  // The default divides W by the degree and ignores communication; a profiled cost includes it.
   virtual void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const {
     of(tokens, out);
     for (double& time : out) time /= degree;
   }
-  // out[i] = what a document adds to each rank of its lane's CP group, of `degree`, that it is spread over
-  // among others. One that a single rank holds whole adds on_group of degree 1 there.
+  // out[i] = the time that a document adds to each rank of its lane's CP group of `degree` ranks when it is
+  // distributed among other documents. A document that one rank holds whole adds on_group of degree 1 there.
   virtual void spread(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const {
     of(tokens, out);
     for (double& time : out) time /= degree;
   }
-  // A micro-batch on `degree` ranks. The default adds up what its slowest rank does and takes a third of it
-  // for the forward; a profiled cost prices its kernels and exchanges.
+  // The time of a micro-batch on `degree` ranks. The default sums the work of its slowest rank and counts a
+  // third of it as forward. A profiled cost prices kernels and exchanges.
   [[nodiscard]] virtual PassTimes of_micro_batch(const MicroBatch& micro_batch, int degree) const {
     const std::vector<std::int64_t> tokens = lengths_of(micro_batch.slices);
     std::vector<double> everywhere(tokens.size()), alone(tokens.size());
@@ -59,8 +60,8 @@ class Workload {
     time += *std::max_element(rank.begin(), rank.end());
     return {time / 3, time * 2 / 3};
   }
-  // What of that a token adds wherever its lane lies: lanes that exchange tokens with their experts share
-  // this evenly, and wait for each other with the rest. The default shares nothing.
+  // The part of that time that each token adds on any lane. Lanes that exchange tokens with their experts
+  // share this part evenly and wait for each other with the rest. The default is 0.
   [[nodiscard]] virtual PassTimes shared_per_token(int /*degree*/) const { return {}; }
 };
 
@@ -72,11 +73,11 @@ inline std::vector<double> work_of(std::span<const Slice> slices, const Workload
   return work;
 }
 
-// What `--cost` can be: seconds of a profile, d^2, or FLOPs of a model.
+// The values of `--cost`: seconds of a profile, d^2, or FLOPs of a model.
 enum class CostKind { profiled, quadratic, flops };
 inline constexpr std::string_view kCostKindNames[] = {"profiled", "quadratic", "flops"};
 
-// `--cost quadratic`: W(d) = d^2, exact up to 2^53.
+// `--cost quadratic` is W(d) = d^2, exact up to 2^53.
 class QuadraticWorkload final : public Workload {
  public:
   void of(std::span<const std::int64_t> tokens, std::span<double> out) const override {
@@ -88,8 +89,8 @@ class QuadraticWorkload final : public Workload {
   }
 };
 
-// `--cost flops`: forward FLOPs of one layer, Skrull Eq. 13 with b = 1:
-// 20 h^2 s + 4 h h_kv s + 4 h s^2, where h_kv = kv_heads * head_dim.
+// `--cost flops` is the forward FLOPs of one layer, Skrull Eq. 13 with b = 1: 20 h^2 s + 4 h h_kv s + 4 h
+// s^2, where h_kv = kv_heads * head_dim.
 class FlopsWorkload final : public Workload {
  public:
   FlopsWorkload(std::int64_t hidden, std::int64_t kv_hidden) : hidden_(hidden), kv_hidden_(kv_hidden) {}

@@ -1,4 +1,4 @@
-// The registry of named distributions: every figure with where it stands, every assumption said.
+// The registry of named distributions. Every figure names its source, and every assumption is stated.
 #include "traces/synth.h"
 
 #include <algorithm>
@@ -16,13 +16,13 @@ namespace {
 
 constexpr double kK = 1024;
 
-// The last `spaced` components are a second source blended in at regular distances, as training loaders blend
-// (Megatron-LM takes the source with the largest deficit): its k-th document stands at (k + jitter * u) /
-// (its share of documents).
+// The last `spaced` components are a second source that is blended in at regular distances, as training
+// loaders do (Megatron-LM takes the source with the largest deficit): its k-th document is at (k + jitter *
+// u) / (its share of documents).
 struct Components {
   std::vector<LengthComponent> list;
   std::size_t spaced = 0;
-  double jitter = 0;  // in [0, 1]: documents of the second source keep their order
+  double jitter = 0;  // in [0, 1], so that documents of the second source keep their order
 };
 
 // ChunkFlow (arXiv 2503.02356) Table 1.
@@ -45,7 +45,8 @@ Components wikipedia() {
                           {{1 * kK, 0.8788}, {4 * kK, 0.9934}, {8 * kK, 0.9992}, {32 * kK, 0.9999}}}}}};
 }
 
-// Skrull (arXiv 2505.19609) Figure 1(a). Two heaps, below 1K and from 8K to 32K: no lognormal joins them.
+// Skrull (arXiv 2505.19609) Figure 1(a). The documents cluster below 1K and from 8K to 32K, which no
+// lognormal fits.
 Components chatqa2_long_sft() {
   return {{{1, TableShape{64,
                           99 * kK,
@@ -53,9 +54,9 @@ Components chatqa2_long_sft() {
                           {{1 * kK, 0.2192}, {4 * kK, 0.3148}, {8 * kK, 0.4043}, {32 * kK, 0.9986}}}}}};
 }
 
-// ChunkFlow (arXiv 2503.02356) Table 2, which says nothing below 1K. The two points there are ours: a median
-// of 250 tokens and a mean of about 330 below 1K, as conversations have (LMSys-Chat-1M). One lognormal
-// through the table's first two points alone would have a median of 14.
+// ChunkFlow (arXiv 2503.02356) Table 2, which has no figures below 1K. The two points there are this
+// project's assumption: a median of 250 tokens and a mean of about 330 below 1K, as conversations have
+// (LMSys-Chat-1M). One lognormal through the table's first two points alone would have a median of 14.
 Components chunkflow_eval() {
   return {{{1, TableShape{8,
                           256 * kK,
@@ -69,19 +70,20 @@ Components chunkflow_eval() {
                            {128 * kK, 0.9998}}}}}};
 }
 
-// The Llama 3 report as quoted in Skrull (arXiv 2505.19609) section 3.1: 99.89 % short with a mean under 1K,
-// 0.11 % long with a mean of about 37K.
+// Skrull (arXiv 2505.19609) section 3.1 quotes the Llama 3 report: 99.89 % of the documents are short with a
+// mean under 1K, 0.11 % are long with a mean of about 37K.
 Components llama3_sft() {
   return {{{0.9989, LognormalShape{500, 1.0, 16, 8 * kK}},
            {0.0011, LognormalShape{33 * kK, 0.5, 8 * kK, 128 * kK}}}};
 }
 
-// WLB-LLM (arXiv 2503.17924) prints no lengths; Table 2 constrains them. Body: most documents short, few
-// above 8K, as in the sample that DistCA draws for "the WLB-LLM distribution" (median 3.2K). Long documents:
-// about one for each step of 4 windows of 128K, at nearly regular distances; weights, ends and jitter are
-// fitted so that 4 micro-batches of 128K have Table 2's imbalances (tests/traces/test_wlb_128k.cpp).
-// Independent long documents cannot give a plain imbalance of 1.44 where a token of a 128K document costs 2.4
-// times one of a short document, which is what the shipped H100 profile says of LLaMA-2 7B.
+// WLB-LLM (arXiv 2503.17924) prints no lengths, but Table 2 constrains them. Most documents are short and few
+// are above 8K, as in the sample that DistCA draws for "the WLB-LLM distribution" (median 3.2K). There is
+// about one long document for each step of 4 windows of 128K, at nearly regular distances. Weights, ends and
+// jitter are fitted so that 4 micro-batches of 128K have Table 2's imbalances
+// (tests/traces/test_wlb_128k.cpp). Independent long documents cannot give a plain imbalance of 1.44 where a
+// token of a 128K document costs 2.4 times one of a short document, as the shipped H100 profile predicts for
+// LLaMA-2 7B.
 Components wlb_128k() {
   return {{{0.95799, PowerLawShape{16, 6100, -1}},
            {0.0347, PowerLawShape{6100, 57500, 2.09}},
@@ -92,18 +94,19 @@ Components wlb_128k() {
           0.07};
 }
 
-// HBP (arXiv 2503.07680): Tulu3 up to 32K with a mean of 0.8K, and about 2K LongCite documents up to 128K
-// among its 940K, 0.9K together. Fitted: the spread of the body (a lognormal of sigma 0.42; a wider one makes
-// ABR of the 16K group too large) and LongCite's even spread in ln(tokens) from 16K on, so that ISF, groups
-// 16K and 128K, and balance batching give the component table (tests/traces/test_longcite.cpp).
+// HBP (arXiv 2503.07680): Tulu3 has documents up to 32K with a mean of 0.8K, and about 2K of LongCite's up to
+// 128K among its 940K give 0.9K together. Two shapes are fitted so that ISF, groups 16K and 128K, and balance
+// batching give the component table: the spread of the body (a lognormal of sigma 0.42; a wider one makes ABR
+// of the 16K group too large) and LongCite's even spread in ln(tokens) from 16K on
+// (tests/traces/test_longcite.cpp).
 Components tulu3_longcite() {
   return {{{0.9978, LognormalShape{710, 0.42, 16, 32 * kK}},
            {0.0001, PowerLawShape{8 * kK, 32 * kK, 0}},
            {0.0021, PowerLawShape{16 * kK, 128 * kK, 0}}}};
 }
 
-// HBP (arXiv 2503.07680): OpenHermes up to 4K with the same LongCite documents, of which it prints ABR 0.513
-// -> 0.269 -> 0.004 and no lengths.
+// HBP (arXiv 2503.07680): OpenHermes up to 4K with the same LongCite documents. The paper prints ABR 0.513 ->
+// 0.269 -> 0.004 for them and no lengths.
 Components openhermes_longcite() {
   return {{{0.9989, LognormalShape{420, 0.45, 16, 4 * kK}}, {0.0011, PowerLawShape{16 * kK, 128 * kK, 0}}}};
 }
@@ -154,7 +157,7 @@ const Entry& entry(std::string_view name) {
   refuse_name("distribution", name, names);
 }
 
-// In the open interval (0, 1), so that no quantile is infinite.
+// A draw from the open interval (0, 1), so that no quantile is infinite.
 double open_unit(SplitMix64& random) {
   return (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53;
 }
@@ -163,7 +166,7 @@ double weight_of(std::span<const LengthComponent> components) {
   return sum_of(components, &LengthComponent::weight);
 }
 
-// Two draws a document, whatever the distribution: the component, then the length in it.
+// Takes two draws per document for any distribution: one for the component, one for the length in it.
 std::int64_t draw_length(std::span<const LengthComponent> components, double total, SplitMix64& random) {
   double left = open_unit(random) * total;
   const double share = open_unit(random);
@@ -198,9 +201,7 @@ std::vector<std::int64_t> draw(const Components& components, std::size_t documen
 }  // namespace
 
 std::span<const Distribution> distributions() {
-  static const std::vector<Distribution> all = [] {
-    return each_of(kEntries, &Entry::about);
-  }();
+  static const std::vector<Distribution> all = [] { return each_of(kEntries, &Entry::about); }();
   return all;
 }
 
@@ -221,7 +222,7 @@ Trace synthesize(std::string_view name, std::int64_t documents, std::uint64_t se
 
 namespace {
 
-// Value at x of the line through (x0, y0) and (x1, y1).
+// The value at x of the line through (x0, y0) and (x1, y1).
 double on_line(double x, double x0, double y0, double x1, double y1) {
   return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
 }
@@ -236,7 +237,7 @@ double quantile_of(const TableShape& table, double share) {
     const BelowPoint low = above == points.begin() ? BelowPoint{table.least, 0} : *(above - 1);
     return std::exp(on_line(share, low.share, std::log(low.tokens), above->share, std::log(above->tokens)));
   }
-  // The first two points also carry the line below the first.
+  // The line through the first two points also holds below the first.
   const auto high = above == points.begin() ? above + 1 : above;
   const auto low = high - 1;
   const double tokens =
@@ -287,7 +288,7 @@ double normal_quantile(double share) {
          (((((kB[0] * r + kB[1]) * r + kB[2]) * r + kB[3]) * r + kB[4]) * r + 1);
 }
 
-// Mixtures of traces: which source the next document comes from.
+// Mixtures of traces: chooses the source of the next document.
 
 static double mean_length(const Trace& trace) {
   const std::int64_t tokens = sum_of(trace.lengths);

@@ -2,7 +2,7 @@
 //
 // Papers print bucket tables ("90.499 % of sequences below 1K tokens"), not lengths. A distribution here is a
 // mixture of pieces: a table of (tokens, share of documents below) points joined by a stated rule, or a few
-// fitted parameters. Each says what is published and what is this project's assumption. Lengths are drawn
+// fitted parameters. Each states what is published and what is this project's assumption. Lengths are drawn
 // independently by inverse CDF from one SplitMix64 stream, so a name, a count and a seed give the same trace
 // everywhere.
 #pragma once
@@ -19,9 +19,9 @@ namespace equipoise {
 
 struct Distribution {
   std::string_view name;        // as typed: `trace synth --distribution lmsys-chat-1m`
-  std::string_view source;      // where the figures stand
+  std::string_view source;      // publication with the figures
   std::string_view summary;     // one line for `list traces`
-  std::string_view assumption;  // what the source does not print
+  std::string_view assumption;  // values that the source does not print
 };
 
 // All distributions, in help order.
@@ -35,7 +35,7 @@ inline constexpr std::int64_t kMostDocuments = std::int64_t{1} << 28;  // 2 GiB 
 // `documents` lengths of the named distribution, at most kMostDocuments. O(documents).
 Trace synthesize(std::string_view name, std::int64_t documents, std::uint64_t seed);
 
-// The shapes that length distributions are made of, and how a length is drawn from them.
+// The shapes that make up a length distribution.
 
 // A point of a published table: `share` of the documents have fewer than `tokens` tokens.
 struct BelowPoint {
@@ -43,15 +43,16 @@ struct BelowPoint {
   double share = 0;
 };
 
-// How a table runs between its points.
+// How a table interpolates between its points.
 enum class Between {
   log_uniform,  // the share is linear in ln(tokens)
-  lognormal,    // the normal quantile of the share is linear in ln(tokens): a lognormal, piece by piece
+  lognormal,    // the normal quantile of the share is linear in ln(tokens), which is piecewise lognormal
 };
 
-// A published bucket table. `points` rise in both members, shares strictly inside (0, 1). Below the first
-// point the first lognormal (or, for log_uniform, a line in ln(tokens)) goes on down to `least`; above the
-// last one, where a table gives only the longest length, the share is linear in ln(tokens) up to `most`.
+// A published bucket table. `points` rise in both members, shares strictly inside (0, 1). The first lognormal
+// (or, for log_uniform, the first line in ln(tokens)) extends below the first point down to `least`. Above
+// the last point, where a table gives only the longest length, the share is linear in ln(tokens) up to
+// `most`.
 struct TableShape {
   double least = 1;
   double most = 1;
@@ -67,7 +68,7 @@ struct PowerLawShape {
   double tail_index = 1;
 };
 
-// exp(N(ln(median), sigma)), values outside [least, most] moved to the nearer end.
+// exp(N(ln(median), sigma)), clipped to [least, most].
 struct LognormalShape {
   double median = 1;
   double sigma = 1;
@@ -82,7 +83,7 @@ struct LengthComponent {
   LengthShape shape;
 };
 
-// Inverse CDF: tokens at `share` in (0, 1).
+// The inverse CDF: tokens at `share` in (0, 1).
 double length_quantile(const LengthShape& shape, double share);
 
 // The quantile function of the standard normal distribution, for inverse-CDF sampling that gives the same

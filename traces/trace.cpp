@@ -1,4 +1,4 @@
-// Decides what a file is and hands it to its reader.
+// Recognises the format of a file and calls its reader.
 #include "traces/trace.h"
 
 #include <algorithm>
@@ -185,7 +185,7 @@ std::vector<double> profile_of(const std::vector<std::int64_t>& lengths, std::in
       length -= slice;
       room -= slice;
       if (room > 0) continue;
-      profile.add_window(slices);  // a window that the trace does not fill is left out
+      profile.add_window(slices);  // a window that the trace does not fill is skipped
       slices.clear();
       room = window;
     }
@@ -217,7 +217,7 @@ TraceStats trace_stats(const Trace& trace, std::int64_t context_window, int posi
   return stats;
 }
 
-// A trace's statistics as a table with bars, as JSON and as CSV.
+// Prints a trace's statistics as a table with bars, as JSON and as CSV.
 
 namespace {
 

@@ -1,4 +1,4 @@
-// A trace: the recorded lengths of a stream of documents, in arrival order, and the readers and writers of
+// A trace is the recorded lengths of a stream of documents, in arrival order. This header reads and writes
 // it.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace equipoise {
 
-// No document is longer than this: lengths stay exact in every product of two that the cost models form.
+// The longest document. Products of two lengths, which cost models form, stay exact up to it.
 inline constexpr std::int64_t kLongestDocument = std::int64_t{1} << 31;
 
 struct Trace {
   std::vector<std::int64_t> lengths;  // tokens of each document, each in [1, kLongestDocument]
-  std::string origin;  // where it came from, for reports: a path, or a distribution and its seed
+  std::string origin;                 // source, for reports: a path, or a distribution and its seed
 };
 
 enum class TraceFormat { automatic, text, csv, jsonl, npy, megatron_idx, datatrove_index, megatron_mock };
@@ -33,14 +33,14 @@ struct TraceReadOptions {
 // and the line (or byte offset), what was found and what is allowed. O(bytes).
 Trace read_trace(const std::string& path, const TraceReadOptions& options = {});
 
-// The same for bytes already in memory; `name` stands for the path in errors and for the suffix.
+// Reads bytes that are already in memory. `name` gives the path for errors and the suffix.
 Trace read_trace_bytes(std::string_view bytes, const std::string& name, const TraceReadOptions& options = {});
 
-// Writes the lengths whole or not at all. The suffix says how: .npy (int64), otherwise one integer a line,
-// which .gz and .zst compress.
+// Writes the lengths completely or not at all. The suffix chooses the format: .npy (int64), otherwise one
+// integer per line, which .gz and .zst compress.
 void write_trace(const Trace& trace, const std::string& path);
 
-// "text", "csv", ...: as typed after --input-format. Throws UserError with the nearest known name.
+// The format of a name as typed after --input-format. Throws UserError with the nearest known name.
 TraceFormat trace_format(std::string_view name);
 
 // A source of a mixture and the share of tokens (relative to the other weights) that it should contribute.
@@ -49,20 +49,20 @@ struct WeightedTrace {
   double weight = 1;
 };
 
-// Interleaves sources: each next document comes from source i with probability proportional to weight_i /
-// mean length_i, so that tokens, not documents, keep the weights in expectation; every source is read in its
-// own order. Stops after `documents` (0: no limit) or when the source to read from is used up, so that the
-// shares hold to the end.
+// Interleaves sources. Each document comes from source i with probability proportional to weight_i / mean
+// length_i, so that the expected shares of tokens, not of documents, follow the weights. Every source is read
+// in its own order. Stops after `documents` (0: no limit) or when the source to read from is exhausted, so
+// that the shares hold to the end.
 Trace mix_traces(std::span<const WeightedTrace> sources, std::int64_t documents, std::uint64_t seed);
 
-// What a trace looks like: how long its documents are, where its tokens sit, and how windows cut it.
+// Statistics of a trace: lengths of its documents, positions of its tokens, and cuts by windows.
 
 struct LengthQuantile {
   double share = 0;
   std::int64_t tokens = 0;
 };
 
-// Documents with begin <= length < end.
+// The number of documents with begin <= length < end.
 struct LengthBucket {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -77,24 +77,24 @@ struct TraceStats {
   std::int64_t shortest = 0;
   std::int64_t longest = 0;
   double mean = 0;
-  std::vector<LengthQuantile> quantiles;  // of documents: the sorted value at round(share * (documents - 1))
+  std::vector<LengthQuantile> quantiles;  // the sorted length at round(share * (documents - 1))
   std::vector<LengthBucket>
       buckets;  // powers of two from 1K up to the longest document; the first starts at 1
   std::int64_t context_window = 0;
-  // Concatenate the trace and cut it into windows: mean over the tokens in each part of the window of the
-  // length of the slice that holds the token (WLB-LLM Fig. 3). Borders cut slices, so the middle sees longer
-  // ones. Empty if the trace does not fill one window.
+  // The trace is concatenated and cut into windows. For each part of a window, this is the mean over its
+  // tokens of the length of the slice that holds the token (WLB-LLM Fig. 3). Borders cut slices, so slices in
+  // the middle are longer. Empty if the trace does not fill one window.
   std::vector<double> mean_length_by_position;
 };
 
-// O(n log n) for the quantiles, and linear in windows for the positions.
+// Takes O(n log n) for the quantiles and linear time in windows for the positions.
 TraceStats trace_stats(const Trace& trace, std::int64_t context_window = 131072, int position_bins = 16);
 
 void print_stats_table(const TraceStats& stats, std::ostream& out);
 void print_stats_json(const TraceStats& stats, std::ostream& out);
-void print_stats_csv(const TraceStats& stats, std::ostream& out);  // one row a bucket
+void print_stats_csv(const TraceStats& stats, std::ostream& out);  // one row per bucket
 
-// 1024 -> "1K", 131072 -> "128K", 1536 -> "1.5K", 100 -> "100".
+// Shortens a number of tokens: 1024 -> "1K", 1536 -> "1.5K", 100 -> "100".
 std::string short_tokens(std::int64_t tokens);
 
 }  // namespace equipoise

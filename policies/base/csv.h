@@ -1,8 +1,8 @@
-// CSV (RFC 4180): records of fields, a table of them under a header line, and one field written.
+// CSV (RFC 4180): reads records of fields and tables with a header line, and writes fields.
 //
-// A field that begins with a quote goes to the next lone quote, over separators and line ends; a doubled
-// quote inside is one quote. A byte order mark, as spreadsheets write it, and blank lines are no part of a
-// file.
+// A field that begins with a quote extends to the next single quote, across separators and line ends; a
+// doubled quote inside means one quote. The reader skips a byte order mark, which spreadsheets write, and
+// blank lines.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,11 @@ namespace equipoise {
 // Cuts a text into records, one at a time.
 class CsvRecords {
  public:
-  // `name`: of the file, for errors. `text` and `name` outlive the reader.
+  // `name`: the file's, for errors. `text` and `name` must outlive the reader.
   CsvRecords(std::string_view text, const std::string& name, char separator = ',');
 
-  // The next record that is not blank; false at the end. Throws UserError where a quoted field has no end.
+  // Reads the next record that is not blank; returns false at the end. Throws UserError where a quoted field
+  // has no end.
   bool next(std::vector<std::string>& fields);
   [[nodiscard]] std::size_t line() const { return line_; }  // where that record begins, from 1
 
@@ -30,12 +31,12 @@ class CsvRecords {
   std::string_view rest_;
   const std::string& name_;
   char separator_;
-  bool more_ = false;  // fields of this record
+  bool more_ = false;  // whether this record has more fields
   std::size_t line_ = 1;
   std::size_t next_line_ = 1;
 };
 
-// A file with a header line, whole in memory.
+// A file with a header line, held in memory.
 class CsvTable {
  public:
   // Throws UserError when the file cannot be read or a record has not as many fields as the header.
@@ -48,9 +49,10 @@ class CsvTable {
   [[nodiscard]] const std::vector<std::string>& row(std::size_t index) const { return cells_[index]; }
   [[nodiscard]] std::size_t line(std::size_t index) const { return lines_[index]; }  // in the file, from 1
   [[nodiscard]] bool has(std::string_view column) const { return find(column).has_value(); }
-  // "" where the table has no such column.
+  // The cell's text; empty where the table has no such column.
   [[nodiscard]] std::string_view text(std::size_t index, std::string_view column) const;
-  // Empty where the cell is; throws UserError naming file, line and column where it is no number.
+  // The cell's number; nothing where the cell is empty. Throws UserError with file, line and column where the
+  // cell is no number.
   [[nodiscard]] std::optional<double> number(std::size_t index, std::string_view column) const;
 
  private:
@@ -61,8 +63,8 @@ class CsvTable {
   std::vector<std::size_t> lines_;
 };
 
-// A field as it is written: quoted where it holds a separator, a quote or a line end. Control characters are
-// escaped: tables are shown on terminals, too.
+// Writes a field, in quotes where it contains a separator, a quote or a line end. Control characters are
+// escaped, since terminals show tables too.
 std::string csv_cell(std::string_view raw);
 
 }  // namespace equipoise

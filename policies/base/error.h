@@ -1,4 +1,4 @@
-// The two ways in which a run ends early. A message is one text, or its parts: text, letters and whole
+// The two errors that end a run. Their constructors join the parts of a message: text, letters and whole
 // numbers.
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace equipoise {
 
-// Bad input, the one error that a user can cause. The program prints it as one line and exits with 2.
+// Bad input, the only error that a user can cause. The program prints it as one line and exits with 2.
 class UserError : public std::runtime_error {
  public:
   explicit UserError(const auto&... parts) : std::runtime_error(concatenated(parts...)) {}
 };
 
-// A fault inside a simulation (exit 3): a stall, a receive without its send, a size mismatch. Never the
-// user's input.
+// A fault inside a simulation (exit 3): a stall, a receive without its send, a size mismatch. A user's input
+// never causes it.
 class EngineError : public std::runtime_error {
  public:
   explicit EngineError(const auto&... parts) : std::runtime_error(concatenated(parts...)) {}

@@ -22,7 +22,7 @@
 namespace equipoise {
 namespace {
 
-// Follows symbolic links, also one whose target is still to be made.
+// Follows symbolic links, even to a target that does not exist yet.
 std::string behind_links(const std::string& path) {
   constexpr int kMostLinks = 32;
   std::error_code ignored;
@@ -43,7 +43,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// "<before>.partial.<pid>.<host>" of a process of this machine that has ended.
+// Whether the name is "<before>.partial.<pid>.<host>" of a process of this machine that has ended.
 bool is_stale(std::string_view name, const std::string& before) {
   if (name.substr(0, before.size()) != before) return false;
   name.remove_prefix(before.size());
@@ -58,7 +58,7 @@ bool is_stale(std::string_view name, const std::string& before) {
   return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
 }
 
-// What cannot be read or removed stays: it is in nobody's way.
+// Folders that cannot be read or removed are left, since they do no harm.
 void remove_stale(const std::filesystem::path& folder, const std::string& before) {
   std::error_code ignored;
   std::vector<std::filesystem::path> stale;
@@ -105,7 +105,8 @@ void read_blocks(const std::string& path, std::string_view holds,
   double read = 0;
   while (const std::size_t filled = std::fread(block.data(), 1, block.size(), file.get())) {
     read += static_cast<double>(filled);
-    if (read > most) refuse_input(path, "found more than fits");  // of a pipe, or a file that grows
+    if (read > most)
+      refuse_input(path, "found more than fits");  // a pipe, or a file that grows while it is read
     add(std::string_view(block).substr(0, filled));
   }
   if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
@@ -144,7 +145,7 @@ void AtomicFile::commit() {
   std::FILE* file = file_;
   file_ = nullptr;
   const bool flushed = std::fflush(file) == 0 && (direct_ || ::fsync(::fileno(file)) == 0);
-  int error = flushed ? 0 : errno;  // closing a file that did not take its bytes may reset it
+  int error = flushed ? 0 : errno;  // closing a file after a failed write may reset errno
   if (std::fclose(file) != 0 && error == 0) error = errno;
   if (error == 0 && !direct_ && std::rename(temporary_.c_str(), target_.c_str()) != 0) error = errno;
   if (error != 0) {
@@ -238,8 +239,8 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return text + ")";
 }
 
-// Magic, version, length of the text, and the text: a Python dict, filled up with spaces so that the values
-// begin at a multiple of 64 bytes.
+// The header is the magic, the version, the length of the text, and the text, a Python dict padded with
+// spaces so that the values begin at a multiple of 64 bytes.
 std::string npy_header(std::string_view type, std::span<const std::int64_t> shape) {
   std::string text =
       "{'descr': '" + std::string(type) + "', 'fortran_order': False, 'shape': " + shape_text(shape) + ", }";

@@ -1,4 +1,4 @@
-// Files as the program reads and writes them: whole, or not at all.
+// Reads and writes whole files. A file that cannot be written completely is not written at all.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,32 @@
 
 namespace equipoise {
 
-// Most bytes of one input, as it lies there and as it unpacks: --max-input-MB. Of the process, as its memory
-// limit is: what reads files stands deep in every command.
+// The most bytes of one input, both packed and unpacked (--max-input-MB). It is a setting of the process,
+// like its memory limit, since files are read deep inside every command.
 inline constexpr double kDefaultInputMB = 1024;
 struct InputLimit {
   double bytes = kDefaultInputMB * 1e6;
-  bool is_stated = false;  // by the user
+  bool is_stated = false;  // whether the user set it
 };
 void set_input_limit(const InputLimit& limit);
 const InputLimit& input_limit();
 [[noreturn]] void refuse_input(const std::string& where, const std::string& found);
 
-// Gives `add` a user's file block by block: a regular file or a pipe, no device, whose bytes never end.
-// `holds`: what the error says that the file was to hold; may be empty. Throws UserError: why it cannot be
-// had, or that it is larger than the limit, is one line.
+// Passes a user's file to `add` block by block. The file is regular or a pipe; a device, whose bytes may
+// never end, is refused. `holds`: the expected contents, for errors; may be empty. Throws UserError where the
+// file cannot be read or is larger than the limit.
 void read_blocks(const std::string& path, std::string_view holds,
                  const std::function<void(std::string_view)>& add);
-// All of it as one string.
+// Reads a user's file into a string.
 std::string read_text_file(const std::string& path);
 
-// Throws UserError for a pipe, where a file is read more than once; `why` says so.
+// Throws UserError for a pipe, which cannot be read more than once. `why`: the reason for reading it again.
 void require_regular_file(const std::string& path, const std::string& why);
 
-// A file that is written whole or not at all: bytes go to a temporary file beside the target, which is
-// renamed over it only after everything reached the disk without an error. An interrupted run leaves the old
-// file (or none). A symbolic link stays one: its target is replaced. What is there and no file (a pipe, a
-// device such as /dev/stdout) is never replaced but written to.
+// A file that is written completely or not at all. Bytes go to a temporary file next to the target, which
+// replaces the target only after all bytes reached the disk without an error. An interrupted run leaves the
+// old file (or none). A symbolic link is kept, and its target replaced. An existing pipe or device (such as
+// /dev/stdout) is written to and never replaced.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -46,7 +46,7 @@ class AtomicFile {
 
   void write(std::string_view bytes);
 
-  // Makes the file appear under its name. Without this call the destructor removes what was written.
+  // Moves the file to its name. Without this call the destructor removes the written bytes.
   void commit();
 
  private:
@@ -54,7 +54,7 @@ class AtomicFile {
   [[noreturn]] void fail(const char* what);
 
   std::string path_;    // as the user wrote it
-  std::string target_;  // where its links lead
+  std::string target_;  // path after following links
   std::string temporary_;
   bool direct_ = false;
   std::FILE* file_ = nullptr;
@@ -62,16 +62,15 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-// Throws UserError where no output folder can stand under that name: a file is there, or above it, or the
-// folder that it would be made in takes no files. For commands that work long before they write. `option`
-// names the option in errors.
+// Throws UserError where no output folder of that name can be made: it or a parent is a file, or the parent
+// accepts no files. Long-running commands call it before they start. `option` names the option in errors.
 void require_folder(const std::filesystem::path& target, const std::string& option);
 
-// An output folder that is filled whole or not at all: files are written to a staging folder and moved into
-// place together by commit(). Without commit nothing of the run is left. Moving must not cross file systems,
-// so the staging folder stands inside a target that is there already (it may be a mount or a link), else
-// beside it. A run that was killed leaves its staging folder behind: the next one to the same target removes
-// it, unless its process still lives or belongs to another machine that shares the file system.
+// An output folder that is filled completely or not at all. Files are written to a staging folder, and
+// commit() moves them into place together. Without commit nothing of the run is left. Moving must not cross
+// file systems, so the staging folder is inside an existing target (which may be a mount or a link), else
+// next to it. A killed run leaves its staging folder behind. The next run with the same target removes it,
+// unless its process is alive or belongs to another machine that shares the file system.
 class StagedFolder {
  public:
   // `option` names the option in errors.
@@ -82,7 +81,7 @@ class StagedFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return staging_; }
 
-  // Moves every file to its place in the target, over files of the same name.
+  // Moves every file into the target and replaces files of the same name.
   void commit();
 
  private:
@@ -94,7 +93,7 @@ class StagedFolder {
 
 // --- NumPy's .npy files (format 1.0, little-endian, row-major).
 
-// A file's bytes. `shape` multiplies to the number of values; {n} is a vector.
+// The bytes of a file. The product of `shape` is the number of values; {n} is a vector.
 std::string npy_bytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> values);
 std::string npy_bytes(std::span<const std::int64_t> shape, std::span<const float> values);
 

@@ -1,5 +1,5 @@
-// Containers. Ranks, stages, lanes and micro-batches are signed numbers, kinds are enums; containers are
-// indexed without a sign. And what is asked of containers everywhere: sums, one member of each item, orders.
+// Helpers for containers: indices, sums, one member of each item, and orders. Ranks, stages, lanes and
+// micro-batches are signed numbers and kinds are enums, but containers are indexed with unsigned numbers.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr double as_double(std::integral auto number) {
   return static_cast<double>(number);
 }
 
-// The sum of the items in their order, or of what `of` (a member, a function) says of each.
+// The sum of the items in their order, or of `of` (a member or a function) applied to each.
 template <class Items, class Of = std::identity>
 auto sum_of(const Items& items, const Of& of = {}) {
   std::decay_t<decltype(std::invoke(of, *std::begin(items)))> sum{};
@@ -34,7 +34,7 @@ auto sum_of(const Items& items, const Of& of = {}) {
   return sum;
 }
 
-// What `of` says of each item.
+// The values of `of` (a member or a function) for all items.
 template <class Items, class Of>
 auto each_of(const Items& items, const Of& of) {
   std::vector<std::decay_t<decltype(std::invoke(of, *std::begin(items)))>> all;
@@ -43,14 +43,14 @@ auto each_of(const Items& items, const Of& of) {
   return all;
 }
 
-// 0, 1, ... count - 1.
+// The numbers 0, 1, ... count - 1.
 template <std::integral Number = std::size_t>
 std::vector<Number> positions(std::size_t count) {
   std::vector<Number> all(count);
   std::iota(all.begin(), all.end(), Number{0});
   return all;
 }
-// The same by what `key` says of each, rising; of equal ones the lower first.
+// Those numbers, sorted by rising `key`. Numbers of equal key keep their order.
 template <std::integral Number = std::size_t, class Key>
 std::vector<Number> positions_by(std::size_t count, const Key& key) {
   std::vector<Number> order = positions<Number>(count);

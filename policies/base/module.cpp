@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
   Dl_info info{};
-  // A program is known here by the word that started it, which may name no folder: /proc knows it, below.
+  // The word that started a program may lack its folder. Then /proc tells it, below.
   if (dladdr(reinterpret_cast<const void*>(&folders), &info) != 0 && info.dli_fname != nullptr &&
       fs::path(info.dli_fname).has_parent_path())
     found.push_back(fs::path(info.dli_fname).parent_path());
@@ -38,7 +38,7 @@ void* module_symbol(const char* file, const char* symbol, const std::string& abs
     if (folder.empty() || !fs::exists(folder / file, unreadable)) continue;
     module = open(folder / file, symbols);
     if (module == nullptr) {
-      reason = dlerror();  // names the library that is missing
+      reason = dlerror();  // dlerror names the missing library
       return nullptr;
     }
     break;

@@ -1,5 +1,5 @@
-// Independent work over threads. Item i always writes its own result, so the outcome does not depend on the
-// number of threads; the error of the lowest item is the one reported.
+// Distributes independent work over threads. Item i always writes its own result, so the outcome does not
+// depend on the number of threads. Of several errors, that of the lowest item is reported.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,8 @@ void parallel_for(int threads, std::size_t items, const Work& work) {
   std::vector<std::thread> others;
   try {
     for (int t = 1; t < threads && static_cast<std::size_t>(t) < items; ++t) others.emplace_back(loop, t);
-  } catch (const std::system_error&) {  // the system gives no more: those that there are do it all
+  } catch (
+      const std::system_error&) {  // the system starts no more threads, so the existing ones do all the work
   }
   loop(0);
   for (std::thread& thread : others) thread.join();

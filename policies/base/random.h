@@ -1,5 +1,5 @@
-// The one source of randomness of the policies: SplitMix64 and a Fisher-Yates shuffle from the last index
-// down, j = next() mod (i + 1). The small modulo bias is part of the contract: other implementations repeat
+// The policies' only source of randomness: SplitMix64 and a Fisher-Yates shuffle from the last index down, j
+// = next() mod (i + 1). The small modulo bias is part of the contract, since other implementations reproduce
 // it.
 #pragma once
 
@@ -25,8 +25,8 @@ class SplitMix64 {
   std::uint64_t state_;
 };
 
-// Places are drawn a block ahead, so that the memory they lie in is on its way when they are swapped: a
-// million documents are more than a cache holds.
+// Indices are drawn a block ahead, so that memory is prefetched before the swaps. A million documents exceed
+// a cache.
 template <class Container>
 void shuffle(Container& items, SplitMix64& random) {
   constexpr std::size_t kBlock = 16;

@@ -69,7 +69,7 @@ bool parse_size(std::string_view text, std::int64_t& value) {
   return true;
 }
 
-// --- Names. O(names * letters^2) on a handful of short ones.
+// --- Names. Lookups take O(names * letters^2), with few and short names.
 
 static std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row = positions(b.size() + 1);
@@ -99,7 +99,8 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
     const bool begins = name.size() >= 3 && candidate.substr(0, name.size()) == name;
     const std::size_t distance = begins ? 1 : edit_distance(name, candidate);
     const std::size_t allowed = std::max<std::size_t>(2, std::max(name.size(), candidate.size()) / 3);
-    // Of two as near, the one of the same ending: "llama3-70b" is llama3.1-70b, not llama2-7b.
+    // Of two equally near names, the one with the same ending: "llama3-70b" gives llama3.1-70b, not
+    // llama2-7b.
     const bool ends_alike = common_ending(name, candidate) > common_ending(name, best);
     if (distance <= allowed &&
         (best.empty() || distance < best_distance || (distance == best_distance && ends_alike))) {
@@ -125,7 +126,7 @@ std::string listed(std::string_view name) {
 }
 
 std::string joined(std::span<const std::string_view> names) {
-  constexpr std::size_t kMostShown = 300;  // of a message that stays one line
+  constexpr std::size_t kMostShown = 300;  // the most letters shown, so that a message stays one line
   std::string text;
   std::size_t shown = 0;
   for (const std::string_view name : names) {
@@ -160,8 +161,8 @@ void refuse_name(std::string_view what, std::string_view name, std::span<const s
 
 namespace {
 
-// The character at the start of `text` and its bytes; 0 bytes where it is not well-formed (overlong forms and
-// surrogates are not).
+// The character at the start of `text` and its number of bytes; 0 bytes where it is not well-formed, as
+// overlong forms and surrogates are.
 struct Character {
   std::uint32_t code = 0;
   std::size_t bytes = 0;
@@ -187,7 +188,7 @@ bool is_control(std::uint32_t code) {
   const bool direction = code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
                          (code >= 0x2066 && code <= 0x2069);
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfffe ||
-         code == 0xffff || direction;  // the last two no XML may hold
+         code == 0xffff || direction;  // XML allows neither of the last two
 }
 
 std::string escaped(std::uint32_t code) {

@@ -1,4 +1,4 @@
-// Text that users write and read: numbers, names that may be misspelt, and bytes that a terminal can show.
+// Text for users: numbers, lookups of names that may be misspelt, and bytes that a terminal can show.
 #pragma once
 
 #include <concepts>
@@ -14,7 +14,7 @@ namespace equipoise {
 
 inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// Text, letters and whole numbers, one after the other.
+// Joins text, letters and whole numbers.
 std::string concatenated(const auto&... parts) {
   std::string text;
   const auto add = [&]<class Part>(const Part& part) {
@@ -29,10 +29,10 @@ std::string concatenated(const auto&... parts) {
   return text;
 }
 
-// As printf writes it, at most 199 letters.
+// Formats as printf does, with at most 199 letters.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* pattern, ...);
-std::string fixed(double value, int digits);               // fixed-point text; "-" where there is no number
-std::string grouped(std::int64_t value);                   // 1,234,567
+std::string fixed(double value, int digits);  // fixed-point text; "-" where there is no number
+std::string grouped(std::int64_t value);      // 1,234,567
 // 1 step, 2 steps, 3 batches, 4 entries
 template <std::integral Count>
 std::string counted(Count count, std::string_view noun) {
@@ -42,23 +42,24 @@ std::string counted(Count count, std::string_view noun) {
 }
 std::string percent(double share, int digits = 1);         // 12.5 %
 std::string signed_percent(double share, int digits = 1);  // +12.5 %, -3.0 %
-double rounded(double value, int digits);                  // to so many digits behind the point
+double rounded(double value, int digits);                  // rounds to so many digits after the point
 
-// Sizes as users write them: 8192, 8K (1024), 1M (1024^2). Whether `text` is one; `value` is set where it is.
-// At most 2^42 before K or M, so that nothing overflows.
+// Parses a size as users write it: 8192, 8K (1024), 1M (1024^2). Returns whether `text` is a size and sets
+// `value`. The number before K or M is at most 2^42, so that nothing overflows.
 bool parse_size(std::string_view text, std::int64_t& value);
 
-// --- Names: looking up what a user named, and what is said where there is no such name.
+// --- Names: lookup of a name that a user typed, and the message where it does not exist.
 
-// Nearest of `known` to `name` by edit distance: within two edits or a third of its letters, or begun by what
-// was typed; empty if nothing is near.
+// The nearest of `known` to `name` by edit distance, within two edits or a third of its letters; or a known
+// name that begins with `name`. Empty if none is near.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known);
 
-// `, did you mean "wlb"?`, or nothing. A container of strings or views.
+// `, did you mean "wlb"?`, or nothing. `known` is a container of strings or views.
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> known);
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
-// What `text_of` says of each item, whole, `between` them: "a, b, c". Items of which it says nothing are left out.
+// Joins the texts that `text_of` gives for all items, with `between` in between: "a, b, c". Skips empty
+// texts.
 template <class Items, class TextOf = std::identity>
 std::string all_joined(const Items& items, std::string_view between = ", ", const TextOf& text_of = {}) {
   std::string text;
@@ -69,23 +70,23 @@ std::string all_joined(const Items& items, std::string_view between = ", ", cons
   return text;
 }
 
-// A name of a list: in quotes where a comma of its own would let it run together with its neighbours.
+// A name for a list, in quotes where it contains a comma.
 std::string listed(std::string_view name);
 
-// "a, b, c"; of a long list its beginning and "and 7 more", so that a message stays one line.
+// "a, b, c". A long list is cut to its beginning and "and 7 more", so that a message stays one line.
 std::string joined(std::span<const std::string_view> names);
-// The one form of a note on what is typed and changes nothing: "KEY has no effect: it acts only WITH THIS".
+// The form of every note on an option without effect: "KEY has no effect: it acts only WITH THIS".
 std::string no_effect(std::string_view what, std::string_view acts_when);
 std::string joined(const std::vector<std::string>& names);
 
-// Position of `text` among `names`. Throws UserError: `<what>: expected one of a, b, found x`.
+// The index of `text` in `names`. Throws UserError: `<what>: expected one of a, b, found x`.
 std::size_t choice_of(std::string_view text, std::string_view what, std::span<const std::string_view> names);
 
 // Throws UserError: `<what>: unknown name "x", did you mean "y"? (known: y, z)`.
 [[noreturn]] void refuse_name(std::string_view what, std::string_view name,
                               std::span<const std::string_view> known);
 
-// The row of a table whose member `name` is that name. Throws as refuse_name.
+// The row of a table whose member `name` equals the name. Throws the error of refuse_name.
 template <class Rows>
 const auto& find_named(const Rows& rows, std::string_view name, std::string_view what) {
   std::vector<std::string_view> known;
@@ -96,20 +97,19 @@ const auto& find_named(const Rows& rows, std::string_view name, std::string_view
   refuse_name(what, name, known);
 }
 
-// --- Bytes of users' names and files: whether they are UTF-8, and how a terminal can show them.
+// --- Bytes of users' names and files: checks of UTF-8, and forms that a terminal can show.
 
-// Bytes from the start of `text` that are well-formed UTF-8: all of them, or up to the first that is not.
+// The number of bytes at the start of `text` that are well-formed UTF-8.
 std::size_t utf8_prefix(std::string_view text);
 inline bool is_utf8(std::string_view text) {
   return utf8_prefix(text) == text.size();
 }
 
-// The text without what moves a cursor or changes a terminal: control characters (C0, DEL, C1, and the marks
-// that turn the direction of writing) become \n, \t, \x1b, \u202e; bytes that are no UTF-8 become \xff.
-// Everything else stays as it is.
+// Escapes everything that moves a cursor or changes a terminal: control characters (C0, DEL, C1, and marks
+// that change the direction of writing) become \n, \t, \x1b, \u202e, and bytes that are no UTF-8 become \xff.
 std::string printable(std::string_view text);
 
-// The same for several lines: line breaks and tabs stay.
+// The same for several lines, whose line breaks and tabs are kept.
 std::string printable_lines(std::string_view text);
 
 }  // namespace equipoise

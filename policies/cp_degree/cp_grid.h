@@ -1,4 +1,4 @@
-// The GPUs that policies with a CP degree per document carve into groups, and how a group becomes a lane.
+// The GPUs that policies with a CP degree per document divide into groups, and how a group becomes a lane.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ enum class Degrees { powers_of_two, any };
 inline constexpr std::string_view kDegreesNames[] = {"powers-of-two", "any"};
 
 struct CpGridOptions {
-  std::int64_t tokens_per_rank = 0;  // what one rank can hold; 0: bucket_size, else window / context
-  int max_degree = 0;                // largest CP group they may form; 0: all GPUs
-  // Of hybrid-cp and dynamic-cp.
+  std::int64_t tokens_per_rank = 0;  // the most tokens of a rank; 0: bucket_size, else window / context
+  int max_degree = 0;                // the largest CP group; 0: all GPUs
+  // Options of hybrid-cp and dynamic-cp.
   Degrees degrees = Degrees::powers_of_two;
   std::int64_t min_degree = 1;
   std::int64_t align = 1;  // micro-batches of a group come in multiples of it
@@ -34,54 +34,54 @@ inline constexpr PackParameter kGroupDegrees[] = {
                                               "ones empty: the stages for interleaved-1f1b")};
 
 struct FlexspOptions {
-  bool exact = false;  // the exact solver instead of the heuristic
+  bool exact = false;  // whether the exact solver replaces the heuristic
 };
 inline constexpr PackParameter kFlexsp[] = {
     parameter::flag<&FlexspOptions::exact>("exact", "the exact solver instead of the heuristic")};
 
 struct CpGrid {
-  int gpus = 1;                      // of the DP x CP grid: groups never reach over pipeline stages
+  int gpus = 1;                      // GPUs of the DP x CP grid, since groups never span pipeline stages
   int max_degree = 1;                // largest power of two that a group may have
   std::int64_t tokens_per_rank = 1;  // what one rank can hold
   int stages = 1;                    // pipeline stages
-  // That a group of hybrid-cp or dynamic-cp may have, rising. The last is the whole grid (or max_degree),
-  // power of two or not: where nothing smaller holds a document, or fits beside the other groups, that group
-  // takes all.
+  // The rising degrees that a group of hybrid-cp or dynamic-cp may have. The last one is the whole grid (or
+  // max_degree), even if it is no power of two. A group takes it where no smaller degree holds a document or
+  // fits next to the other groups.
   std::vector<int> degrees = {};
-  std::size_t align = 1;  // micro-batches of a lane come in multiples of it, the last ones empty
+  std::size_t align = 1;  // a lane has a multiple of so many micro-batches, the last ones empty
 
-  // Throws UserError where the options make no grid.
+  // Throws UserError where the options give no grid.
   static CpGrid of(const PackOptions& options);
 
-  // The smallest of the degrees whose ranks hold a document together.
+  // The smallest of the degrees whose ranks together hold a document.
   [[nodiscard]] int degree_needed(std::int64_t tokens) const;
-  // The smallest power of two whose ranks do: flexsp's.
+  // The smallest power of two whose ranks together hold a document, for flexsp.
   [[nodiscard]] int power_needed(std::int64_t tokens) const;
-  // Place among the degrees of the first that is at least so large; degrees.size() where none is.
+  // The index of the first degree that is at least so large; degrees.size() where none is.
   [[nodiscard]] std::size_t place_of(std::int64_t degree) const;
 
-  // Time of a lane from its micro-batches' times: through a pipeline of S stages the largest is paid S times
-  // and the others once (WLB-LLM Fig. 5); with one stage it is their sum.
+  // The time of a lane from the times of its micro-batches. Through a pipeline of S stages, the largest
+  // counts S times and the others once (WLB-LLM Fig. 5); with one stage it is their sum.
   [[nodiscard]] double lane_time(double sum, double largest) const { return sum + (stages - 1) * largest; }
 };
 
-// Documents above it fit no group: tokens_per_rank times the largest degree, for flexsp the largest power of
-// two.
+// The longest document that fits a group: tokens_per_rank times the largest degree, for flexsp the largest
+// power of two.
 std::int64_t cp_grid_hard_limit(const PackOptions& options);
 std::int64_t flexsp_hard_limit(const PackOptions& options);
-// Of the whole grid, or under a bucket, as far as they are given; else 0.
+// The tokens that the whole grid may hold, or a bucket allows, as far as the options give them; else 0.
 std::int64_t cp_grid_micro_batch_tokens(const PackOptions& options);
-// What all ranks of the grid together need each.
+// The memory limit of a rank when all ranks of the grid work together.
 Room room_by_rank(const PackOptions& options, std::int64_t tokens);
 
-// A CP group being filled: its documents by index, in the order they were given to it.
+// A CP group that is being filled, with the indices of its documents in the order of their addition.
 struct CpGroup {
   int degree = 1;
   std::vector<std::uint32_t> documents;
 };
 
-// GPUs without work go to groups that have some: the first of the smallest takes the next degree, again and
-// again, while there are enough of them for it. `used`: GPUs of all groups.
+// Gives idle GPUs to groups: the first of the smallest groups repeatedly takes the next degree while there
+// are enough idle GPUs for it. `used`: GPUs of all groups.
 void widen_groups(const CpGrid& grid, std::vector<CpGroup>& groups, int used);
 
 // Appends a lane for each group, and an idle lane of one GPU for each GPU that no group uses, so that the

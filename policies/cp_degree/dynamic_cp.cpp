@@ -1,20 +1,20 @@
-// Dynamic context parallelism, packing-aware, as Megatron-Core's second scheduler does it: a short document
-// may use a larger group than it needs if that lowers the critical path, and documents of a group are packed
-// into one micro-batch of at most tokens-per-rank * degree tokens. Documents of one step run in rounds, each
-// group one micro-batch a round; the groups are formed anew for the next round, so there is a barrier between
-// them.
-//   A round: documents longest first. The first opens a group of the degree it needs. Each of the others may
-//   join any group that has at least the degree it needs and room for its tokens, or open one of any
+// Dynamic context parallelism with packing, as in Megatron-Core's second scheduler: a short document may use
+// a larger group than it needs if that lowers the critical path, and documents of a group are packed into one
+// micro-batch of at most tokens-per-rank * degree tokens. Documents of one step run in rounds, in each of
+// which a group runs one micro-batch. Groups are formed anew for every round, so there is a barrier between
+// rounds.
+//   A round takes documents longest first. The first opens a group of the degree it needs. Each of the others
+//   may join any group that has at least the degree it needs and room for its tokens, or open one of any
 //   power-of- two degree from there up to the free GPUs; it goes where the largest load of all GPUs would be
-//   least. Ties take the smaller degree, then a group there is before a new one, then the older group. What
-//   fits nowhere waits for the next round. If GPUs stay empty, the first of the smallest groups is doubled
-//   while they last.
-// Load of a document on a rank: W(d) / degree, or what the cost says about groups.
-// With a pipeline the objective changes nothing inside a round: each group runs one micro-batch, so every
-// load is multiplied by the number of stages. Departures: the original caps a rank's load at longest document
-// * tokens-per-rank, which the room for tokens already implies. Where a document needs more than any power of
-// two gives, or one group is alone and doubling cannot fill the grid, it gets the whole grid, as in the
-// original; GPUs that no group can use idle. Cost: O(n * (groups + degrees)) a round.
+//   least. Ties take the smaller degree, then an existing group before a new one, then the older group. A
+//   document that fits nowhere waits for the next round. If GPUs stay idle, the first of the smallest groups
+//   is doubled while they last.
+// The load of a document on a rank is W(d) / degree, or the cost's own time on a group. With a pipeline the
+// objective is the same inside a round: each group runs one micro-batch, so every load is multiplied by the
+// number of stages. Departures: the original caps a rank's load at longest document * tokens-per-rank, which
+// the room for tokens already implies. A document that needs more than any power of two, or a single group
+// that doubling cannot extend to the grid, gets the whole grid, as in the original. GPUs that no group can
+// use idle. Cost: O(n * (groups + degrees)) per round.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@
 namespace equipoise {
 namespace {
 
-// Time of document i on a group of the grid's k-th degree: times[k][i].
+// times[k][i] is the time of document i on a group of the grid's k-th degree.
 using Times = std::vector<std::vector<double>>;
 
 class DynamicRound {
@@ -37,7 +37,7 @@ class DynamicRound {
   DynamicRound(const CpGrid& grid, std::span<const std::int64_t> tokens, const Times& times)
       : grid_(grid), tokens_(tokens), times_(times) {}
 
-  // False if the document fits nowhere in this round.
+  // Returns false if the document fits nowhere in this round.
   bool place(std::uint32_t document) {
     const Choice choice =
         groups_.empty() ? Choice{0, grid_.degree_needed(tokens_[document]), 0} : best_choice(document);
@@ -104,7 +104,8 @@ Step plan_step(const GlobalBatch& batch, const CpGrid& grid, const Workload& wor
     times.emplace_back(tokens.size());
     workload.on_group(tokens, degree, times.back());
   }
-  // One micro-batch, or as many as are asked for and hold a document each: longest first, dealt in turn.
+  // Makes one micro-batch, or as many as the alignment asks for and documents fill: they are dealt in turn,
+  // longest first.
   const auto packed = [&](const CpGroup& group) {
     std::vector<MicroBatch> micro_batches(std::clamp<std::size_t>(group.documents.size(), 1, grid.align));
     for (std::size_t k = 0; k < group.documents.size(); ++k)

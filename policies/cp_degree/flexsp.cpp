@@ -1,12 +1,12 @@
-// FlexSP (arXiv 2412.01523): one layout of CP groups for the step, each document whole on one group, so that
-// the slowest group is as fast as can be. By a fast heuristic (flexsp_heuristic.cpp) or, with `exact`, by
-// branch and bound, below. A document's time on a group of d ranks is W / d unless the cost knows
-// the communication; it needs a group whose ranks hold it. A group runs its documents as micro-batches of at
-// most tokens-per-rank * degree tokens, longest documents first. Through a pipeline a lane takes sum +
-// (stages - 1) * largest over its micro-batches, so there none is made longer than the lane's longest
-// document: then the sum is all that packing can still help, and it does not. Departures: the paper first
-// cuts the batch into micro-batches that fit the memory and gives each its own layout; here one layout serves
-// the step and memory only limits what runs at once. Its MILP buckets lengths.
+// FlexSP (arXiv 2412.01523) chooses one layout of CP groups for the step and places each document whole on
+// one group, so that the slowest group is as fast as possible. It uses a fast heuristic
+// (flexsp_heuristic.cpp) or, with `exact`, branch and bound (below). A document's time on a group of d ranks
+// is W / d unless the cost includes communication. A document needs a group whose ranks hold it. A group runs
+// its documents as micro-batches of at most tokens-per-rank * degree tokens, longest documents first. Through
+// a pipeline a lane takes sum + (stages - 1) * largest over its micro-batches. Packing does not change the
+// sum, so no micro-batch is made longer than the lane's longest document. Departures: the paper first cuts
+// the batch into micro-batches that fit in memory and gives each its own layout; here one layout serves the
+// step, and memory only limits what runs at once. The paper's MILP groups lengths into buckets.
 #include "policies/cp_degree/flexsp.h"
 
 #include <limits>
@@ -19,7 +19,7 @@ namespace equipoise {
 
 constexpr std::int64_t kExactNodes = 20'000'000;
 
-// `order` receives the batch's index of each document of the problem.
+// `order` receives the index in the batch of each document of the problem.
 static FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload,
                                 std::vector<std::uint32_t>& order) {
   const std::vector<std::int64_t> lengths = lengths_of(batch.slices);
@@ -87,11 +87,11 @@ Plan plan_flexsp(const PackingProblem& packing) {
   return plan;
 }
 
-// FlexSP's problem exactly, for small steps: branch and bound. Layouts by rising bound; in each, documents
-// longest first to every group in turn. A branch is cut when a group is no faster than the best solution, or
-// when even an even spread of the least GPU time left would not be. Groups of equal degree and equal load are
-// interchangeable, so only the first of them is tried.
-// Cost: exponential in the documents; up to about 14 on 16 GPUs take well under a second.
+// Solves FlexSP's problem exactly for small steps by branch and bound. Layouts come by rising bound; in each,
+// documents go longest first to every group in turn. A branch is cut when a group is no faster than the best
+// solution, or when an even spread of the least remaining GPU time would be no faster. Groups of equal degree
+// and equal load are interchangeable, so only the first of them is tried. Cost: exponential in the documents;
+// up to about 14 on 16 GPUs take well under a second.
 
 namespace {
 
@@ -119,7 +119,7 @@ class ExactSearch {
  private:
   void search_layout(const GroupLayout& layout) {
     const LayoutView view(problem_, layout);
-    // Least GPU time of documents i and later in this layout.
+    // The least GPU time of documents i and later in this layout.
     area_left_.assign(problem_.documents() + 1, 0);
     for (std::size_t i = problem_.documents(); i-- > 0;) {
       double least = std::numeric_limits<double>::infinity();
@@ -188,7 +188,7 @@ static void fill(int left, int degree, int unit, GroupLayout& layout, std::vecto
     return;
   }
   // Groups of this degree come in blocks of `unit` GPUs, so that a large grid has no more layouts than a
-  // small.
+  // small one.
   const int block = std::max(degree, unit);
   const std::size_t before = layout.size();
   for (int gpus = 0; gpus <= left; gpus += block) {
@@ -199,7 +199,7 @@ static void fill(int left, int degree, int unit, GroupLayout& layout, std::vecto
   layout.resize(before);
 }
 
-// Number of layouts that fill() makes, up to `most`.
+// The number of layouts that fill() makes, up to `most`.
 static std::size_t count_layouts(const CpGrid& grid, int unit, std::size_t most) {
   std::vector<std::size_t> ways(static_cast<std::size_t>(grid.gpus) + 1,
                                 1);  // to fill g GPUs with single ones
@@ -249,11 +249,11 @@ double LayoutBounds::of(const GroupLayout& layout) {
   for (const int degree : layout) degrees |= std::size_t{1} << exponent_of(degree);
   const Areas& areas = areas_of(degrees);
   double bound = areas.slowest_document * problem_.grid.stages;
-  double gpus = 0;  // of the groups so far: layouts list the largest first
+  double gpus = 0;  // GPUs of the groups so far, since layouts list the largest first
   for (std::size_t g = 0; g < layout.size(); ++g) {
     gpus += layout[g];
     if (g + 1 < layout.size() && layout[g + 1] == layout[g]) continue;
-    // Documents that need more than the next smaller degree have only these groups.
+    // Documents that need more than the next smaller degree fit only these groups.
     const std::size_t level = g + 1 < layout.size() ? exponent_of(layout[g + 1]) + 1 : 0;
     bound = std::max(bound, areas.from_level[level] / gpus);
   }

@@ -1,5 +1,5 @@
-// FlexSP's problem (arXiv 2412.01523): CP groups whose degrees sum to the GPUs, and each document on one of
-// them, so that the slowest group is as fast as can be.
+// FlexSP's problem (arXiv 2412.01523): choose CP groups whose degrees sum to the GPUs, and place each
+// document on one of them, so that the slowest group is as fast as possible.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace equipoise {
 
-// Documents are sorted by how long they would take, longest first.
+// Documents are sorted by their time, longest first.
 struct FlexspProblem {
   CpGrid grid;
-  std::vector<int> least_degree;           // per document: what its length needs
+  std::vector<int> least_degree;           // per document: the least degree that its length needs
   std::vector<std::int64_t> tokens;        // per document
   std::vector<std::vector<double>> times;  // times[k][i]: document i on a group of degree 2^k
 
@@ -33,23 +33,23 @@ struct FlexspSolution {
   bool proven = false;                  // no solution is faster
 };
 
-// All layouts of power-of-two degrees that sum to the GPUs, most groups first. Where that would be thousands
-// (above 64 GPUs), groups of one degree come in blocks of more and more GPUs until it is not.
+// All layouts of power-of-two degrees that sum to the GPUs, those with most groups first. Above 64 GPUs there
+// would be thousands; groups of one degree then come in ever larger blocks until there are few enough.
 std::vector<GroupLayout> group_layouts(const CpGrid& grid);
 
-// Bounds of layouts: no assignment to a layout is faster. A document takes at least what its best group in
-// the layout takes, and the documents that need at least some degree share the GPUs of the groups that have
-// it.
+// Lower bounds on the time of any assignment to a layout. A document takes at least its time on its best
+// group, and the documents that need at least some degree share the GPUs of the groups that have it.
 class LayoutBounds {
  public:
   explicit LayoutBounds(const FlexspProblem& problem);
 
-  // O(documents * degrees) for a new set of degrees, then O(groups). Infinite if a document fits no group.
+  // Takes O(documents * degrees) for a new set of degrees, then O(groups). Infinite if a document fits no
+  // group.
   double of(const GroupLayout& layout);
 
  private:
-  // For one set of degrees: the least GPU time of all documents that need at least 2^k, and the time of the
-  // slowest document on its best group.
+  // For one set of degrees: the least GPU time of all documents that need at least degree 2^k, and the time
+  // of the slowest document on its best group.
   struct Areas {
     std::vector<double> from_level;
     double slowest_document = 0;
@@ -60,16 +60,16 @@ class LayoutBounds {
   std::vector<Areas> areas_;  // by set of degrees (bit k: 2^k); empty until asked for
 };
 
-// A fast solution: greedy on the most promising layouts, then moves and swaps. Deterministic.
+// A fast, deterministic solution: greedy on the most promising layouts, then moves and swaps.
 FlexspSolution flexsp_heuristic(const FlexspProblem& problem);
 
-// The optimum by branch and bound over layouts and assignments, starting from the heuristic. Exponential;
-// gives up after `node_limit` nodes (then `proven` is false).
+// The optimum by branch and bound over layouts and assignments, starting from the heuristic. Takes
+// exponential time and stops after `node_limit` nodes, which leaves `proven` false.
 FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limit);
 
-// Loads of the groups of one layout while documents are assigned, for the searches of FlexSP.
+// The loads of one layout's groups while the searches of FlexSP assign documents.
 
-// What a lane's time is made of. `second` is the largest but one, for when the largest leaves.
+// The terms of a lane's time. `second` is the second largest, needed when the largest is removed.
 struct GroupLoad {
   double sum = 0;
   double largest = 0;
@@ -98,7 +98,7 @@ class LayoutView {
     return (*times_[group])[document];
   }
 
-  // Lane time of a group with `added` more and `removed` less (0: nothing).
+  // The lane time of a group with `added` more and `removed` less (0: nothing).
   [[nodiscard]] double with(const GroupLoad& load, double added, double removed) const {
     const double largest = removed > 0 ? load.largest_without(removed) : load.largest;
     return problem_.grid.lane_time(load.sum - removed + added, std::max(largest, added));

@@ -1,16 +1,14 @@
-// FlexSP's problem fast. The paper solves a MILP per micro-batch; here:
-//   1. Every layout has a bound that no assignment beats (areas over GPUs, slowest document). The layouts
-//   within
-//      1% of the least bound are candidates, most groups first, for small groups communicate least; if they
-//      are few, those of the next bounds too; if they are many, an even choice of 32.
-//   2. Greedy on each: documents longest first, each to the group that finishes first with it. A layout is
-//   given
-//      up when it is slower than the fourth best; the search ends within 1% of the least bound.
-//   3. From the best layout, groups are split and merged while the greedy assignment gets faster.
-//   4. The 4 best are refined: documents of the slowest group move or trade places while that makes it
-//   faster,
-//      within a fixed number of evaluations.
-// Cost: O(layouts * groups + 100 * n * groups + evaluations), nothing depends on the clock.
+// Solves FlexSP's problem fast. The paper solves a MILP per micro-batch; the heuristic has four steps:
+//   1. Every layout has a lower bound (areas over GPUs, slowest document). The layouts within 1% of the least
+//      bound are candidates, those with most groups first, since small groups communicate least. If they are
+//      few, those of the next bounds are added; if they are many, 32 evenly spaced ones are taken.
+//   2. Greedy on each: documents go longest first, each to the group that finishes first with it. A layout is
+//      dropped when it is slower than the fourth best; the search ends within 1% of the least bound.
+//   3. Groups of the best layout are split and merged while the greedy assignment gets faster.
+//   4. The 4 best are refined: documents of the slowest group move or swap while that makes it faster, within
+//   a
+//      fixed number of evaluations.
+// Cost: O(layouts * groups + 100 * n * groups + evaluations). Nothing depends on the clock.
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -25,10 +23,10 @@ constexpr double kCloseEnough = 1.01;
 constexpr std::size_t kLayoutsTried = 32;
 constexpr int kNeighboursTried = 64;
 constexpr std::size_t kLayoutsRefined = 4;
-constexpr std::int64_t kEvaluations = 400'000;  // of exchanges, a refined layout
+constexpr std::int64_t kEvaluations = 400'000;  // evaluated exchanges per refined layout
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Layouts in the order in which they are tried, and the least bound.
+// The layouts in the order of trial, and the least bound.
 struct Candidates {
   std::vector<GroupLayout> layouts;
   double least_bound = kNever;
@@ -45,7 +43,7 @@ Candidates promising_layouts(const FlexspProblem& problem) {
   }
   const double close = candidates.least_bound * kCloseEnough;
   const auto order = positions_by(layouts.size(), [&](std::size_t i) { return std::max(bound[i], close); });
-  std::size_t promising = 0;  // within 1%, or the next best if those are few
+  std::size_t promising = 0;  // layouts within 1% of the least bound, or the next best if those are few
   while (promising < order.size() && bound[order[promising]] < kNever &&
          (promising < kLayoutsTried || bound[order[promising]] <= close))
     ++promising;
@@ -55,7 +53,7 @@ Candidates promising_layouts(const FlexspProblem& problem) {
   return candidates;
 }
 
-// Slowest group of the greedy assignment, or kNever once it is not faster than `give_up`.
+// The time of the slowest group of the greedy assignment; kNever if it is not below `give_up`.
 double assign(const FlexspProblem& problem, const GroupLayout& layout, double give_up,
               std::vector<std::uint16_t>& group_of) {
   const LayoutView view(problem, layout);
@@ -103,7 +101,7 @@ class Refinement {
     std::size_t document = kNobody;
     std::size_t partner = kNobody;
     std::size_t to = 0;
-    double slower = kNever;  // of the two groups, afterwards
+    double slower = kNever;  // time of the slower of the two groups afterwards
   };
 
   [[nodiscard]] std::size_t group(std::size_t i) const { return solution_.group_of[i]; }
@@ -159,7 +157,7 @@ class Refinement {
   std::int64_t evaluations_ = 0;
 };
 
-// Layouts that differ from `layout` by one group split in two or two equal groups merged into one.
+// The layouts that differ from `layout` by one group split in two or two equal groups merged into one.
 std::vector<GroupLayout> neighbours_of(const GroupLayout& layout, int max_degree) {
   std::vector<GroupLayout> all;
   const auto sorted = [](GroupLayout changed) {
@@ -168,7 +166,7 @@ std::vector<GroupLayout> neighbours_of(const GroupLayout& layout, int max_degree
   };
   for (std::size_t g = 0; g < layout.size(); ++g) {
     const int degree = layout[g];
-    if (g > 0 && layout[g - 1] == degree) continue;  // the first of its degree stands for all
+    if (g > 0 && layout[g - 1] == degree) continue;  // groups of equal degree are equivalent
     if (degree > 1) {
       GroupLayout split = layout;
       split[g] = degree / 2;
@@ -199,7 +197,7 @@ class Shortlist {
     if (best_.size() > kLayoutsRefined) best_.pop_back();
   }
 
-  // Walks from the best layout to its best neighbour while that is faster and not yet `good_enough`.
+  // Moves from the best layout to its best neighbour while that is faster and not yet `good_enough`.
   void climb(double good_enough) {
     int tries = kNeighboursTried;
     double before = kNever;

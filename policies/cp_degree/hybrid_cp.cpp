@@ -1,26 +1,25 @@
-// Hybrid context parallelism, as Megatron-Core schedules it: every document on as many ranks as its length
-// needs (the power of two, or with `degrees: any` the number, at or above length / tokens-per-rank),
-// documents of one step in rounds with a barrier between them. Cost of a document on a rank: len^2 / degree.
-//   A round: documents longest first. Each opens a group of its degree while that many GPUs are free, else it
-//   goes to the least loaded group of exactly its degree; where there is none it is passed over, and the next
-//   shorter degree has its turn. From the moment when a document of a smaller degree than the round's first
-//   was placed, the round ends as soon as the least loaded GPU is within 5% of the most loaded. A round that
-//   ends further apart, with work on every GPU, is trimmed: the last document of the most loaded group is
-//   taken back while that lowers the spread and leaves the group one. What is left goes to the next round,
-//   what was taken back behind it. If GPUs stay empty, the first of the smallest groups is doubled, again and
-//   again, while there are enough of them.
-// A group's documents run one after the other, each a micro-batch of its own.
-// The cost counts attention only, as the original's does. Groups of equal len^2 / degree hold very unequal
-// tokens where documents are short (a document of 100K on four ranks weighs as much as 160 of 4K on one: 25K
-// tokens a rank against 640K), so where the linear layers are most of the time the groups of short documents
-// set the step.
-// With a pipeline, which the original does not support, a group's load is the pipeline's: the sum of its
-// micro-batches' times and (stages - 1) times the largest. Departures: the original first cuts the documents
-// into buckets of equal work, which only changes whose turn it is when the longest document finds no place;
-// here that is simply the next degree's. Ties go to the lowest index. On a grid that is no power of two the
-// whole grid is a degree, too: of a document that no smaller one holds, and of a round's last group that the
-// others leave the GPUs for. GPUs that no group can use idle. Cost: O(n * groups) a round, in practice a few
-// rounds.
+// Hybrid context parallelism, as Megatron-Core schedules it. Every document runs on as many ranks as its
+// length needs (the power of two, or with `degrees: any` the number, at or above length / tokens-per-rank).
+// Documents of one step run in rounds with a barrier between them. The cost of a document on a rank is len^2
+// / degree.
+//   A round takes documents longest first. Each opens a group of its degree while that many GPUs are free,
+//   else it goes to the least loaded group of exactly its degree. Where there is none, it waits, and the next
+//   smaller degree is tried. Once a document of a smaller degree than the round's first was placed, the round
+//   ends as soon as the least loaded GPU is within 5% of the most loaded. A round that ends with a larger
+//   spread and work on every GPU is trimmed: the last document of the most loaded group is taken back while
+//   that lowers the spread and the group keeps a document. The rest goes to the next round, followed by the
+//   documents taken back. If GPUs stay idle, the first of the smallest groups is doubled repeatedly while
+//   there are enough of them.
+// A group runs its documents in sequence, each as a micro-batch of its own. The cost counts only attention,
+// as the original's does. Groups of equal len^2 / degree may hold very unequal tokens (a document of 100K on
+// four ranks weighs as much as 160 of 4K on one: 25K tokens per rank against 640K). So where linear layers
+// take most of the time, the groups of short documents determine the step. With a pipeline, which the
+// original does not support, a group's load is the pipeline's: the sum of its micro-batches' times and
+// (stages - 1) times the largest. Departures: the original first cuts the documents into buckets of equal
+// work, which only changes which document comes next when the longest finds no place; here the next degree
+// does. Ties go to the lowest index. On a grid that is no power of two the whole grid is also a degree, for a
+// document that no smaller one holds and for a round's only group. GPUs that no group can use idle. Cost: O(n
+// * groups) per round and a few rounds in practice.
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
@@ -36,14 +35,14 @@ namespace {
 
 constexpr double kBalanced = 0.05;
 
-// A round being filled.
+// A round that is being filled.
 class HybridRound {
  public:
   HybridRound(const CpGrid& grid, const std::vector<Slice>& documents) : grid_(grid), documents_(documents) {}
 
   [[nodiscard]] int free_gpus() const { return grid_.gpus - used_; }
 
-  // Index of the least loaded group of this degree, or groups().size().
+  // The index of the least loaded group of this degree, or groups().size().
   [[nodiscard]] std::size_t group_for(int degree) const {
     std::size_t best = groups_.size();
     for (std::size_t g = 0; g < groups_.size(); ++g)
@@ -69,8 +68,8 @@ class HybridRound {
     largest_[g] = std::max(largest_[g], cost(document, degree));
   }
 
-  // Takes the last document of the most loaded group back into `left`, again and again while that lowers the
-  // spread. Not below 5%, and not while GPUs are empty: those get work of their own.
+  // Takes the last document of the most loaded group back into `left`, repeatedly while that lowers the
+  // spread. It stops below 5%, and does nothing while GPUs are idle, since groups grow into those.
   void trim_overload(std::vector<std::uint32_t>& left) {
     while (free_gpus() == 0 && !balanced()) {
       std::size_t most = 0;
@@ -91,7 +90,7 @@ class HybridRound {
     }
   }
 
-  // Within 5%, GPUs without work counting as zero.
+  // Whether loads are within 5%, where idle GPUs count as zero.
   [[nodiscard]] bool balanced() const {
     double least = free_gpus() > 0 ? 0 : load(0);
     double most = 0;
@@ -123,7 +122,7 @@ class HybridRound {
     }
   }
 
-  // Most loaded GPU minus the least loaded.
+  // The load of the most loaded GPU minus that of the least loaded.
   [[nodiscard]] double spread() const {
     double least = load(0);
     double most = load(0);
@@ -142,14 +141,15 @@ class HybridRound {
   int used_ = 0;
 };
 
-// Fills one round from `waiting` (longest first, but for what was taken back) and removes what it placed.
+// Fills one round from `waiting` (longest first, then the documents taken back) and removes those that it
+// placed.
 HybridRound fill_round(const CpGrid& grid, const std::vector<Slice>& documents,
                        std::vector<std::uint32_t>& waiting) {
   HybridRound round(grid, documents);
   std::vector<std::uint32_t> left;
   int first_degree = 0;
   bool check_balance = false;
-  int passed_over = 0;  // the degree for which there is no place, now and for the rest of the round
+  int passed_over = 0;  // the degree for which this round has no more places
   std::size_t at = 0;
   for (; at < waiting.size(); ++at) {
     const int degree = grid.degree_needed(documents[waiting[at]].tokens());

@@ -1,4 +1,5 @@
-// Packers that look for a pack with room: the oldest (first fit), the fullest (best fit) or the emptiest (spfhp).
+// Packers that look for a pack with room: the oldest (first fit), the fullest (best fit) or the emptiest
+// (spfhp).
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -16,22 +17,22 @@
 
 namespace equipoise {
 
-// First-fit packers of HBP: documents longest first (ffd) or in shuffled order (ffs), each into the oldest
-// pack that has room.
+// The first-fit packers of HBP put documents longest first (ffd) or in shuffled order (ffs) into the oldest
+// pack with room.
 
 namespace {
 
-// First fit: the lowest-numbered pack with room for t tokens, in O(log packs). A binary tree over the packs
-// holds the largest room below each node; packs not opened yet count with all their room, so opening one is
-// no special case. Any-fit packing leaves at most one pack half empty or emptier, hence at most
-// 2 * tokens / capacity + 1 packs, which bounds the tree.
+// Finds the lowest-numbered pack with room for t tokens in O(log packs). A binary tree over the packs holds
+// the largest room below each node. Unopened packs count with all their room, so opening one is no special
+// case. Any-fit packing leaves at most one pack half empty or emptier, hence at most 2 * tokens / capacity +
+// 1 packs, which bounds the tree.
 class FirstFitTree {
  public:
   FirstFitTree(std::int64_t capacity, std::int64_t tokens, std::size_t documents)
       : leaves_(std::bit_ceil(std::min(documents, static_cast<std::size_t>(2 * tokens / capacity)) + 1)),
         room_(2 * leaves_, static_cast<std::uint32_t>(capacity)) {}
 
-  // Lowest pack with room for `tokens` <= capacity.
+  // The lowest pack with room for `tokens` <= capacity.
   [[nodiscard]] std::size_t first(std::int64_t tokens) const {
     const auto wanted = static_cast<std::uint32_t>(tokens);
     std::size_t node = 1;
@@ -61,11 +62,11 @@ class FirstFitTree {
 
 }  // namespace
 
-// First-fit decreasing: documents longest first (stable), each into the oldest pack that has room.
+// First-fit decreasing puts documents, longest first (stable), into the oldest pack with room.
 //
-// Equal lengths come one after the other, and the first pack with room for one more of them is never an older
-// one than before: so a run of equal lengths fills pack after pack, with one search for each pack and not one
-// for each document. O(n + p log p) for p (pack, length) pairs, p <= n.
+// Equal lengths are consecutive, and the first pack with room for the next of them is never older than the
+// previous one. So a run of equal lengths fills pack after pack, with one search per pack instead of one per
+// document. O(n + p log p) for p (pack, length) pairs, p <= n.
 Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   const std::vector<std::uint32_t> order = longest_first(lengths);
   const std::int64_t tokens = sum_of(lengths);
@@ -85,7 +86,7 @@ Packs pack_ffd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   return gather_packs(order, pack_of, packs);
 }
 
-// First-fit shuffled: documents in shuffled order, each into the oldest pack that has room. O(n log packs).
+// First-fit shuffled puts documents in shuffled order into the oldest pack with room. O(n log packs).
 Packs pack_ffs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random) {
   const std::vector<std::uint32_t> order = shuffled_order(lengths.size(), random);
   const std::int64_t tokens = sum_of(lengths);
@@ -102,12 +103,12 @@ Packs pack_ffs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shu
   return gather_packs(order, pack_of, packs);
 }
 
-// Packers that look for a pack by the room it has left: the fullest that a document fits (best fit: bfd,
-// bfs), or the emptiest (spfhp).
+// Packers that choose a pack by its room: the fullest that a document fits (best fit: bfd, bfs), or the
+// emptiest (spfhp).
 
 namespace {
 
-// Which of the numbers 0 .. size - 1 are in the set.
+// A set of numbers in 0 .. size - 1.
 class BitmapTree {
  public:
   explicit BitmapTree(std::size_t size) {
@@ -155,13 +156,13 @@ class BitmapTree {
   }
 
  private:
-  std::vector<std::vector<std::uint64_t>> levels_;  // levels_[0] has one bit a number
+  std::vector<std::vector<std::uint64_t>> levels_;  // levels_[0] has one bit per number
 };
 
-// Packs by the room they have left: the fullest that fits (best fit) or the emptiest (worst fit), ties to the
-// oldest. One bucket for each amount of room, a bitmap tree over the buckets that are not empty, and in each
-// bucket a skew heap by pack number whose links live in two flat arrays. Finding a bucket O(log64 capacity),
-// putting and taking amortised O(log packs); no allocation besides the arrays.
+// Packs by their room: finds the fullest that fits (best fit) or the emptiest (worst fit), ties to the
+// oldest. There is one bucket for each amount of room, a bitmap tree over the non-empty buckets, and in each
+// bucket a skew heap by pack number whose links are in two flat arrays. Finding a bucket takes O(log64
+// capacity), putting and taking amortised O(log packs). Only the arrays are allocated.
 class RoomBuckets {
  public:
   static constexpr std::int64_t kMostRoom = std::int64_t{1} << 26;
@@ -175,19 +176,19 @@ class RoomBuckets {
     std::int64_t room;
   };
 
-  // The oldest of the packs with the least room that is still >= tokens; it leaves its bucket.
+  // Takes the oldest of the packs with the least room >= tokens out of its bucket.
   std::optional<Found> take_fullest(std::int64_t tokens) {
     return take(used_.at_least(static_cast<std::size_t>(tokens)));
   }
 
-  // The oldest of the packs with the most room, if that is >= tokens; it leaves its bucket.
+  // Takes the oldest of the packs with the most room out of its bucket, if that room is >= tokens.
   std::optional<Found> take_emptiest(std::int64_t tokens) {
     const std::optional<std::size_t> room = used_.largest();
     if (!room || *room < static_cast<std::size_t>(tokens)) return std::nullopt;
     return take(room);
   }
 
-  // Packs may be put in any order; numbers are dense.
+  // Packs may be put in any order. Their numbers are dense.
   void put(std::uint32_t pack, std::int64_t room) {
     if (pack >= left_.size()) {
       left_.resize(pack + 1, kNone);
@@ -219,7 +220,7 @@ class RoomBuckets {
     return Found{pack, static_cast<std::int64_t>(*room)};
   }
 
-  // Top-down skew merge: along the right spines, swapping the children of every node passed.
+  // Top-down skew merge along the right spines, which swaps the children of every visited node.
   std::uint32_t merge(std::uint32_t a, std::uint32_t b) {
     std::uint32_t result = kNone;
     std::uint32_t* hole = &result;
@@ -243,12 +244,12 @@ class RoomBuckets {
 
 }  // namespace
 
-// Best-fit decreasing: documents longest first (stable), each into the fullest pack that has room, ties to
-// the oldest.
+// Best-fit decreasing puts documents, longest first (stable), into the fullest pack with room, ties to the
+// oldest.
 //
-// Of a run of equal lengths L the pack found keeps getting copies while it has room: it was the fullest with
-// room >= L, so with L less room it is the only candidate below its old place. One search for each
-// (pack, length) pair: O(n + p log n), p <= n.
+// In a run of equal lengths L, the pack found gets copies while it has room: it was the fullest with room >=
+// L, so with L less room no other candidate is fuller. This takes one search per (pack, length) pair: O(n + p
+// log n), p <= n.
 Packs pack_bfd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   const std::vector<std::uint32_t> order = longest_first(lengths);
   const std::int64_t shortest = order.empty() ? 1 : lengths[order.back()];
@@ -262,13 +263,13 @@ Packs pack_bfd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     std::int64_t room = found ? found->room : capacity;
     for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length)
       pack_of[i] = pack;
-    if (room >= shortest) buckets.put(pack, room);  // else nothing will ever fit
+    if (room >= shortest) buckets.put(pack, room);  // else no document will ever fit
   }
   return gather_packs(order, pack_of, packs);
 }
 
-// Best-fit shuffled: documents in shuffled order, each into the fullest pack that has room, ties to the
-// oldest. O(n log packs).
+// Best-fit shuffled puts documents in shuffled order into the fullest pack with room, ties to the oldest. O(n
+// log packs).
 Packs pack_bfs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random) {
   const std::vector<std::uint32_t> order = shuffled_order(lengths.size(), random);
   RoomBuckets buckets(capacity);
@@ -286,18 +287,18 @@ Packs pack_bfs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shu
 }
 
 // Shortest-pack-first histogram packing (Krell et al., arXiv 2107.02027; the SPFHP row of HBP's tables):
-// counts of equal lengths, longest length first, each copy into the pack with the most room (the "shortest"
-// pack), ties to the oldest. When that has no room, all remaining copies of this length open packs of their
-// own, even where two of them would fit into one.
+// takes counts of equal lengths, longest length first, and puts each copy into the pack with the most room
+// (the "shortest" pack), ties to the oldest. When that has no room, all remaining copies of this length open
+// packs of their own, even where two of them would fit into one.
 //
-// Of the copies of one length the lowest document comes first; the original works on counts alone and leaves
-// this open. It also limits documents a pack (an option there, off here). O(n log packs).
+// Of equal lengths the lowest document comes first; the original works only on counts and leaves this open.
+// It also has an option that limits documents per pack, which this lacks. O(n log packs).
 Packs pack_spfhp(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   const std::vector<std::uint32_t> order = longest_first(lengths);
   RoomBuckets buckets(capacity);
   std::vector<std::uint32_t> pack_of(order.size());
   std::uint32_t packs = 0;
-  bool opening = false;  // the rest of this length opens packs
+  bool opening = false;  // whether the remaining copies of this length open packs
   std::size_t first_opened = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const std::int64_t length = lengths[order[i]];

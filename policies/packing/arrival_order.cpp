@@ -1,4 +1,5 @@
-// From arrival order: plain, padded and sorted batches, and packers that fill one pack after the other.
+// Policies based on arrival order: plain, padded and sorted batches, and packers that fill one pack after the
+// other.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +18,15 @@
 
 namespace equipoise {
 
-// Plain-4D (the baseline of WLB-LLM): the loader's windows as they are. Window i of a step goes to lane
-// i mod lanes; micro_batch_size consecutive windows of a lane are one micro-batch. Nothing is balanced and
-// nothing waits. O(slices).
+// Plain-4D (the baseline of WLB-LLM) takes the loader's windows unchanged. Window i of a step goes to lane
+// i mod lanes; micro_batch_size consecutive windows of a lane are one micro-batch. It neither balances nor
+// delays. O(slices).
 //
 // Every step has N micro-batches, so those of a short last batch may be empty. Document batches have no
-// windows: their concatenation is cut into windows here, the last one short.
+// windows, so their concatenation is cut into windows here, the last one short.
 //
-// With a token budget there are no windows but whole documents in arrival order (TRL's and slime's batching).
+// With a token budget, micro-batches hold whole documents in arrival order instead (TRL's and slime's
+// batching).
 
 static std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_t window) {
   std::vector<std::vector<Slice>> windows;
@@ -51,7 +53,7 @@ static std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std:
   return windows;
 }
 
-// Whole slices in arrival order, as many a micro-batch as the budget holds.
+// Fills micro-batches with whole slices in arrival order up to the budget.
 static Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
   const auto budget = static_cast<double>(options.of<TokenBudget>().tokens_per_micro_batch);
   const std::vector<double> use = budget_use(batch.slices, options);
@@ -90,7 +92,7 @@ Plan plan_plain(const PackingProblem& problem) {
       const std::int64_t count = micro_batches / lanes + (lane < micro_batches % lanes ? 1 : 0);
       step.lanes[at(lane)].micro_batches.resize(static_cast<std::size_t>(count));
     }
-    // Where the micro-batches of a step were given by the user, its windows share them evenly.
+    // Where the user gave the micro-batches of a step, its windows are distributed evenly over them.
     const auto windows_here = static_cast<std::int64_t>(windows.size());
     const std::int64_t per_micro_batch =
         std::max(options.micro_batch_size,
@@ -111,12 +113,12 @@ Plan plan_plain(const PackingProblem& problem) {
   return plan;
 }
 
-// Padded batches (the DeepSpeed baseline of Skrull, "random batching" in HBP): one document a sequence,
-// micro_batch_size of them in a micro-batch, all padded to its longest document. The padding is computed;
-// `pr` counts it. Sequences are dealt to the lanes in turn, as windows are by plain. O(n).
+// Padded batches (the DeepSpeed baseline of Skrull, "random batching" in HBP): a sequence is one
+// document, a micro-batch holds micro_batch_size of them, and all are padded to its longest. The padding is
+// computed, and `pr` counts it. Sequences go to the lanes in turn, as plain's windows do. O(n).
 
-// Whether a micro-batch has no room for another document: micro_batch_size of them, or a token budget, which
-// what is padded counts against.
+// Whether a micro-batch is full: it has micro_batch_size documents, or another padded document would exceed
+// the budget.
 static bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions& options) {
   const std::int64_t budget = options.of<TokenBudget>().tokens_per_micro_batch;
   const auto held = static_cast<std::int64_t>(micro_batch.slices.size());
@@ -125,8 +127,8 @@ static bool is_full(const MicroBatch& micro_batch, const Slice& next, const Pack
   return (held + 1) * std::max(micro_batch.pad_each_to, next.tokens()) > budget;
 }
 
-// One document a sequence: sequence i goes to lane i mod lanes; consecutive sequences of a lane are a
-// micro-batch, each padded to its longest unless `padding` is off.
+// Makes one sequence per document. Sequence i goes to lane i mod lanes. Consecutive sequences of a lane make
+// a micro-batch, each padded to its longest unless `padding` is off.
 static Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
   const bool padding = options.of<PaddedOptions>().padding;
   Step step = empty_step(options);
@@ -149,10 +151,10 @@ Plan plan_padded(const PackingProblem& problem) {
   return plan;
 }
 
-// Sorted batching (LongAlign): the whole set sorted by length (shortest first, stable), cut into consecutive
-// batches, the batches shuffled. Documents of a batch are alike, so padding is small; each micro-batch is
-// padded as by `padded`. A batch has documents_per_step documents; with window batches, as many as make the
-// loader's number of steps. The batch left short is marked as a tail. O(n).
+// Sorted batching (LongAlign) sorts the whole set by length (shortest first, stable), cuts it into
+// consecutive batches and shuffles these. Documents of a batch have similar lengths, so padding is small;
+// micro-batches are padded as by `padded`. A batch has documents_per_step documents, or with window batches
+// as many as give the loader's number of steps. A short batch is marked as a tail. O(n).
 Plan plan_sorted(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const SliceList set = whole_set(problem);
@@ -179,8 +181,7 @@ Plan plan_sorted(const PackingProblem& problem) {
   return plan;
 }
 
-// Packers that fill one pack after the other: next-fit in shuffled or in data order, and what papers make of
-// it.
+// Packers that fill one pack after the other: next-fit in shuffled or in data order, and published variants.
 
 namespace {
 
@@ -197,7 +198,8 @@ std::vector<std::uint32_t> shuffled_order(std::size_t count, Shuffler random) {
   return order;
 }
 
-// Random packing (the "random" row of HBP's tables): shuffle, then next-fit to the pack length. O(n).
+// Random packing (the "random" row of HBP's tables) shuffles, then packs by next-fit to the pack length.
+// O(n).
 Packs pack_random(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random) {
   Packs packs;
   packs.item = shuffled_order(lengths.size(), random);
@@ -214,16 +216,16 @@ Packs pack_random(std::span<const std::int64_t> lengths, std::int64_t capacity, 
   return packs;
 }
 
-// LongAlign's packing: next-fit in data order. LongAlign also weights the loss of each packed sequence, which
-// does not change what a step computes. O(n).
+// LongAlign's packing is next-fit in data order. LongAlign also weights the loss of each packed sequence,
+// which does not change the time of a step. O(n).
 Packs pack_next_fit(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   return pack_random(lengths, capacity, nullptr);
 }
 
-// Iterative sampling and filtering (HBP's default packer, after Llama-3's and others' data pipelines):
-// `rounds` times, shuffle the pool, next-fit it in pool order, keep the packs that reach the threshold (pack
-// length - 128) and return the others to the pool in order. The last round keeps all. O(rounds * n), in
-// place: the pool is one array that shrinks.
+// Iterative sampling and filtering (HBP's default packer, after Llama-3's and others' data pipelines) runs
+// `rounds` rounds. Each shuffles the pool, packs it by next-fit in pool order, keeps the packs that reach the
+// threshold (pack length - 128) and returns the documents of the others to the pool in order. The last round
+// keeps all packs. O(rounds * n), in place: the pool is one array that shrinks.
 std::int64_t isf_threshold(std::int64_t given, std::int64_t capacity) {
   return given >= 0 ? given : capacity - 128;
 }
@@ -268,14 +270,13 @@ Plan plan_isf(const PackingProblem& problem) {
 }
 
 // DP-balanced packing (Megatron-Core's sequence-packing scheduler): next-fit in arrival order, then the
-// number of packs is raised to a multiple of the lanes, so that every data-parallel rank gets as many. The
-// last pack gives up its last document, again and again while it has more than one, then the pack before it;
-// each becomes a pack of its own at the end. O(n).
+// number of packs is raised to a multiple of the lanes, so that every data-parallel rank gets equally many.
+// The last pack gives up its last document repeatedly while it has more than one, then the pack before it
+// does. Each such document becomes a pack at the end. O(n).
 //
-// Megatron packs one global batch at a time and fails when there is nothing left to move; here the set is
-// packed at once, as by the other packers of one length, and the last step is left uneven then. So is a step
-// whose packs the lanes do not divide: how many it has follows from the study's global batch, as for the
-// others.
+// Megatron packs one global batch at a time and fails when no document is left to move. Here the whole set is
+// packed at once, as by the other packers of one length, and the last step is then uneven. A step is also
+// uneven where the lanes do not divide its number of packs, which follows from the study's global batch.
 Packs pack_dp_balanced(std::span<const std::int64_t> lengths, std::int64_t capacity, std::size_t lanes) {
   const Packs packed = pack_next_fit(lengths, capacity);
   std::size_t wanted = (lanes - packed.size() % lanes) % lanes;

@@ -1,22 +1,25 @@
-// ChunkFlow (arXiv 2503.02356), Algorithm 1: chunks of nearly one size, so that memory and the pipeline see
-// ChunkSize and not the longest document. Per global batch:
-//   - a document longer than ChunkSize is cut into ceil(len / ChunkSize) dependent chunks, run in order by
-//     the state-aware schedule; the last is shorter and shared with nobody;
-//   - the others (one of exactly ChunkSize included) are packed into standalone chunks: for n from
-//     ceil(sum / ChunkSize) upward, longest to the least loaded of n bins, until the fullest bin fits.
-// Standalone chunks come first, ordered by the lowest document they hold and inside by document; the groups
-// follow by document. With several lanes, units (a standalone chunk or a whole group) go to lanes, largest
-// tokens first, to the least loaded lane; inside a lane the order above holds.
+// ChunkFlow (arXiv 2503.02356), Algorithm 1, makes chunks of nearly one size, so that memory and pipeline
+// depend on ChunkSize and not on the longest document. Per global batch:
+//   - a document longer than ChunkSize is cut into ceil(len / ChunkSize) dependent chunks, which the
+//   state-aware schedule runs in order;
+//     the last is shorter and holds no other document;
+//   - the others (including those of exactly ChunkSize) are packed into standalone chunks: for n from
+//   ceil(sum /
+//     ChunkSize) upward, documents go longest first to the least loaded of n bins, until the fullest bin
+//     fits.
+// Standalone chunks come first, ordered by their lowest document and inside by document; groups follow by
+// document. With several lanes, units (a standalone chunk or a whole group) go to the least loaded lane, most
+// tokens first; inside a lane the order above holds.
 //
-// The paper does not say how n starts or which DP rank gets a chunk; the rules above are ours.
+// The paper states neither the first n nor the DP rank of a chunk; these rules are this project's.
 //
-// The first n that fits is found by doubling steps and bisection, which skips no answer: with a fixed order
-// of documents, what fits n bins fits n + 1. Let x be the sorted loads of n bins and y those of n + 1 after
-// the same documents. Then y_1 <= x_1 and y_(k+1) <= x_k for all k. It holds at the start, and a document
-// that goes to the least of each keeps it: y_3.. lie under x_2.., y_1 + d under x_1 + d, and the extra y_2 <=
-// x_1 is no more than any load of the n bins afterwards. So the fullest of n + 1 bins is never fuller than
-// that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s + ChunkSize) log s)
-// for s short documents.
+// The first n that fits is found by doubling steps and bisection. This is exact since documents in a fixed
+// order that fit n bins also fit n + 1. Proof: let x be the sorted loads of n bins and y those of n + 1 after
+// the same documents. Then y_1 <= x_1 and y_(k+1) <= x_k for all k. This holds at the start, and a document
+// that goes to the least bin of each preserves it: y_3.. are bounded by x_2.., y_1 + d by x_1 + d, and the
+// remaining y_2 <= x_1 is at most any load of the n bins afterwards. So the fullest of n + 1 bins is never
+// fuller than that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s +
+// ChunkSize) log s) for s short documents.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -34,8 +37,8 @@
 namespace equipoise {
 namespace {
 
-// Whether LPT fits a number of bins. Which of equally loaded bins takes a document does not matter for that,
-// so bins are counted by load; the least load never falls, so it is found by walking up. O(s + ChunkSize).
+// Whether LPT fits into a number of bins. Equally loaded bins are equivalent here, so bins are counted by
+// load. The least load never falls, so it is found by walking up. O(s + ChunkSize).
 class Trial {
  public:
   Trial(const std::vector<std::int64_t>& lengths, const std::vector<std::uint32_t>& order,
@@ -48,8 +51,8 @@ class Trial {
   bool fits(std::size_t bins) { return chunk_size_ <= kCounted ? fits_counted(bins) : fits_in_tree(bins); }
 
  private:
-  static constexpr std::size_t kCounted = std::size_t{1}
-                                          << 21;  // above, counting by load costs more than it saves
+  static constexpr std::size_t kCounted =
+      std::size_t{1} << 21;  // for larger chunks, counting by load costs more than it saves
 
   bool fits_counted(std::size_t bins) {
     bins_with_.assign(chunk_size_ + 1, 0);
@@ -79,7 +82,7 @@ class Trial {
   std::vector<std::size_t> bins_with_;
 };
 
-// The fewest bins that LPT fits.
+// The fewest bins into which LPT fits.
 std::size_t fewest_bins(Trial&& trial, std::size_t least, std::size_t documents) {
   if (trial.fits(least)) return least;
   std::size_t too_few = least;
@@ -98,7 +101,7 @@ std::size_t fewest_bins(Trial&& trial, std::size_t least, std::size_t documents)
   return enough;
 }
 
-// Bin of each of the lengths, longest first, in the fewest bins LPT needs; empty bins never arise.
+// The bin of each length, longest first, in the fewest bins that LPT needs. No bin is empty.
 std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, std::int64_t chunk_size,
                                       std::size_t& bins) {
   const std::int64_t sum = sum_of(lengths);
@@ -121,7 +124,7 @@ std::vector<Unit> standalone_units(std::span<const Slice> slices, std::int64_t c
   const std::vector<std::int64_t> lengths = lengths_of(slices);
   std::size_t bins = 0;
   const std::vector<std::uint32_t> bin_of = pack_short(lengths, capacity, bins);
-  // Bins renumbered by their lowest document; slices are in document order already.
+  // Renumbers bins by their lowest document. Slices are in document order already.
   std::vector<std::size_t> unit_of(bins, bins);
   std::vector<Unit> units;
   for (std::size_t i = 0; i < slices.size(); ++i) {
@@ -188,7 +191,7 @@ Plan plan_chunkflow(const PackingProblem& problem) {
   if (chunk_size < 1) throw UserError("chunk_size: expected a number >= 1, found ", chunk_size);
   Plan plan;
   plan.steps.reserve(problem.batches.size());
-  std::vector<std::int64_t> ends;  // of a document's chunks
+  std::vector<std::int64_t> ends;  // ends of a document's chunks
   for (const GlobalBatch& batch : problem.batches) {
     std::vector<Slice> short_ones;
     std::vector<Slice> long_ones;

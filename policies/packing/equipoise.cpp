@@ -1,34 +1,39 @@
-// equipoise: packs for the makespan of the step, not for a proxy of it.
+// equipoise packs for the makespan of the step instead of a proxy.
 //
-// The other balancers here make micro-batches equal in tokens, len^2 or work. What a step takes is another
-// thing: the longest path through the pipeline, in which small micro-batches at both ends fill and drain it
-// faster, a document that stays whole on one CP rank costs no exchange, and an outlier harms only where the
-// pipeline waits for it. This policy starts from what others do and improves that time itself:
+// Other balancers make micro-batches equal in tokens, len^2 or work. The time of a step is different: it is
+// the longest path through the pipeline, where small micro-batches at both ends fill and drain it faster, a
+// document that stays whole on one CP rank costs no exchange, and an outlier harms only where the pipeline
+// waits for it. This policy starts from the plans of others and improves the time itself:
 //
-// 1. Starts: the steps of plain, fixed-greedy over 1 to 16 batches, lpt, karmarkar-karp, of wlb with several
-//    queues, those that its own search finds among them, in several numbers of micro-batches, and, where the
-//    job's schedule runs them, of chunkflow and sequence-slices in several sizes. And its own: steps that
-//    gather long documents over 2 to 16 batches (gather.cpp). A start says which documents a step holds. It
-//    is left out where its mean token delay is above max_delay, where a micro-batch is above L_max, or where
-//    its steps hold over 2 % fewer tokens than the batches (kEqualBatch).
-// 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Slices stay
-//    as they are, last in their lanes.
-// 3. Numbers of micro-batches (unless given), places on single CP ranks or none, and starts are tried with
-//    few moves and compared by the price of whole plans: simulated steps where the caller has a simulator,
-//    else the policy's own clock. The best is packed with all moves.
-// 4. A step whose start is priced lower keeps it, and where a whole start is priced lowest the plan is that
-//    one. So the result is never slower than the best of its starts, by that price. All of it runs for
-//    max_delay, for half an iteration and for none: the plans of a narrower bound are among a wider one's.
+// 1. Starts are the steps of plain, fixed-greedy over 1 to 16 batches, lpt, karmarkar-karp, wlb with several
+// queues (including
+//    those that its search finds) in several numbers of micro-batches, and, where the job's schedule runs
+//    them, chunkflow and sequence-slices in several sizes; and steps that gather long documents over 2 to 16
+//    batches (gather.cpp). A start decides which documents a step holds. It is skipped where its mean token
+//    delay exceeds max_delay, where a micro-batch exceeds L_max, or where its steps hold over 2 % fewer
+//    tokens than the batches (kEqualBatch).
+// 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Slices of
+// documents keep
+//    their micro-batches, last in their lanes.
+// 3. Numbers of micro-batches (unless given), placement on single CP ranks or none, and starts are tried with
+// few moves and
+//    compared by the price of whole plans: simulated steps where the caller has a simulator, else the
+//    policy's own clock. The best is packed with all moves.
+// 4. A step whose start is priced lower keeps it, and where a whole start is priced lowest it is the plan. So
+// by that price
+//    the result is never slower than the best of its starts. The search runs for max_delay, for half an
+//    iteration and for no delay, so that a wider bound is never slower than a narrower one.
 // 5. Steps may run in lanes of other CP degrees than the layout's, long documents over more ranks and the
 //    others over fewer, where that is faster by the price of whole plans (equipoise_search.cpp).
-// 6. Where memory decides what is recomputed, it does so for each micro-batch: no more layers than its tokens
-//    ask for, as hbp has it for each group of lengths.
+// 6. Where memory decides what is recomputed, each micro-batch recomputes only as many layers as its tokens
+// require, as hbp
+//    does for each group of lengths.
 //
-// Anytime by a count of moves and not by a clock: plans are equal on every machine. No document is
-// cut that its start leaves whole, none waits longer than its start lets it wait.
+// A number of moves limits the search, not a time, so plans are equal on every machine. The policy cuts no
+// document that its start leaves whole, and delays none longer than its start does.
 //
-// Cost: that of the starts and O(n log n + moves x (P m V + C)) a step; the search of 3 is some forty starts
-// as they are, some thirty plans with few moves, and their prices.
+// Cost: that of the starts and O(n log n + moves x (P m V + C)) per step. The search of 3 prices about forty
+// unchanged starts and about thirty plans with few moves.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -79,13 +84,13 @@ PackOptions of_degree(const PackOptions& options, int degree) {
   return other;
 }
 
-// The documents of a start's step in lanes of two degrees, long ones first. Each has as many micro-batches as
-// its share of the tokens has of those of the layout. Nothing where they find no room.
+// Packs a start's step in lanes of two degrees, those for long documents first. Each part gets micro-batches
+// in proportion to its tokens. Returns nothing where the documents find no room.
 static std::optional<Step> packed_in_degrees(const PackingProblem& problem, const Step& start,
                                              LaneShapes& shapes, const StepDegrees& degrees) {
   const PackOptions& options = problem.options;
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
-  std::array<MicroBatch, 2> sides;  // long, others
+  std::array<MicroBatch, 2> sides;  // for long documents, for the others
   for (const Lane& lane : start.lanes)
     for (const MicroBatch& micro_batch : lane.micro_batches)
       for (const Slice& slice : micro_batch.slices)
@@ -117,7 +122,7 @@ static std::optional<Step> packed_in_degrees(const PackingProblem& problem, cons
   return step;
 }
 
-// chunkflow's steps, each in chunks of its own size.
+// The steps of chunkflow, each with its own chunk size.
 static Plan plan_in_chunks(const PackingProblem& problem, std::span<const std::int64_t> sizes) {
   Plan plan;
   for (const std::int64_t size : std::set(sizes.begin(), sizes.end())) {

@@ -1,10 +1,10 @@
-// The search of what equipoise starts from, and how it packs: steps 1, 3 and 4 of equipoise.cpp.
+// Searches the starts of equipoise and how it packs them: steps 1, 3 and 4 of equipoise.cpp.
 //
-// CP degrees of a step's own: of the fastest packing each step is tried in lanes of every other degree that
-// the layout's ranks form, and in two degrees one after the other, a barrier between them: its long documents
-// over more ranks, which then hold less each, the others over fewer, where they exchange less. A border
-// between them is what a rank of the narrower lanes holds, or a part of it. Each step takes what is fastest
-// for it.
+// It also searches CP degrees for each step. Each step of the fastest packing is tried in lanes of every
+// other degree that the layout's ranks can form, and in two degrees with a barrier in between: long documents
+// over more ranks, which then hold less each, the others over fewer, where they exchange less. The border
+// between long and short is the capacity of a rank of the narrower lanes, or a part of it. Each step takes
+// the fastest choice.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -24,19 +24,19 @@ namespace equipoise {
 namespace {
 
 constexpr double kCannotRun = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kFewMoves = 16;  // the share of the moves with which alternatives are compared
+constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
 constexpr std::size_t kMostStarts = 8;  // starts that are packed anew
 
 PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
 }
 
-// One of the alternatives: options, and what they come to.
+// An alternative: its options, plan and price.
 struct Alternative {
   PackOptions options;
   std::vector<double> steps = {};  // seconds
   double seconds = kCannotRun;     // of all steps
-  double delay = 0;                // mean, of a token
+  double delay = 0;                // mean delay of a token
 };
 
 std::string chunks_text(const PackOptions& options) {
@@ -76,7 +76,7 @@ class Alternatives {
   [[nodiscard]] const PackingProblem& problem() const { return problem_; }
   [[nodiscard]] double tokens_of_batch() const { return of_batch_; }
 
-  // Whether delay, which it notes, tokens a step and L_max are within their bounds.
+  // Whether delay, tokens per step and L_max are within their bounds. Stores the delay.
   bool is_allowed(const Plan& plan, Alternative& made) const {
     const PackOptions& options = made.options;
     const PlanMetrics metrics = plan_metrics(problem_.batches, plan);
@@ -99,7 +99,7 @@ class Alternatives {
     ++tried_;
   }
 
-  // wlb's queues as its own search finds them, within the bounds on delay and tokens a step.
+  // The queues of wlb that its own search finds within the bounds on delay and tokens per step.
   std::vector<std::int64_t> searched_thresholds(const PackOptions& wlb) {
     if (!holds_what_comes(wlb)) return {};
     const auto seconds = [&](const Plan& plan) {
@@ -116,7 +116,7 @@ class Alternatives {
     }
   }
 
-  // The start as it is.
+  // The unchanged start.
   Alternative as_it_is(const PackOptions& options) {
     return fitting(options, [&](Alternative& made) {
       const Plan plan = plan_start(with(problem_, made.options));
@@ -124,7 +124,7 @@ class Alternatives {
     });
   }
 
-  // The start packed anew, each step the faster of the two; once for all bounds.
+  // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds.
   Alternative improved(const PackOptions& options) {
     const EquipoiseOptions& own = options.of<EquipoiseOptions>();
     std::string key = text_of(options);
@@ -137,7 +137,9 @@ class Alternatives {
     if (is_gathered(own.start)) key += ' ' + std::to_string(own.max_delay);
     const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
     Alternative& made = known->second;
-    if (is_new || made.delay > made.options.of<EquipoiseOptions>().max_delay)  // then, not allowed
+    if (is_new ||
+        made.delay >
+            made.options.of<EquipoiseOptions>().max_delay)  // max_delay then, which is not the allowed one
       made = fitting(options, [this](Alternative& fresh) { pack_anew(fresh); });
     return made;
   }
@@ -145,7 +147,8 @@ class Alternatives {
   [[nodiscard]] int tried() const { return tried_; }
 
  private:
-  // With the study's recompute where less does not fit: micro-batches in flight together may be unlike.
+  // Uses the study's recompute where less does not fit, since unequal micro-batches may be in flight
+  // together.
   template <class Make>
   Alternative fitting(const PackOptions& options, const Make& make) {
     Alternative made{options};
@@ -156,7 +159,7 @@ class Alternatives {
       made = {options};
       made.options.of<EquipoiseOptions>().recompute.clear();
       make(made);
-    } catch (const UserError&) {  // it cannot run here
+    } catch (const UserError&) {  // the start cannot run here
     }
     return made;
   }
@@ -171,8 +174,7 @@ class Alternatives {
     price(packed.start, start);
     keep_faster(start, made);
   }
-  // wlb carries what finds no room, step after step, where a step comes with more than its micro-batches
-  // hold.
+  // Where batches hold more than the micro-batches of a step, wlb carries the rest from step to step.
   [[nodiscard]] bool holds_what_comes(const PackOptions& options) const {
     return options.of<EquipoiseOptions>().start != Start::wlb ||
            static_cast<double>(micro_batches_of_step(options) * max_tokens(options)) >= of_batch_;
@@ -191,7 +193,7 @@ class Alternatives {
   const PackingProblem& problem_;
   const PlanPrices& prices_;
   LaneShapes lanes_;
-  std::map<std::string, Alternative> packed_anew_;  // by what makes it
+  std::map<std::string, Alternative> packed_anew_;  // by the options that make it
   double of_batch_ = 0;
   int tried_ = 0;
 };
@@ -212,8 +214,8 @@ void sort_by_speed(std::vector<Alternative>& made) {
   std::ranges::stable_sort(made, {}, &Alternative::seconds);
 }
 
-// The steps of others as they are, those of wlb with each number of micro-batches, as steps whose outliers
-// wait bear more of them. Fastest first.
+// The unchanged steps of other policies, fastest first. wlb is tried with each number of micro-batches, since
+// steps without outliers profit from more.
 std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<const std::int64_t> counts,
                                             Alternatives& alternatives) {
   std::vector<Alternative> made;
@@ -237,7 +239,7 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
   return made;
 }
 
-// Those within a bound on delay, and of the fastest number of micro-batches what wlb's own search finds.
+// The starts within a bound on delay, and the result of wlb's search for the fastest number of micro-batches.
 std::vector<Alternative> starts_within(const PackOptions& bound, std::span<const Alternative> starts,
                                        Alternatives& alternatives) {
   std::vector<Alternative> within;
@@ -252,14 +254,14 @@ std::vector<Alternative> starts_within(const PackOptions& bound, std::span<const
   return within;
 }
 
-// Keeps the faster of the two.
+// Keeps the faster of the two alternatives.
 void offer(Alternative&& made, Alternative& best) {
   if (made.seconds < best.seconds) best = std::move(made);
 }
 
-// The documents as they arrive, in each number of micro-batches, and the fastest starts; of the best of them
-// the other numbers. Then steps that gather long documents: in each number over the widest window, then over
-// narrower ones. At last the best of both with all moves.
+// Tries documents in arrival order with each number of micro-batches, then the fastest starts, and for the
+// best of these the other numbers. Then tries steps that gather long documents, with each number over the
+// widest window, then over narrower ones. Finally packs the best of both with all moves.
 Alternative best_packed_anew(const PackOptions& given, std::span<const std::int64_t> counts,
                              std::span<const Alternative> starts, Alternatives& alternatives) {
   Alternative best, gathered;
@@ -269,13 +271,13 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
     if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
     Alternative made = alternatives.improved(options);
-    if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow
+    if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow it is
     offer(std::move(made), to);
   };
   for (const std::int64_t count : counts)
     offer_with_few_moves(starting_from(given, Start::lpt, {}), count, best);
   for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
-    if (start.options.of<EquipoiseOptions>().start != Start::plain)  // that may cut documents
+    if (start.options.of<EquipoiseOptions>().start != Start::plain)  // only such starts may cut documents
       offer_with_few_moves(start.options, start.options.micro_batches, best);
   const PackOptions fastest = best.options;
   for (const std::int64_t count : counts)
@@ -298,7 +300,7 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     offer(alternatives.improved(spread), best);
   }
   for (Alternative* const few : {&best, &gathered}) {
-    if (few->options.of<EquipoiseOptions>().start == Start::best) continue;  // none was tried
+    if (few->options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
     PackOptions with_all_moves = few->options;
     with_all_moves.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
     offer(alternatives.improved(with_all_moves), *few);
@@ -307,8 +309,8 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
   return best;
 }
 
-// Every step of `to` that is faster in `made`, which has the same documents in each step. Whether there is
-// one.
+// Takes every step of `made` that is faster than that of `to`; both have the same documents in each step.
+// Returns whether there was one.
 bool take_faster_steps(const Alternative& made, Alternative& to) {
   const EquipoiseOptions& own = made.options.of<EquipoiseOptions>();
   EquipoiseOptions& kept = to.options.of<EquipoiseOptions>();
@@ -330,8 +332,8 @@ bool take_faster_steps(const Alternative& made, Alternative& to) {
   return any;
 }
 
-// ChunkFlow's chunks of several sizes, where the job's schedule runs them, and for each step the best of
-// them. K is an option of the schedule, not of a plan: `keep` is where the prices look for it.
+// Tries ChunkFlow's chunks of several sizes where the job's schedule runs them, and takes the best for each
+// step. K is an option of the schedule and not of a plan; the prices read it from `keep`.
 void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& keep, Alternative& start,
                   Alternative& best) {
   const int kept = keep;
@@ -357,8 +359,8 @@ void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& kee
   keep = kept;
 }
 
-// The documents of steps that look so far ahead, cut into so many slices as they are: `fastest` of them. If
-// that is another then, it and its neighbours are packed anew.
+// Tries sequence slices over these numbers of batches and slices, unchanged. If one becomes the fastest, it
+// and its neighbours are packed anew.
 void offer_slices(const PackOptions& given, std::span<const std::int64_t> numbers,
                   std::span<const std::int64_t> windows, Alternatives& alternatives, Alternative& fastest,
                   Alternative& start, Alternative& best) {
@@ -366,7 +368,7 @@ void offer_slices(const PackOptions& given, std::span<const std::int64_t> number
     PackOptions options = starting_from(given, Start::sequence_slices, {});
     options.of<SequenceSlicesOptions>() = {.slices = std::max<std::int64_t>(2, slices)};
     EquipoiseOptions& own = options.of<EquipoiseOptions>();
-    own.moves /= kFewMoves;  // a move takes as long as there are micro-batches
+    own.moves /= kFewMoves;  // the time of a move grows with the micro-batches
     own.look_ahead = look_ahead;
     own.step_of = gathered_steps(with(alternatives.problem(), options));
     return options;
@@ -383,7 +385,8 @@ void offer_slices(const PackOptions& given, std::span<const std::int64_t> number
   offer(Alternative(fastest), start);
 }
 
-// The steps of `base` in other degrees, each in what is fastest for it: with few moves, or with `moves`.
+// Tries the steps of `base` in other CP degrees, with few moves or with `moves`, and takes the fastest for
+// each step.
 class DegreeSearch {
  public:
   DegreeSearch(const Alternative& base, std::int64_t moves, const PlanPrices& prices,
@@ -399,14 +402,14 @@ class DegreeSearch {
     const auto layout = std::ranges::lower_bound(degrees_, std::max(1, few_.context));
     for (auto wider = layout; wider != degrees_.end() && (wider == layout || try_degree(*wider));) ++wider;
     for (auto narrower = layout; narrower != degrees_.begin() && try_degree(*--narrower);) continue;
-    if (few_.stages == 1) try_pairs();  // else the pipeline is drained at the barrier
+    if (few_.stages == 1) try_pairs();  // with several stages, the barrier would drain the pipeline
     offer(with_all_moves(), best_);
     return best_;
   }
 
  private:
-  // All lanes of one degree. Those of more ranks may have smaller micro-batches, as the longest document asks
-  // for less of a rank. Whether a step gains.
+  // Tries one degree for all lanes. With more ranks, micro-batches may be smaller, since the longest document
+  // needs less of each rank. Returns whether a step gains.
   bool try_degree(int degree) {
     bool any = false;
     for (const bool spread : {false, true}) {
@@ -461,14 +464,14 @@ class DegreeSearch {
 std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
                                               PackOptions& found) {
   PackOptions given = problem.options;
-  given.max_tokens = max_tokens(given);  // whatever number of micro-batches is tried
+  given.max_tokens = max_tokens(given);  // for every number of micro-batches that is tried
   if (prices.layers) set_recompute(given, prices);
   Alternatives alternatives(problem, prices);
   const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
   const double max_delay = given.of<EquipoiseOptions>().max_delay;
   Alternative start, best, sliced;
-  // Plans of narrower bounds are tried, too: no wider one is then slower.
+  // Also tries narrower bounds, so that a wider bound is never slower.
   for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
     given.of<EquipoiseOptions>().max_delay = bound;
     const std::vector<Alternative> within = starts_within(given, starts, alternatives);
@@ -498,7 +501,8 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
     note +=
         concatenated(", ", own, " of ", degrees.size(), " in lanes of other CP degrees than the layout's");
   if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
-    // What is too long is cut or refused first (make_plan); the policy's own clock then searches.
+    // make_plan first cuts or refuses documents that are too long. Without prices, the search uses the
+    // policy's own clock.
     for (const GlobalBatch& batch : problem.batches)
       for (const Slice& slice : batch.slices)
         if (slice.tokens() > given.max_tokens) return {};

@@ -1,16 +1,16 @@
-// Fixed-length greedy packing (WLB-LLM section 4.1 and Table 2): documents of `pack_window` global batches,
-// longest first, each to the micro-batch with the least sum of len^2 that still has room. The capacity stays
-// one window a micro-batch, so memory is plain's; what balance there is comes from moving documents between
-// steps, and a wider pack window trades it for token order.
+// Fixed-length greedy packing (WLB-LLM section 4.1 and Table 2): documents of `pack_window` global batches
+// go, longest first, to the micro-batch with the least sum of len^2 that still has room. The capacity is one
+// window per micro-batch, so memory is plain's. Balance comes from moving documents between steps; a wider
+// pack window gives more balance and changes the token order more.
 //
 // pack_window * N bins; bin j belongs to step j div N and, as position p = j mod N in it, to lane p mod
-// lanes. What fits nowhere comes, in sorted order, before the next pack window's documents; at the end of the
-// data in extra steps of N bins until nothing is held. A step carries what the loader has delivered by then
-// (batch k at step k) and no step up to this one executes.
+// lanes. Documents that fit nowhere come, in sorted order, before those of the next pack window, and at the
+// end of the data in extra steps of N bins until none is held. A step carries the documents that the loader
+// has delivered (batch k at step k) and that neither this nor an earlier step executes.
 //
-// O(n log(bins)) while the least loaded bin has room, which is nearly always; a document that finds it full
-// looks at the others, whole ranges of full or heavier ones at a time. The paper gives no rule for what fits
-// nowhere: ours is the specified one above.
+// O(n log(bins)) while the least loaded bin has room, which is nearly always. For a document that does not
+// fit there, the search skips whole ranges of full or heavier bins. The paper gives no rule for documents
+// that fit nowhere.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -51,7 +51,8 @@ class FixedGreedy {
         micro_batches_(static_cast<std::size_t>(micro_batches_of_step(options))),
         capacity_(micro_batch_capacity(options)) {}
 
-  // Packs what is held and `arriving` into `steps` steps appended to the plan; the rest stays held.
+  // Packs held and `arriving` documents into `steps` steps, which are appended to the plan. The rest stays
+  // held.
   void pack(std::vector<Held> arriving, std::size_t steps, bool tail) {
     std::vector<Held> documents = std::exchange(held_, {});
     documents.insert(documents.end(), arriving.begin(), arriving.end());
@@ -89,7 +90,8 @@ class FixedGreedy {
     }
   }
 
-  // What each of the steps from `first` on carries: what has arrived and is executed later, if at all.
+  // Sets the carried documents of each step from `first` on: those that have arrived and are executed later,
+  // if at all.
   void carry(std::span<const Held> sorted, std::span<const std::size_t> bin_of, std::size_t first) {
     const std::size_t steps = plan_.steps.size() - first;
     const auto each_carried = [&](const auto& visit) {
@@ -112,8 +114,8 @@ class FixedGreedy {
   Plan plan_;
 };
 
-// Loads and rooms of bins, to find the lightest one that still has room: a tree whose nodes know the least
-// load and the most room below them, so that whole ranges of full or heavier bins are passed over.
+// Finds the lightest bin with room. It is a tree whose nodes hold the least load and the most room below
+// them, so that the search skips whole ranges of full or heavier bins.
 class BinsWithRoom {
  public:
   BinsWithRoom(std::span<const std::int64_t> room, const LeastLoaded<double>& load)
@@ -127,7 +129,7 @@ class BinsWithRoom {
     for (std::size_t node = (leaves_ + bin) / 2; node >= 1; node /= 2) join(node);
   }
 
-  // Ties: the lowest bin. kNowhere if all are full.
+  // Ties go to the lowest bin. Returns kNowhere if no bin has room.
   [[nodiscard]] std::size_t lightest(std::int64_t tokens) const {
     std::size_t best = kNowhere;
     visit(1, tokens, best);
@@ -136,8 +138,8 @@ class BinsWithRoom {
 
  private:
   struct Node {
-    double load = std::numeric_limits<double>::max();  // the least below
-    std::int64_t room = -1;                            // the most below
+    double load = std::numeric_limits<double>::max();  // least load below the node
+    std::int64_t room = -1;                            // most room below the node
   };
   void join(std::size_t node) {
     const Node &left = nodes_[2 * node], &right = nodes_[2 * node + 1];
@@ -166,7 +168,7 @@ std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> length
                                             std::int64_t capacity) {
   LeastLoaded<double> load(bins);
   std::vector<std::int64_t> room(bins, capacity);
-  std::optional<BinsWithRoom> with_room;  // from the first time on that the lightest bin is full
+  std::optional<BinsWithRoom> with_room;  // built when the lightest bin is full for the first time
   std::vector<std::size_t> bin_of(lengths.size(), kNowhere);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const std::int64_t tokens = lengths[i];

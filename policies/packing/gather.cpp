@@ -1,32 +1,34 @@
-// gather: which documents a step holds, so that those that make it wait come together. A start of equipoise.
+// gather, a start of equipoise, chooses the documents of each step so that documents that slow a step share
+// one.
 //
-// One document of a whole window takes as long as several micro-batches of short ones, and what waits for it
-// (other lanes, the pipeline) idles: a step with one such document is as slow as a step with one on every
-// lane. Policies that pack several global batches together find that, and move every document for it. Here
-// only long ones move, each to a step fewer than `look_ahead` from that of its arrival: those of more than
-// 1 % of a mean batch (half of kEqualBatch) or half a window, at most 64 a step on the mean.
+// A document of a whole window takes as long as several micro-batches of short ones, while other lanes and
+// stages idle: a step with one such document is as slow as a step with one on every lane. Policies that pack
+// several global batches together use this, and move every document for it. Here only long documents move
+// (those of more than 1 % of a mean batch, which is half of kEqualBatch, or half a window; at most 64 per
+// step on the mean), each to a step fewer than `look_ahead` from its arrival.
 //
-// Delay: steps keep the tokens of their batches, so what long documents bring over the border between two
-// steps, short ones take back. With R tokens of long ones going to later steps and L to earlier ones, the
-// larger of the two goes later in the end: the delay of all tokens is at least the sum over borders of
-// max(R, L), and it is that, but for rounding, where the short documents are dealt in the order of their
-// arrival, to each step until it has its tokens. So a document that runs before its batch costs as well.
+// Delay: steps keep the tokens of their batches, so short documents move against long ones across the border
+// between two steps. If R tokens of long documents move to later steps and L to earlier ones, max(R, L)
+// tokens are delayed across the border. The total delay is at least the sum of max(R, L) over borders, and
+// equals it, up to rounding, where short documents go in arrival order to each step until it has its tokens.
+// So a document that runs before its batch also costs delay.
 //
-// Time of a step by its long documents: heaviest first they form rows of as many as there are lanes that wait
-// for each other; a row lasts as long as its first, and goes to the group of lanes that has least. Short ones
-// fill what rows leave, as far as L_max lets them, and then all lanes evenly. The largest micro-batch fills
-// the pipeline's P stages of V chunks:
+// Time of a step: its long documents, heaviest first, form rows of as many documents as there are lanes that
+// wait for each other. A row lasts as long as its first document and goes to the group of lanes with the
+// least time. Short documents fill the gaps in rows as far as L_max allows, and then all lanes evenly. The
+// largest micro-batch fills the pipeline's P stages of V chunks:
 //   (lane + (P - 1) / V x max(heaviest, lane / its micro-batches)) / P
 //
-// Search: from what arrived together, a document moves to another step, two of different steps are exchanged,
-// or the heaviest of a step leave it one after another, as many as pay. A move gains what it takes from the
-// sum of seconds / mean seconds, less price x delay / mean batch, and the best is taken while one gains and
-// the mean delay stays within max_delay. The price falls from 1 to 0.01, so that what delay is allowed goes
-// to those first who gain most by it. Deterministic: in a fixed order, no draws. No step is a proven best.
+// Search: starting from arrival order, a document moves to another step, two documents of different steps are
+// exchanged, or the heaviest documents of a step leave it in turn while that pays. The gain of a move is its
+// reduction of the sum of seconds / mean seconds, minus price x delay / mean batch. The best move is taken
+// while one gains and the mean delay stays within max_delay. The price falls from 1 to 0.01, so that the
+// moves with the largest gain use the allowed delay first. The order is fixed and nothing is drawn, so the
+// result is deterministic. It is not proven optimal.
 //
-// Cost: for a step looked at, look_ahead x (n + 64) ratings for its n long documents, of O(n + look_ahead)
-// each where an O(1) bound does not say no; it is looked at again only after one near to it changed. 36 ms of
-// one core a batch of 2M tokens on 4 lanes, in 8 searches over 16 batches and fewer.
+// Cost: a visit of a step rates look_ahead x (n + 64) moves of its n long documents, each in O(n +
+// look_ahead) where an O(1) bound does not exclude it. A step is visited again only after a step near it
+// changed. 8 searches over at most 16 batches take 36 ms of one core per batch of 2M tokens on 4 lanes.
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -41,15 +43,15 @@
 namespace equipoise {
 namespace {
 
-constexpr double kPrices[] = {1, 0.3, 0.1, 0.03, 0.01};  // of one iteration of mean delay, in steps
-constexpr int kPasses = 8;                               // over all steps, at a price
-constexpr std::size_t kMostLong = 64;                    // of a step, on the mean
-constexpr std::size_t kEmptied = 32;                     // most documents that leave one after another
-constexpr std::size_t kExchanged = 8;                    // heaviest of a step that are exchanged
+constexpr double kPrices[] = {1, 0.3, 0.1, 0.03, 0.01};  // price of one iteration of mean delay, in steps
+constexpr int kPasses = 8;                               // passes over all steps at each price
+constexpr std::size_t kMostLong = 64;                    // long documents of a step, on the mean
+constexpr std::size_t kEmptied = 32;                     // most documents that leave a step in turn
+constexpr std::size_t kExchanged = 8;                    // heaviest documents of a step that are exchanged
 constexpr double kLeastGain = 1e-9, kRounding = 1e-12;
 constexpr std::uint32_t kNoOne = std::numeric_limits<std::uint32_t>::max();
 
-// `place`: in the order of arrival of all.
+// `place`: index in the arrival order of all documents.
 struct Document {
   std::int64_t tokens = 0;
   double weight = 0;
@@ -82,9 +84,9 @@ class Gathering {
     mean_ = sum_of(seconds_) / static_cast<double>(steps_);
   }
 
-  // The step of each document, in the order of arrival.
+  // The step of each document, in arrival order.
   std::vector<std::uint32_t> run() {
-    // Dealing rounds: by half of a short document at each border.
+    // Dealing short documents rounds by half a document at each border.
     const double bound = std::min(options_.of<EquipoiseOptions>().max_delay, static_cast<double>(steps_));
     const double most = bound - kEqualBatch / 4;
     most_delay_ = static_cast<std::int64_t>(most * static_cast<double>(tokens_));
@@ -130,7 +132,7 @@ class Gathering {
     }
   }
 
-  // What a rank does for each document: spread over all, or whole on some rank where that is less.
+  // The work of a rank for each document, spread over all ranks or whole on one rank, whichever is less.
   [[nodiscard]] std::vector<double> weights_of(std::span<const std::int64_t> lengths,
                                                const Workload& workload) const {
     const int ranks = std::max(1, options_.context);
@@ -144,7 +146,7 @@ class Gathering {
     return weights;
   }
 
-  // What the step takes with these long documents, heaviest first.
+  // The time of the step with these long documents, heaviest first.
   double seconds_of(std::size_t step, std::span<const std::uint32_t> held) {
     const double most = per_token_ * static_cast<double>(max_tokens(options_));
     std::fill(group_time_.begin(), group_time_.end(), 0.0);
@@ -170,7 +172,7 @@ class Gathering {
     const double largest = std::max(heaviest / slices_, even);
     return (lane + (options_.stages - 1) * largest / options_.chunks) / options_.stages;
   }
-  // No more than seconds_of once `out` has left and `in` has come: all work spread evenly. O(1).
+  // A lower bound on seconds_of after `out` left and `in` came, with all work spread evenly. O(1).
   [[nodiscard]] double least_seconds(std::size_t step, std::uint32_t out, std::uint32_t in) const {
     const auto& held = held_[step];
     const std::size_t stays = !held.empty() && held.front() == out ? 1 : 0;
@@ -180,7 +182,7 @@ class Gathering {
         beyond_[step] + beyond(in) - beyond(out) + per_token_ * static_cast<double>(room_[step]);
     return through_pipeline(std::max(heaviest, work / static_cast<double>(lanes_)), heaviest);
   }
-  // What it adds to the work of a step that has as many tokens of short ones without it.
+  // The work that a long document adds to a step in place of equally many tokens of short ones.
   [[nodiscard]] double beyond(std::uint32_t d) const {
     return d == kNoOne ? 0 : longs_[d].weight - per_token_ * static_cast<double>(longs_[d].tokens);
   }
@@ -227,7 +229,7 @@ class Gathering {
         if (d < e) rate(from, to, d, e);
   }
 
-  // The heaviest leave one after another, each to where it then costs least; as many as gain most.
+  // The heaviest documents leave in turn, each to the step where it costs least, as many as gain most.
   void empty(std::size_t from) {
     std::vector<Move> gone;
     double sum = 0, most = kLeastGain;
@@ -251,7 +253,7 @@ class Gathering {
     for (std::size_t g = 0; g < pay; ++g) unsettle(gone[g].to);
   }
 
-  // One goes and another, or none, comes back; it is the best move if it gains more than that.
+  // Exchanges a document for another, or for none. It becomes the best move if it gains more.
   void rate(std::size_t from, std::size_t to, std::uint32_t out, std::uint32_t in) {
     if (!reaches(out, to) || (in != kNoOne && !reaches(in, from))) return;
     const std::int64_t more = longs_[out].tokens - (in == kNoOne ? 0 : longs_[in].tokens);
@@ -261,7 +263,8 @@ class Gathering {
     const double most = (before - least) / mean_ + kRounding;
     const auto far = static_cast<double>(std::max(from, to) - std::min(from, to));
     const std::int64_t both = longs_[out].tokens + (in == kNoOne ? 0 : longs_[in].tokens);
-    if (most + price_ * far * static_cast<double>(both) < best_.gain) return;  // however much delay it saves
+    if (most + price_ * far * static_cast<double>(both) < best_.gain)
+      return;  // it cannot become the best move, whatever delay it saves
     exchange_flows(from, to, out, in);
     std::int64_t delay = 0;
     for (std::size_t b = std::min(from, to); b < std::max(from, to); ++b)
@@ -279,7 +282,8 @@ class Gathering {
     const std::size_t arrived = longs_[d].arrived;
     return (step > arrived ? step - arrived : arrived - step) < reach_;
   }
-  // Long tokens above what a step holds, which other steps lack: of all steps 1 % of a batch at most.
+  // Long tokens above the tokens of a step are missing in other steps. They may sum to at most 1 % of a
+  // batch.
   [[nodiscard]] bool has_room(std::size_t step, std::int64_t more) const {
     const std::int64_t excess = excess_of(step, more) - excess_of(step, 0);
     return excess <= 0 || static_cast<double>(excess_ + excess) * static_cast<double>(steps_) <=
@@ -299,7 +303,7 @@ class Gathering {
     return made_;
   }
 
-  // `out` goes from one step to the other, `in` the other way.
+  // Moves `out` from one step to the other, and `in` back.
   void exchange_flows(std::size_t from, std::size_t to, std::uint32_t out, std::uint32_t in) {
     flow(out, from, -1), flow(out, to, 1);
     if (in != kNoOne) flow(in, to, -1), flow(in, from, 1);
@@ -335,7 +339,7 @@ class Gathering {
     for (std::size_t s = 0; s < steps_; ++s)
       for (const std::uint32_t d : held_[s]) step_of[longs_[d].place] = static_cast<std::uint32_t>(s);
     std::int64_t due = 0, dealt = 0;
-    std::size_t end = 0;  // of the steps that have got some
+    std::size_t end = 0;  // end of the steps that already have documents
     for (const Document& d : shorts_) {
       for (; end < steps_ && dealt + d.tokens / 2 >= due; ++end) due += room_[end] - long_tokens_[end];
       step_of[d.place] = static_cast<std::uint32_t>(end - 1);
@@ -352,20 +356,21 @@ class Gathering {
 
   const PackOptions& options_;
   std::size_t steps_, reach_, lanes_, waiting_;
-  double slices_;         // of a long document, where those are cut
+  double slices_;         // slices of a long document, where those are cut
   double micro_batches_;  // of a step
   std::int64_t tokens_ = 0;
-  std::vector<Document> longs_, shorts_;  // heaviest first; as they arrived
-  double per_token_ = 0;                  // weight of short ones
+  std::vector<Document> longs_, shorts_;  // long ones heaviest first, short ones in arrival order
+  double per_token_ = 0;                  // weight of a token of short documents
 
-  // By step.
+  // Members by step follow.
   std::vector<std::int64_t> room_, long_tokens_;
-  std::vector<std::int64_t> later_, earlier_, delay_;  // tokens over the border behind it: R, L, the larger
-  std::vector<std::vector<std::uint32_t>> held_;       // long documents, heaviest first
+  std::vector<std::int64_t> later_, earlier_,
+      delay_;                                     // tokens across the border after the step: R, L, the larger
+  std::vector<std::vector<std::uint32_t>> held_;  // long documents, heaviest first
   std::vector<double> beyond_, seconds_;
-  std::vector<char> settled_;  // no move from it gains
+  std::vector<char> settled_;  // whether no move from the step gains
 
-  double mean_ = 0, price_ = 0;  // seconds of a step at first; steps a token
+  double mean_ = 0, price_ = 0;  // mean seconds of a step at the start; price per token in steps
   std::int64_t all_delay_ = 0, most_delay_ = 0, excess_ = 0;
   Move best_;
   std::vector<std::uint32_t> made_;

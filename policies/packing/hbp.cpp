@@ -1,21 +1,22 @@
-// HBP (arXiv 2503.07680): hierarchical balance packing. Documents are split by length into groups; each group
-// has its own pack length, CP degree and checkpointed layers (policies/packing/hbp.h), so short documents pay
-// for no CP, and an iteration holds packs of one group and of like attention work, so lanes finish together.
+// HBP (arXiv 2503.07680), hierarchical balance packing, divides documents by length into groups. Each group
+// has its own pack length, CP degree and checkpointed layers (policies/packing/hbp.h), so short documents do
+// not pay for CP. An iteration holds packs of one group with similar attention work, so that lanes finish
+// together.
 //
 //   1. A document of length in (l_{i-1}, l_i] belongs to group i.
-//   2. From the longest group down: pack its documents to l_i (isf, drawing from the one stream in this
-//   order);
-//      greedy fill: for each pack, from each smaller group, the next smaller first, in data order, take every
-//      document that still fits; balance batching: stable sort of the packs by the sum of len^2, cut
-//      consecutively into iterations of floor(global tokens / l_i) packs (at least 1; with documents_per_step
-//      the number of packs that holds those); short ones are kept and marked as tails.
+//   2. From the longest group down, its documents are packed to l_i (by isf, drawing from one stream in this
+//   order). Greedy
+//      fill adds to each pack, in data order, every document that still fits, from the next smaller group
+//      first. Balance batching sorts the packs stably by the sum of len^2 and cuts them into consecutive
+//      iterations of floor(global tokens / l_i) packs (at least 1; with documents_per_step the number of
+//      packs that holds those). Short iterations are kept and marked as tails.
 //   3. The iterations of all groups, longest group first, are shuffled together. The first curriculum_steps
 //      take only the shortest group: its iterations move to the front in shuffled order.
 // A group of degree g runs on floor(gpus / g) lanes; pack i of an iteration goes to lane i mod lanes.
 // `balance_batching = false` leaves packs in creation order: the "+ hierarchical" row of the paper's table.
 //
-// The greedy fill asks "the first untaken document at or after p with at most r tokens": a tree of minima
-// over the group's documents answers in O(log n), and every question but the last of a pack and group takes a
+// The greedy fill needs the first untaken document at or after p with at most r tokens. A tree of minima over
+// the group's documents finds it in O(log n), and every search except the last of a pack and group takes a
 // document. O(rounds * n + n log n).
 #include "policies/packing/hbp.h"
 
@@ -31,7 +32,7 @@
 namespace equipoise {
 namespace {
 
-// The documents of one group not yet in a pack, in data order.
+// The documents of one group that are in no pack yet, in data order.
 class Untaken {
  public:
   Untaken(std::vector<std::uint32_t> documents, std::span<const std::int64_t> lengths)
@@ -43,7 +44,7 @@ class Untaken {
     for (std::size_t n = leaves_; n-- > 1;) shortest_[n] = std::min(shortest_[2 * n], shortest_[2 * n + 1]);
   }
 
-  // Appends to `items`, in data order, every document that fits into what is left of `room`.
+  // Appends to `items`, in data order, every document that fits into the remaining `room`.
   void fill(std::int64_t& room, std::vector<std::uint32_t>& items) {
     for (std::size_t i = 0; (i = next(i, room)) < documents_.size(); ++i) {
       items.push_back(documents_[i]);
@@ -62,14 +63,15 @@ class Untaken {
  private:
   static constexpr std::uint32_t kTaken = std::numeric_limits<std::uint32_t>::max();
 
-  // First position >= `from` with a document of at most `room` tokens; documents_.size() or more if none.
+  // The first index >= `from` of a document with at most `room` tokens; at least documents_.size() if there
+  // is none.
   [[nodiscard]] std::size_t next(std::size_t from, std::int64_t room) const {
     if (shortest_[1] > room || from >= documents_.size()) return documents_.size();
     std::size_t node = leaves_ + from;
     while (shortest_[node] > room) {
-      while (node % 2 == 1) node /= 2;  // up while a right child: nothing further right below the parent
+      while (node % 2 == 1) node /= 2;  // a right child's parent has nothing further right below it
       if (node == 0) return documents_.size();
-      ++node;  // the right brother
+      ++node;  // the right sibling
     }
     while (node < leaves_) {
       node *= 2;
@@ -156,11 +158,11 @@ std::vector<std::uint32_t> balanced_order(const Packs& packs, std::span<const st
 
 struct Iteration {
   std::size_t group;
-  std::size_t begin;  // in GroupPacks::order
+  std::size_t begin;  // index in GroupPacks::order
   std::size_t count;
 };
 
-// Packs of the group in an iteration; says where those are not a global batch.
+// The number of packs in an iteration of the group. Adds a note where they are not a global batch.
 std::size_t packs_of_group(const Packs& packs, std::span<const std::int64_t> lengths, const Group& group,
                            const PackOptions& options, std::vector<std::string>& notes) {
   double tokens = 0;
@@ -184,7 +186,7 @@ std::string describe(std::span<const Group> groups) {
   return text;
 }
 
-// The shortest group's iterations first, up to `steps` of them; everything else keeps its order.
+// Moves up to `steps` iterations of the shortest group to the front. The others keep their order.
 void apply_curriculum(std::vector<Iteration>& iterations, std::int64_t steps) {
   std::int64_t taken = 0;
   std::vector<Iteration> first;

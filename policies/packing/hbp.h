@@ -1,5 +1,5 @@
-// Hierarchical balance packing (HBP, arXiv 2503.07680): its options, and its group selection: which pack
-// lengths, at which CP degree, with how many checkpointed layers.
+// Hierarchical balance packing (HBP, arXiv 2503.07680): its options, and its selection of groups with their
+// pack lengths, CP degrees and checkpointed layers.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ enum class GroupSelection { simulated, algorithm_1 };
 inline constexpr std::string_view kGroupSelectionNames[] = {"simulated", "algorithm-1"};
 
 struct HbpOptions {
-  std::vector<std::int64_t> candidate_lengths;  // the caller prices these; empty: 8K .. the window
+  std::vector<std::int64_t>
+      candidate_lengths;  // candidate lengths, which the caller prices; empty: 8K .. the window
   std::int64_t curriculum_steps = 0;
-  bool balance_batching = true;  // false: packs in creation order ("+ hierarchical" of its table)
+  bool balance_batching = true;  // false: packs keep creation order ("+ hierarchical" of its table)
   GroupSelection selection = GroupSelection::simulated;
 };
 
-// "16K:1,128K:8": pack lengths and degrees. Throws UserError.
+// Parses pack lengths and degrees such as "16K:1,128K:8". Throws UserError.
 std::vector<Group> parse_groups(const std::string& text);
-// The other way round.
+// Writes groups as parsed_groups reads them.
 std::string groups_text(std::span<const Group> groups);
 
 constexpr PackParameter groups_parameter() {
@@ -67,50 +68,52 @@ inline constexpr PackParameter kHbp[] = {
 
 Plan plan_hbp(const PackingProblem& problem);
 
-// Algorithm 1: from the fastest candidate (l_best) and the longest (l_max), shortest group first.
+// Algorithm 1 selects groups from the fastest candidate (l_best) and the longest (l_max), shortest group
+// first.
 std::vector<Group> select_groups(std::span<const GroupCandidate> candidates);
 
-// The groups the options ask for, shortest first: `groups` as given, else selected from `candidates`, else
-// one of pack_length at the study's CP degree. Throws UserError for groups that cannot run.
+// The groups of the options, shortest first: `groups` as given, else selected from `candidates`, else one of
+// pack_length at the study's CP degree. Throws UserError for groups that cannot run.
 std::vector<Group> hbp_groups(const PackOptions& options);
-// The longest of them: what hbp can place at most. And a longer one, for a document that has no group.
+// The longest pack length, which limits the documents that hbp can place; and the option that makes room for
+// a longer one.
 std::int64_t hbp_hard_limit(const PackOptions& options);
-// The shortest of those given, 0 where none are.
+// The shortest of the given groups; 0 where none are given.
 std::int64_t shortest_group(const PackOptions& options);
 Room room_by_groups(const PackOptions& options, std::int64_t tokens);
 
-// HBP's groups, chosen by the time that plans take (Algorithm 1).
+// HBP's groups, chosen by the time of plans (Algorithm 1).
 
-// What the choice must know of the machine; the caller prices it, by simulation or by a formula.
+// The prices that the choice needs. The caller computes them by simulation or by a formula.
 struct GroupCosts {
-  // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they
-  // never do, or the layout has no groups of that degree.
+  // The fewest checkpointed layers with which packs of `length` tokens fit in memory on `degree` ranks.
+  // Negative: they never fit, or the layout has no groups of that degree.
   std::function<int(std::int64_t length, int degree)> layers;
-  // Seconds of all steps of a plan; infinite where a step does not fit.
+  // The seconds of all steps of a plan; infinite where a step does not fit in memory.
   std::function<double(const Plan& plan)> seconds;
 };
 
 struct GroupSearch {
-  std::vector<Group> groups;               // the best found, shortest first; empty: no length fits
-  double seconds = 0;                      // of the plan with them
+  std::vector<Group> groups;               // the fastest groups, shortest first; empty: no length fits
+  double seconds = 0;                      // seconds of the plan with these groups
   std::vector<GroupCandidate> candidates;  // the best strategy of each length that fits
-  std::vector<std::int64_t> unused;        // lengths that fit and that no document asks for
+  std::vector<std::int64_t> unused;        // lengths that fit but that no document needs
   int plans_tried = 0;
 };
 
-// CP degrees that groups may have: powers of two up to the GPUs of the grid, and the study's own.
+// The CP degrees that groups may have: powers of two up to the GPUs of the grid, and the study's degree.
 std::vector<int> hbp_degrees(const PackOptions& options);
 
-// Groups from `lengths`: for each the fastest degree, by a few steps of naively packed documents of the
-// problem at equal tokens; of these Algorithm 1's groups (select_groups). They are held against the groups of
-// the same rule with another length or degree in the place of the best and of the longest, as far as the
-// prices of the naive steps promise as much, and against one group of the longest length; the fastest whole
-// plan is returned, so none of those is faster. With selection `algorithm-1`, Algorithm 1's groups are returned as they
-// are.
+// Selects groups from `lengths`. Each length takes its fastest degree by a few steps of naively packed
+// documents of the problem at equal tokens, and select_groups applies Algorithm 1. The result is compared
+// with groups of the same rule with another best or longest length or degree, as far as the prices of the
+// naive steps are promising, and with one group of the longest length. The groups of the fastest whole plan
+// are returned, so none of these alternatives is faster. With selection `algorithm-1`, Algorithm 1's groups
+// are returned unchanged.
 GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
                               const GroupCosts& costs);
 
-// The search as a study runs it, among the candidate lengths of the options (OptionSearch).
+// The search as a study runs it (OptionSearch), among the candidate lengths of the options.
 bool hbp_searches(const PackOptions& options);
 std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices);
 std::vector<std::string> find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices,

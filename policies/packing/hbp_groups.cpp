@@ -1,12 +1,13 @@
 // HBP (arXiv 2503.07680), Algorithm 1.
 //
 // Algorithm 1 compares the best strategy of every candidate pack length at the same global token count. The
-// fastest length l_best and the longest l_max always make groups. Packs of l_best / degree_best and of
-// l_max / degree_max tokens fit one rank of those strategies, so documents that short need no CP at all: they
-// make groups of degree 1, the second only if it is longer than l_best (else l_best serves those documents).
+// fastest length l_best and the longest l_max always make groups. Packs of l_best / degree_best and of l_max
+// / degree_max tokens fit on one rank of those strategies, so documents of at most these lengths need no CP.
+// They make groups of degree 1, the second only if it is longer than l_best (else l_best serves those
+// documents).
 //
-// The printed listing leaves duplicates (a best length of degree 1 appears twice); they are removed, and a
-// group that two rules name keeps the measured strategy of its candidate.
+// The printed listing keeps duplicates (a best length of degree 1 appears twice). They are removed here, and
+// a group that two rules name keeps the measured strategy of its candidate.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -27,7 +28,7 @@ static Group of_candidate(const GroupCandidate& c) {
   return {c.length, c.context, c.recompute_layers};
 }
 
-// What one rank of the candidate holds, run without CP.
+// A group with the tokens of one rank of the candidate, run without CP.
 static Group alone(const GroupCandidate& c) {
   return {c.length / c.context, 1, c.recompute_layers_alone};
 }
@@ -81,7 +82,7 @@ std::vector<Group> select_groups(std::span<const GroupCandidate> candidates) {
   const GroupCandidate& longest = *std::max_element(candidates.begin(), candidates.end(), shorter);
   std::vector<Group> groups{of_candidate(best), of_candidate(longest), alone(best)};
   if (alone(longest).length > best.length) groups.push_back(alone(longest));
-  // Stable, so that of equal lengths the candidates' own strategies stay.
+  // The sort is stable, so that of equal lengths the candidates' own strategies stay.
   std::ranges::stable_sort(groups, {}, &Group::length);
   const auto same = [](const Group& a, const Group& b) { return a.length == b.length; };
   groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
@@ -128,13 +129,13 @@ Room room_by_groups(const PackOptions& options, std::int64_t tokens) {
   return room;
 }
 
-// Strategies (a pack length at a CP degree) are priced once each, by naive steps; sets of groups are priced
-// by the share of tokens that each group would get, and the most promising ones by their whole plans.
+// Each strategy (a pack length at a CP degree) is priced once, by naive steps. Sets of groups are priced by
+// the share of tokens that each group would get, and the most promising sets by whole plans.
 //
-// Why whole plans: the naive price knows neither the greedy fill nor short last iterations, and a length that
-// is fastest for its own documents may leave a slow rest. Every set is there at every memory size at which it
-// fits, and more memory only lowers prices, so more memory does not make the choice slower but for sets that
-// the naive prices misjudge.
+// Whole plans are needed since the naive price includes neither the greedy fill nor short last iterations,
+// and a length that is fastest for its own documents may leave slow ones to others. A set is tried at every
+// memory size at which it fits, and more memory only lowers prices, so more memory makes the choice slower
+// only where naive prices misjudge a set.
 //
 // Cost: lengths x degrees x kNaiveSteps simulated steps, and at most kMostPlans plans made and simulated.
 
@@ -142,14 +143,14 @@ namespace {
 
 constexpr std::size_t kNaiveSteps = 4;
 constexpr std::size_t kMostPlans = 64;
-constexpr double kWorthATry = 1.25;  // a promise that is worse than the best by more is not kept by a plan
+constexpr double kWorthATry = 1.25;  // sets with a higher ratio to the best naive price get no whole plan
 constexpr double kNeverFits = std::numeric_limits<double>::infinity();
 
 struct Strategy {
   std::int64_t length = 0;
   int context = 1;
   int layers = -1;
-  double seconds = kNeverFits;  // of an iteration's tokens
+  double seconds = kNeverFits;  // of as many tokens as an iteration has
 };
 
 struct GroupSet {
@@ -165,7 +166,7 @@ class GroupTrials {
     for (const std::int64_t length : sorted_) up_to_.push_back(tokens_ += length);
   }
 
-  // The price of a strategy; of the same one asked again the same.
+  // The price of a strategy, computed once.
   const Strategy& strategy(std::int64_t length, int degree) {
     const auto [entry, is_new] = known_.try_emplace({length, degree});
     Strategy& s = entry->second;
@@ -188,7 +189,7 @@ class GroupTrials {
     return {s.length, s.context, s.layers, strategy(s.length / s.context, 1).layers, s.seconds};
   }
 
-  // What the prices of its strategies promise for a set of groups.
+  // The price of a set of groups by the prices of its strategies.
   [[nodiscard]] GroupSet priced(std::vector<Group> groups) {
     std::erase_if(groups, [](const Group& g) { return g.recompute_layers < 0 || g.length < 1; });
     GroupSet set{std::move(groups), 0};
@@ -215,7 +216,7 @@ class GroupTrials {
     return longer == sorted_.begin() ? 0 : up_to_[at(longer - sorted_.begin()) - 1];
   }
 
-  // Next-fit in data order of the documents that the packs can hold, for a few iterations.
+  // Packs by next-fit, in data order, the documents that fit into a pack, for a few iterations.
   [[nodiscard]] double naive_seconds(const Strategy& s) const {
     const auto packs_of_step = static_cast<std::size_t>(packs_of_iteration(
         problem_.options, s.length, grid_gpus(problem_.options) / s.context, static_cast<double>(s.length)));
@@ -234,7 +235,7 @@ class GroupTrials {
       tokens += set_.lengths[d];
     }
     if (packs.item.size() > packs.begin.back()) packs.close();
-    if (tokens == 0) return 0;  // no document asks for such packs
+    if (tokens == 0) return 0;  // no document needs such packs
     Plan plan;
     const PackStep shape{static_cast<int>(grid_gpus(problem_.options) / s.context), s.context, s.layers,
                          s.length};
@@ -252,7 +253,7 @@ class GroupTrials {
   const GroupCosts& costs_;
   SliceList set_;
   std::vector<std::int64_t> sorted_;  // lengths
-  std::vector<std::int64_t> up_to_;   // tokens of the documents up to each of them
+  std::vector<std::int64_t> up_to_;   // running sums of sorted_
   std::int64_t tokens_ = 0;
   std::map<std::pair<std::int64_t, int>, Strategy> known_;
 };
@@ -283,7 +284,7 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   for (const std::int64_t length : lengths) {
     const std::vector<Strategy> own = search.strategies_of(length);
     if (own.empty()) continue;
-    // A length that no document asks for costs nothing and would be Algorithm 1's fastest.
+    // A length that no document needs costs nothing and would be Algorithm 1's fastest, so it is dropped.
     if (fastest(own).seconds > 0)
       found.candidates.push_back(search.candidate(fastest(own)));
     else
@@ -294,7 +295,7 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   if (all.empty()) return found;
   if (found.candidates.empty()) found.candidates.push_back(search.candidate(fastest(longest)));
 
-  // Tried whatever they promise: Algorithm 1's own choice and one group of the longest length.
+  // Algorithm 1's own choice and one group of the longest length are always tried.
   std::vector<GroupSet> sure{search.priced(select_groups(found.candidates))};
   if (problem.options.of<HbpOptions>().selection == GroupSelection::algorithm_1) {
     found.groups = sure.front().groups;
@@ -310,7 +311,7 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
     for (const Strategy& best : all) {
       if (best.length == end.length && best.context != end.context) continue;
       GroupCandidate first = search.candidate(best), last = search.candidate(end);
-      first.seconds = 0;  // the fastest, as Algorithm 1 sees it
+      first.seconds = 0;  // 0 marks it as the fastest for Algorithm 1
       last.seconds = 1;
       const std::vector<GroupCandidate> pair =
           best.length == end.length ? std::vector{first} : std::vector{first, last};
@@ -333,7 +334,7 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   return found;
 }
 
-// The lengths that groups may have: as given, else 8K, 16K .. the window.
+// The candidate lengths: as given, else 8K, 16K .. the window.
 static std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
   std::vector<std::int64_t> lengths = options.of<HbpOptions>().candidate_lengths;
   if (!lengths.empty()) return lengths;

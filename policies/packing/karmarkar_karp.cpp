@@ -1,18 +1,19 @@
-// Karmarkar-Karp k-way largest differencing (Karmarkar and Karp 1982; the sequence balancer of verl), over
-// the documents of a step and its N micro-batches, weight = W.
+// Karmarkar-Karp k-way largest differencing (Karmarkar and Karp 1982; the sequence balancer of verl)
+// distributes the documents of a step over its N micro-batches, with weight W.
 //
 // A state is a partial partition into k sets, sorted by sum, largest first. At first every document is a
-// state of its own (k - 1 empty sets). Again and again the two states with the largest spread (largest sum
-// minus smallest) are joined, the largest set of one with the smallest of the other, until one is left. Ties:
-// equal spreads by the heavier and then lower document first seen in the state, equal sums keep their order.
+// state with k - 1 empty sets. The two states with the largest spread (largest sum minus smallest) are joined
+// repeatedly, the largest set of one with the smallest of the other, until one state is left. Ties of spread
+// go to the state whose first document is heavier, then lower; equal sums keep their order.
 //
-// equal_size joins whole groups of k documents in place of single ones: k neighbours in the order of weight,
-// one a set, so all sets stay equal in number. verl demands that k divides the count; here the lightest group
-// is filled up with imagined documents of weight 0, and parts differ by at most one in number.
+// equal_size starts from groups of k documents instead of single ones: k neighbours in the order of weight,
+// one per set, so that all sets stay equal in number. verl requires that k divides the count. Here the
+// lightest group is padded with imaginary documents of weight 0, so parts differ by at most one in number.
 //
-// Only sets that hold something are stored. A state stays at the top of the heap until all k of its sets are
-// filled, and what joins it until then is lighter than all it has: one push_back. So n/k states of k sets are
-// made in O(n), and the remaining joins cost O(k log k) each: O(n log n + n log k) in all.
+// Only non-empty sets are stored. A state stays at the top of the heap until all k of its sets are filled,
+// and every set that joins it until then is lighter than all its sets, so a join is one push_back. So n/k
+// states of k sets are made in O(n), and the remaining joins take O(k log k) each: O(n log n + n log k) in
+// all.
 #include <algorithm>
 #include <utility>
 
@@ -25,14 +26,14 @@ namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-// A set of documents: a list linked through `next`, which all sets of a partition share.
+// A set of documents, linked through `next`, which all sets of a partition share.
 struct Set {
   double sum = 0;
   std::uint32_t first = kNone;
   std::uint32_t last = kNone;
 };
 
-using State = std::vector<Set>;  // sums never rise; sets that hold nothing are left out
+using State = std::vector<Set>;  // non-empty sets, by falling sum
 
 bool heavier(const Set& a, const Set& b) {
   return a.sum > b.sum;
@@ -40,7 +41,7 @@ bool heavier(const Set& a, const Set& b) {
 
 struct HeapEntry {
   double spread;
-  std::uint32_t state;  // numbered in the order of the documents they began with
+  std::uint32_t state;  // index of the document with which the state began
   friend bool operator<(const HeapEntry& a, const HeapEntry& b) {
     return a.spread != b.spread ? a.spread < b.spread : a.state > b.state;
   }
@@ -96,7 +97,7 @@ class Differencing {
       join_apart(a, b);
       return;
     }
-    // Position i of a joins position k - 1 - i of b; some sets of either join nothing.
+    // Set i of a joins set k - 1 - i of b. Some sets of either join an empty one.
     const std::size_t own = a.size();
     a.resize(k_);
     for (std::size_t i = 0; i < b.size(); ++i) {
@@ -136,7 +137,7 @@ std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> w
   if (weights.empty()) return std::vector<std::vector<std::uint32_t>>(k);
   Differencing differencing(weights, k);
   const std::vector<std::uint32_t> order = heaviest_first(weights);
-  // Groups of k from the light end, the last (heaviest) one full: cut from the heavy end.
+  // Groups of k are cut from the heavy end, so that the heaviest one is full.
   const std::size_t group = equal_size ? k : 1;
   for (std::size_t begin = 0; begin < order.size(); begin += group) {
     State state;

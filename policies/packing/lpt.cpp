@@ -1,6 +1,6 @@
-// Longest processing time first (Graham 1969): documents of the step, largest cost W first (stable), each
-// into the least loaded of N micro-batches. No capacity; at most 4/3 of the best possible maximum. O(n log
-// n).
+// Longest processing time first (Graham 1969) puts the documents of the step, largest cost W first (stable),
+// into the least loaded of N micro-batches. Micro-batches have no capacity. The maximum is at most 4/3 of the
+// optimum. O(n log n).
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -31,18 +31,19 @@ Plan plan_lpt(const PackingProblem& problem) {
   return plan;
 }
 
-// Multipack (OpenChat's batch sampler, second version): batches of `lanes` packs in data order; each takes
-// the longest prefix of what remains that LPT (longest first to the least loaded pack) places within the pack
-// length, found by binary search on the prefix length from 1 to the remaining count. Fewer documents than
-// lanes at the end form a tail batch.
+// Multipack (OpenChat's batch sampler, second version) makes batches of `lanes` packs in data order. Each
+// takes the longest prefix of the remaining documents that LPT (longest first to the least loaded pack)
+// places within the pack length, found by binary search on the prefix length from 1 to the remaining count.
+// Fewer documents than lanes at the end form a tail batch.
 //
-// LPT is not monotone in the prefix, so the probed lengths are part of the result: probe (l + r + 1) / 2 with
-// l = 1 and r = remaining; l moves up to a prefix that fits, r below one that does not.
+// LPT is not monotone in the prefix, so the probed lengths are part of the result. The search starts with l =
+// 1 and r = remaining and probes (l + r + 1) / 2; l moves up to a prefix that fits, r below one that does
+// not.
 //
-// Most probes need no LPT: more tokens than all packs together never fit, and with S tokens in n packs LPT
-// puts a document of d tokens on at most (S - d) / n, so it fits whenever S + (n - 1) d <= n * capacity; from
-// the first such document on nothing can fail. The prefix is sorted once a batch, probes skip what is beyond
-// them. O(n log n) in all for a bounded number of documents a batch.
+// Most probes need no LPT. More tokens than all packs hold never fit. With S tokens in n packs, LPT puts a
+// document of d tokens on a load of at most (S - d) / n, so it fits whenever S + (n - 1) d <= n * capacity,
+// and from the first such document on all fit. The prefix is sorted once per batch, and probes skip documents
+// outside theirs. O(n log n) in all for a bounded number of documents per batch.
 namespace {
 
 class Multipack {
@@ -81,9 +82,9 @@ class Multipack {
     return low;
   }
 
-  // `high`: no later probe of this batch is longer, so this is the most that has to be sorted.
+  // `high`: the longest possible probe of this batch, up to which documents are sorted.
   bool fits(std::size_t first, std::size_t count, std::size_t high) {
-    if (lanes_ == 1) return true;  // the sum decides
+    if (lanes_ == 1) return true;  // the sum of tokens decides
     if (sorted_.empty()) sorted_ = longest_first(lengths_.subspan(first, longest_within(first, high)));
     const std::int64_t tokens = prefix_[first + count] - prefix_[first];
     const auto others = static_cast<std::int64_t>(lanes_) - 1;
@@ -99,7 +100,7 @@ class Multipack {
     return true;
   }
 
-  // Longest prefix whose tokens fit into all packs together, at most `high`.
+  // The longest prefix, of at most `high` documents, whose tokens fit into all packs together.
   [[nodiscard]] std::size_t longest_within(std::size_t first, std::size_t high) const {
     const auto begin = prefix_.begin() + static_cast<std::ptrdiff_t>(first);
     const auto end = begin + static_cast<std::ptrdiff_t>(high) + 1;
@@ -122,7 +123,7 @@ class Multipack {
       pack_of_[k] = static_cast<std::uint32_t>(pack);
       order_[k] += base;
     }
-    // A tail of fewer documents than lanes has one in each of the first packs.
+    // A tail with fewer documents than lanes puts one into each of the first packs.
     const Packs batch = gather_packs(order_, pack_of_, std::min(lanes_, count));
     packs.item.insert(packs.item.end(), batch.item.begin(), batch.item.end());
     for (std::size_t p = 1; p < batch.begin.size(); ++p) packs.begin.push_back(base + batch.begin[p]);

@@ -1,5 +1,5 @@
-// The packers that fill packs of one length, as bare functions on lengths (each <= capacity), for use alone,
-// inside hbp, and by whoever links this library from a data loader.
+// The packers of one pack length as functions on lengths (each <= capacity). They run alone, inside hbp, and
+// in data loaders that link this library.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace equipoise {
 
-// A stream to shuffle from, or none: --no-shuffle keeps data order.
+// The stream for shuffles; none under --no-shuffle, which keeps data order.
 using Shuffler = SplitMix64*;
 
-// Positions 0 .. count - 1, shuffled where there is a stream.
+// The indices 0 .. count - 1, shuffled where there is a stream.
 std::vector<std::uint32_t> shuffled_order(std::size_t count, Shuffler random);
 
 Packs pack_random(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random);
@@ -33,11 +33,11 @@ Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int
 Packs pack_multipack(std::span<const std::int64_t> lengths, std::int64_t capacity, std::size_t lanes);
 Packs pack_dp_balanced(std::span<const std::int64_t> lengths, std::int64_t capacity, std::size_t lanes);
 
-// isf's threshold: as given, or (-1) pack length - 128.
+// The threshold of isf: as given, or pack length - 128 for -1.
 std::int64_t isf_threshold(std::int64_t given, std::int64_t capacity);
 
-// The packers as policies that pack the whole set. A packer's third argument, if it has one, is the stream of
-// its draws or the number of lanes.
+// The packers as policies that pack the whole set. The third argument of a packer, if it has one, is the
+// stream of its draws or the number of lanes.
 template <auto kPacker>
 Packs packs_of_set(const SliceList& set, const PackOptions& options, SplitMix64& random) {
   const std::span<const std::int64_t> lengths = set.lengths;
@@ -50,7 +50,7 @@ Packs packs_of_set(const SliceList& set, const PackOptions& options, SplitMix64&
     return kPacker(lengths, capacity, empty_step(options).lanes.size());
 }
 
-// Packs run in the order in which they were made.
+// Packs run in the order of their creation.
 template <auto kPacker>
 Plan plan_in_order(const PackingProblem& problem) {
   const SliceList set = whole_set(problem);
@@ -58,7 +58,7 @@ Plan plan_in_order(const PackingProblem& problem) {
   return plan_of_packs(set.slices, packs_of_set<kPacker>(set, problem.options, random), problem.options);
 }
 
-// Packs are mixed first (plan_of_mixed_packs).
+// Packs are shuffled first (plan_of_mixed_packs).
 template <auto kPacker>
 Plan plan_mixed(const PackingProblem& problem) {
   const SliceList set = whole_set(problem);
@@ -69,7 +69,7 @@ Plan plan_mixed(const PackingProblem& problem) {
 
 struct IsfOptions {
   int rounds = 10;
-  std::int64_t threshold = -1;  // least tokens of a pack that is kept; -1: pack length - 128
+  std::int64_t threshold = -1;  // fewest tokens of a pack that is kept; -1: pack length - 128
 };
 inline constexpr PackParameter kIsf[] = {
     parameter::integer<&IsfOptions::rounds>("rounds", 1, 1000, "rounds"),

@@ -1,6 +1,6 @@
-// The packing policies, most of them in the file of their name, and the options of those with few;
-// registry.cpp gives them their names. wlb and hbp have their own headers, and the packers of one length
-// pack_length.h.
+// The packing policies, most of them in the file of their name, and the options of those that have few.
+// registry.cpp gives the policies their names. wlb, hbp and skrull have their own headers, and pack_length.h
+// has the packers of one length.
 #pragma once
 
 #include <cstddef>
@@ -30,28 +30,28 @@ Plan plan_padded(const PackingProblem& problem);
 Plan plan_sorted(const PackingProblem& problem);
 Plan plan_lpt(const PackingProblem& problem);
 
-// WLB-LLM 4.1: fixed-length packing, and its placement rule as a bare function; fixed-solver starts from it.
+// Fixed-length packing (WLB-LLM 4.1), and its placement rule as a function, from which fixed-solver starts.
 
-// Of fixed-greedy and fixed-solver.
+// Options of fixed-greedy and fixed-solver.
 struct FixedLengthOptions {
   std::int64_t pack_window = 1;
 };
 inline constexpr PackParameter kPackWindow = parameter::integer<&FixedLengthOptions::pack_window>(
     "pack_window", 1, 1 << 20, "global batches packed together");
 
-// A bin is micro_batch_size windows: the window that a document needs.
+// A bin is micro_batch_size windows, which gives the window that a document needs.
 Room room_by_window(const PackOptions& options, std::int64_t tokens);
 
 Plan plan_fixed_greedy(const PackingProblem& problem);
 
 inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 
-// Bin of each document, or kNowhere: each to the bin with the least sum of len^2 that has room, ties to the
-// lowest. `lengths` come longest first.
+// The bin of each document, or kNowhere. A document goes to the bin with room that has the least sum of
+// len^2, ties to the lowest. `lengths` come longest first.
 std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> lengths, std::size_t bins,
                                             std::int64_t capacity);
 
-// ChunkFlow Algorithm 1: chunks of one size.
+// ChunkFlow's Algorithm 1, which makes chunks of one size.
 
 struct ChunkflowOptions {
   std::int64_t chunk_size = 8192;
@@ -64,24 +64,26 @@ std::int64_t chunk_tokens(const PackOptions& options);  // chunk_size
 
 Plan plan_chunkflow(const PackingProblem& problem);
 
-// What goes to a lane as a whole: a standalone micro-batch, or the dependent chunks of one document.
+// A unit that goes to one lane: a standalone micro-batch, or the dependent chunks of one document.
 struct Unit {
   std::vector<MicroBatch> chunks;
   double weight = 0;  // tokens or work
 };
 
-// Documents of at most `capacity` tokens in the fewest micro-batches of so many that longest-to-least-loaded
-// fits (Algorithm 1), in the order of the lowest slice that each holds. They weigh their tokens.
+// Packs documents of at most `capacity` tokens into the fewest micro-batches of `capacity` tokens into which
+// LPT fits (Algorithm 1), ordered by their lowest slice. Weights are tokens.
 std::vector<Unit> standalone_units(std::span<const Slice> slices, std::int64_t capacity);
 
-// A document as chunks, each of which attends back to the first: chunk i ends at token ends[i] of the slice.
+// Cuts a document into chunks, each of which attends to all chunks before it. Chunk i ends at token ends[i]
+// of the slice.
 Unit dependent_unit(const Slice& slice, std::span<const std::int64_t> ends);
 
-// Units go to lanes heaviest first, each to the least loaded; inside a lane they keep their order. The first
-// `in_rows`, where lanes wait for each other, go to them in rows: one of as many chunks to each.
+// Distributes units over lanes, heaviest first to the least loaded; inside a lane they keep their order.
+// Where lanes wait for each other, the first `in_rows` units go to them in rows, with one unit of equally
+// many chunks for each lane.
 Step step_of_units(std::vector<Unit>&& units, const PackOptions& options, std::size_t in_rows = 0);
 
-// Sequence slices (Seq1F1B, SlimPipe, InfiniPipe): long documents cut into slices of equal work.
+// Sequence slices (Seq1F1B, SlimPipe, InfiniPipe) cut long documents into slices of equal work.
 
 enum class SliceBy { work, tokens };
 inline constexpr std::string_view kSliceByNames[] = {"work", "tokens"};
@@ -98,7 +100,7 @@ inline constexpr PackParameter kSequenceSlices[] = {
 
 Plan plan_sequence_slices(const PackingProblem& problem);
 
-// Karmarkar and Karp's largest differencing method: as a policy, and as a bare function.
+// Karmarkar and Karp's largest differencing method, as a policy and as a function.
 
 struct KarmarkarKarpOptions {
   bool equal_size = false;
@@ -108,26 +110,26 @@ inline constexpr PackParameter kKarmarkarKarp[] = {
 
 Plan plan_karmarkar_karp(const PackingProblem& problem);
 
-// Positions of `weights` in k parts of nearly equal sums, the part with the largest sum first, positions
-// rising inside a part. `equal_size`: parts differ by at most one in how many they hold.
+// The indices of `weights` in k parts of nearly equal sums. The part with the largest sum comes first, and
+// indices rise inside a part. `equal_size`: parts differ by at most one in size.
 std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> weights, std::size_t k,
                                                        bool equal_size);
 
-// equipoise: packs for the time of the step (equipoise.cpp).
+// equipoise packs for the time of the step (equipoise.cpp).
 
-// Whose steps it packs anew: what arrived together, or what another policy lets wait.
+// The policy whose steps it packs anew.
 enum class Start { best, plain, fixed_greedy, lpt, karmarkar_karp, wlb, chunkflow, gather, sequence_slices };
 inline constexpr std::string_view kStartNames[] = {"best",      "plain",          "fixed-greedy",
                                                    "lpt",       "karmarkar-karp", "wlb",
                                                    "chunkflow", "gather",         "sequence-slices"};
 
-// Documents of a step above `border` tokens run in lanes of `wide` ranks, the others after them in lanes of
-// `narrow`; wide 0: all in lanes of the layout's CP degree.
+// Documents of a step above `border` tokens run in lanes of `wide` ranks, then the others in lanes of
+// `narrow` ranks. wide 0: all run in lanes of the layout's CP degree.
 struct StepDegrees {
   int wide = 0, narrow = 0;
   std::int64_t border = 0;
-  int times = 1;        // of the wide lanes: so many times the micro-batches of the layout's
-  bool spread = false;  // no document stays whole on one rank
+  int times = 1;        // the wide lanes have so many times the micro-batches of the layout's lanes
+  bool spread = false;  // whether no document stays whole on one rank
   friend constexpr bool operator==(const StepDegrees&, const StepDegrees&) = default;
 };
 
@@ -139,14 +141,15 @@ struct EquipoiseOptions {
   bool place = true;
   bool taper = true;
   bool own_degrees = true;
-  // By step of the start: where its own packing stays. Empty: where that is faster by the policy's own clock.
+  // By step of the start: whether its packing is kept. Empty: it is kept where it is faster by the policy's
+  // own clock.
   std::vector<char> keeps;
-  std::vector<std::int64_t> chunk_sizes;  // of chunkflow, by step; empty: one for all
-  std::vector<StepDegrees> degrees;       // by step of the start; empty: those of the layout
-  // Of gather, by document: its step. Empty: searched anew.
+  std::vector<std::int64_t> chunk_sizes;  // chunk sizes of chunkflow by step; empty: one for all
+  std::vector<StepDegrees> degrees;       // CP degrees by step of the start; empty: the layout's
+  // The step of each document in gather. Empty: gather searches it.
   std::vector<std::uint32_t> step_of;
-  // By CP degree, most tokens of a micro-batch that recomputes 0, 1, ... layers; none: all recompute what the
-  // study says.
+  // By CP degree: the most tokens of a micro-batch that recomputes 0, 1, ... layers. Empty: all recompute as
+  // the study states.
   std::map<int, std::vector<std::int64_t>> recompute;
 };
 constexpr PackParameter acting_where_contents_are_chosen(PackParameter parameter) {
@@ -185,15 +188,15 @@ inline constexpr PackParameter kEquipoise[] = {
 
 Plan plan_equipoise(const PackingProblem& problem);
 
-// Its own start (gather.cpp): the step of each document, in the order of arrival, and those steps by lpt.
+// The start of gather.cpp: the step of each document in arrival order, and these steps packed by lpt.
 std::vector<std::uint32_t> gathered_steps(const PackingProblem& problem);
 Plan plan_gathered(const PackingProblem& problem);
 
-// L_max; 0 where the start cuts what is longer.
+// L_max; 0 where the start cuts longer documents.
 std::int64_t equipoise_limit(const PackOptions& options);
 
-// The search of a start, of the number of micro-batches where the options leave it open, and of what stays of
-// the start (OptionSearch).
+// Searches the start, the number of micro-batches where the options leave it open, and the steps that keep
+// the start's packing (OptionSearch).
 bool equipoise_searches(const PackOptions& options);
 std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
                                               PackOptions& found);

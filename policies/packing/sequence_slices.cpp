@@ -1,38 +1,38 @@
-// Sequence slices: a long document is cut into slices of equal work that pass the pipeline one after the
-// other, with K and V carried forward. The unit of the pipeline is a slice: its bubble and what it holds
-// shrink with the number of slices (schedule seq1f1b). From Seq1F1B (arXiv 2406.03488: computation-wise
+// Sequence slices: a long document is cut into slices of equal work that pass through the pipeline in
+// sequence, with K and V carried forward. The unit of the pipeline is a slice, so bubble and memory shrink
+// with the number of slices (schedule seq1f1b). Sources: Seq1F1B (arXiv 2406.03488: computation-wise
 // partition), SlimPipe (arXiv 2504.14519: slices of equal tokens) and InfiniPipe (arXiv 2509.21275: documents
 // of many lengths, short ones packed).
 //
-// W(t) is the work of a document's first t tokens, so a slice [a, b) takes W(b) - W(a): its own linear part,
-// and attention to itself and to all before it. Per global batch:
+// W(t) is the work of a document's first t tokens, so a slice [a, b) takes W(b) - W(a): its linear layers,
+// and attention to itself and to all tokens before it. Per global batch:
 //   - The longest document, of L tokens, is cut into k = `slices` slices: a slice takes at most T = W(L) / k.
 //     The first holds the most tokens, C, since later tokens see more keys.
 //   - A document of more than C tokens is cut into n = ceil(W / T) slices of equal work. None of them takes
 //     more than T or holds more than C tokens.
-//   - The others are packed whole into the fewest micro-batches of C tokens (ChunkFlow's rule). Each takes at
-//     most T: together documents take less than one of the sum of their lengths.
-// Cuts are at multiples of 2 x CP tokens: every slice but the last is shared out over the CP ranks without
-// padding, which later slices would have to see past. Cut i of n is the first multiple at which W reaches i /
-// n of the document's, so that a slice is off by less than the work of so many tokens. `slice_by: tokens` is
-// the same with W(t) = t. Example, W(t) = t^2, L = 16, k = 4, CP 1: cuts at W = 64, 128, 192 of 256, so at 8,
-// 12, 14 tokens: slices of 8, 4, 2, 2 tokens that take 64, 80, 52, 60.
+//   - The others are packed whole into the fewest micro-batches of C tokens (ChunkFlow's rule). Each takes
+//       at most T, since several documents take less than one of the sum of their lengths.
+// Cuts are at multiples of 2 x CP tokens, so that every slice but the last is distributed over the CP ranks
+// without padding, which later slices would have to mask. Cut i of n is the first multiple at which W reaches
+// i / n of the document's, so the error of a slice is less than the work of 2 x CP tokens. `slice_by: tokens`
+// is the same with W(t) = t. Example, W(t) = t^2, L = 16, k = 4, CP 1: cuts at W = 64, 128, 192 of 256, so at
+// 8, 12, 14 tokens: slices of 8, 4, 2, 2 tokens that take 64, 80, 52, 60.
 //
-// Documents with the most slices come first, ties by document; packed ones follow. The pipeline is furthest
-// ahead of its backwards while it has the longest documents, and then holds less and less (InfiniPipe's
-// execution order). Lanes: units heaviest first, by W, to the least loaded lane. Where micro-batches come in
-// rounds (interleaved), a lane's last ones are empty.
+// Documents with the most slices come first, ties by document; packed ones follow. So the pipeline has the
+// most forwards in flight during the longest documents, and then fewer (InfiniPipe's execution order). Units
+// go to lanes by W, heaviest first to the least loaded. Where micro-batches come in rounds (interleaved), the
+// last ones of a lane may be empty.
 //
-// Through a pipeline, lanes that wait for each other with every micro-batch (experts over lanes, ZeRO-2 and
-// 3) must order their ops alike. Documents then go to them in rows, most work first: one to each lane, all
-// cut into as many slices as the row's first; the longest of those that fit whole fill the last row. Where
-// they are too few, or too short, its documents stay whole.
+// Through a pipeline, lanes that wait for each other in every micro-batch (for experts over lanes, ZeRO-2 and
+// 3) must have equal orders of ops. Documents then go to them in rows, most work first: one to each lane, all
+// cut into as many slices as the row's first. The longest documents that need no cut fill the last row. Where
+// they are too few or too short, the row's documents stay whole.
 //
-// Departures. Seq1F1B gives every sequence k slices and packs nothing. InfiniPipe cuts all documents where
-// the longest is cut and fills the slice that is left of each with short documents; here a document's slices
-// are even, and none shares its micro-batch. InfiniPipe also runs several pipelines a step.
+// Departures: Seq1F1B gives every sequence k slices and packs nothing. InfiniPipe cuts all documents at the
+// same lengths as the longest and fills the remaining slice of each with short documents; here a document's
+// slices have equal work and a micro-batch of their own. InfiniPipe also runs several pipelines per step.
 //
-// O(n log n) for n documents, and log2 L calls of the cost for all cuts of a batch together.
+// Cost: O(n log n) for n documents, and log2 L calls of the cost for all cuts of a batch together.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -66,7 +66,7 @@ double work_of_tokens(std::int64_t tokens, const Workload& workload) {
   return work;
 }
 
-// A document that is cut: its tokens, its work, and into how many slices.
+// A document that is cut, with its tokens, its work and its number of slices.
 struct Long {
   Slice slice;
   double work = 0;
@@ -77,8 +77,8 @@ std::int64_t steps_of(std::int64_t tokens, std::int64_t step) {
   return (tokens + step - 1) / step;
 }
 
-// Ends of the slices of all documents, one after the other, in tokens from the document's begin: multiples of
-// `step`, or the document's end, and no slice is empty. All cuts are found at once, by bisection.
+// The ends of the slices of all documents, in tokens from the document's begin. They are multiples of `step`
+// or the document's end, and no slice is empty. One bisection finds all cuts together.
 std::vector<std::int64_t> equal_cuts(std::span<const Long> documents, const Workload& workload,
                                      std::int64_t step) {
   std::vector<double> targets;
@@ -146,7 +146,7 @@ class Slicer {
 
   [[nodiscard]] Step step() const {
     const std::vector<std::int64_t> ends = equal_cuts(long_, workload_, step_);
-    std::vector<Unit> units;  // that weigh their work
+    std::vector<Unit> units;  // units whose weight is their work
     std::size_t cut = 0;
     for (const Long& document : long_) {
       units.push_back(dependent_unit(document.slice, std::span(ends).subspan(cut, at(document.count))));
@@ -164,9 +164,9 @@ class Slicer {
   }
 
  private:
-  static constexpr double kRounding = 1e-12;  // n T is n slices, not n + 1
+  static constexpr double kRounding = 1e-12;  // so that work of n T gives n slices, not n + 1
 
-  // Without a pipeline lanes that wait for each other may order their ops as they like.
+  // Without a pipeline, lanes that wait for each other may have different orders of ops.
   [[nodiscard]] bool in_rows() const { return options_.stages > 1 && waiting_lanes(options_) > 1; }
 
   void make_rows(std::size_t waiting) {
@@ -196,7 +196,7 @@ class Slicer {
   const PackOptions& options_;
   std::int64_t step_;
   std::int64_t capacity_ = 0;
-  std::vector<Long> long_;  // cut; in the order in which they run
+  std::vector<Long> long_;  // cut documents in the order of their execution
   std::vector<Slice> short_, whole_;
 };
 

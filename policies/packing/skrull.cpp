@@ -4,10 +4,10 @@
 //      sorted[j::m], so every micro-batch gets its share of short and of long documents.
 //   3. If any holds C*N tokens or more, or the placement fails on it, m += 1 and start again; no plan at
 //      m > documents is an error.
-// Without roll-back (an ablation) nothing is tried again: the first m stands, whatever it does to the memory.
-// Lanes of a step may end with different numbers of micro-batches. A lane without documents gets an empty
-// one. Departure: none from the listing; ties go to the lowest index, sums and room are exact. Cost: O(n log
-// n) for the sorts + O(n * c) for each m that is tried.
+// Without roll-back (an ablation) the first m is final, even where memory does not suffice. Lanes of a step
+// may have different numbers of micro-batches; a lane without documents gets an empty one. There is no
+// departure from the listing. Ties go to the lowest index, and sums and room are exact. Cost: O(n log n) for
+// the sorts, and O(n * c) for each m that is tried.
 #include "policies/packing/skrull.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace equipoise {
 namespace {
 
-// Documents of one DP rank or of one micro-batch.
+// The documents of one DP rank or of one micro-batch.
 struct Documents {
   std::vector<Slice> slices;
   std::vector<std::int64_t> tokens;
@@ -118,16 +118,16 @@ class Gds {
         sorted.slices.back().document, sorted.tokens.back(), capacity_ - 1);
   }
 
-  // Tokens of the fullest of m micro-batches: the one with the longest document, whose k-th longest is at
-  // least as long as any other's. O(documents / m): a million short documents are not dealt out a million
-  // times.
+  // The tokens of the fullest of m micro-batches. It is the one with the longest document, since its k-th
+  // longest is at least as long as any other's. Takes O(documents / m), much less than dealing all documents
+  // for each m.
   static std::int64_t fullest(const Documents& sorted, std::size_t m) {
     std::int64_t tokens = 0;
     for (std::size_t i = sorted.slices.size(); i > 0; i -= std::min(i, m)) tokens += sorted.tokens[i - 1];
     return tokens;
   }
 
-  // sorted[j::m] as micro-batch j, placed. False if one cannot be placed.
+  // Places sorted[j::m] as micro-batch j. Returns false if one cannot be placed.
   bool try_split(const Documents& sorted, std::size_t m, std::vector<MicroBatch>& micro_batches) {
     const bool rollback = problem_.options.rollback;
     micro_batches.assign(m, {});
@@ -138,7 +138,7 @@ class Gds {
       skrull::Placement placement =
           place_({part.tokens, part.cost, problem_.options.context, problem_.options.bucket_size, rollback});
       if (placement.failed) return false;
-      if (!placement.fits) ++broken_;  // only without roll-back, and then this m is the last
+      if (!placement.fits) ++broken_;  // happens only without roll-back, where this m is final
       micro_batches[j].slices = std::move(part.slices);
       if (keep_placement_) micro_batches[j].placement = std::move(placement.rank_of);
     }
@@ -175,7 +175,7 @@ bool searches_bucket(const PackOptions& options) {
 
 std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPrices& prices,
                                      Plan (*plan)(const PackingProblem&), PackOptions& found) {
-  std::int64_t longest = 0, most = 0;  // of a document, of a batch
+  std::int64_t longest = 0, most = 0;  // most tokens of a document, and of a batch
   for (const GlobalBatch& batch : problem.batches) {
     std::int64_t tokens = 0;
     for (const Slice& slice : batch.slices) {
@@ -188,7 +188,7 @@ std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPr
   double least_seconds = std::numeric_limits<double>::infinity();
   std::int64_t best = bound;
   int tried = 0;
-  // A bucket that holds a whole batch plans as any larger one.
+  // All buckets that hold a whole batch give the same plan.
   for (std::int64_t size = longest / found.context + 1; size <= bound; size += size / 10 + 1) {
     found.bucket_size = size;
     const double seconds = prices.seconds_that_fit(plan({problem.batches, found, problem.workload}));
@@ -198,7 +198,7 @@ std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPr
     if (size >= most) break;
   }
   found.bucket_size = best;
-  if (tried == 0) return {};  // the policy says which document needs more
+  if (tried == 0) return {};  // the policy reports the document that needs more
   const std::string size = "BucketSize is " + std::to_string(best) + " tokens a CP rank, ";
   if (tried == 1)
     return {size + (best >= most
@@ -285,8 +285,8 @@ Placement Buckets::finish(bool failed) {
 
 namespace {
 
-// Documents in their order: each whole on the rank that `rank_for(buckets, document)` names, where it fits
-// there; else distributed, where that fits; else documents are rolled back until it does.
+// Places documents in order: each whole on the rank that `rank_for(buckets, document)` names, if it fits
+// there; else distributed, if that fits; else documents are rolled back until it does.
 template <class RankFor>
 Placement place(const PlacementProblem& problem, const RankFor& rank_for) {
   Buckets buckets(problem);
@@ -297,7 +297,7 @@ Placement place(const PlacementProblem& problem, const RankFor& rank_for) {
       buckets.distribute(i);
     } else {
       if (!buckets.roll_back()) return buckets.finish(true);
-      continue;  // with the same document
+      continue;  // tries the same document again
     }
     ++i;
   }
@@ -306,19 +306,18 @@ Placement place(const PlacementProblem& problem, const RankFor& rank_for) {
 
 }  // namespace
 
-// DACP (Skrull Algorithm 1): distributing a short document over the CP ranks buys nothing but communication,
-// keeping a long one on one rank breaks the balance and the memory. Documents ascending by length, each:
+// DACP (Skrull Algorithm 1): distributing a short document over the CP ranks only costs communication, and
+// keeping a long one on one rank violates balance and memory. Documents are placed ascending by length, each:
 //   1. whole to the rank with the least load, if its remaining room takes it; else
 //   2. whole to the rank with the most room, if that takes it; else
 //   3. distributed (every rank pays s/N room and cost(s)/N load), if the rank with the least room has s/N;
 //   else
 //   4. roll back: the shortest local document of that rank becomes distributed, and again while any rank is
 //      over its bucket; then the document is tried anew. No local document left there: failure.
-// Departure from the printed listing: it gives back the rolled-back document's room on its own rank but
-// forgets to charge the other ranks, and then the bucket size C is broken in silence. We charge every rank.
-// A law that follows: a micro-batch of at most C*N tokens never fails. If the rank with the least room holds
-// no local document, then all that it pays for is D/N for the D distributed tokens, and D + s <= C*N.
-// Cost: O(documents * ranks).
+// Departure: the printed listing frees the rolled-back document's room on its own rank but does not charge
+// the other ranks, so the bucket size C is exceeded unnoticed. Here every rank is charged. Then a micro-batch
+// of at most C*N tokens never fails: if the rank with the least room holds no local document, it pays only
+// D/N for the D distributed tokens, and D + s <= C*N. Cost: O(documents * ranks).
 Placement place_dacp(const PlacementProblem& problem) {
   return place(problem, [](const Buckets& buckets, std::size_t document) {
     const std::size_t idle = buckets.least_loaded();
@@ -327,15 +326,14 @@ Placement place_dacp(const PlacementProblem& problem) {
 }
 
 // Round-robin placement (Skrull Algorithm 4, the ablation of DACP without cost balancing): documents in the
-// micro-batch's order, each whole to the rank with the most room if it fits there; else distributed if the
-// rank with the least room has s/N; else the oldest local document of that rank is rolled back and the
-// document is tried anew. Every rank is charged for what is rolled back, as by DACP.
+// micro-batch's order go whole to the rank with the most room if they fit there; else they are distributed if
+// the rank with the least room has s/N; else the oldest local document of that rank is rolled back and the
+// document is tried again. Every rank is charged for a rolled-back document, as in DACP.
 //
-// The micro-batches of gds are ascending lists, and there this rule and DACP place alike: both deal documents
-// to the ranks in turn, so the rank with the most room is the one with the least load, and a rank's oldest
-// document is its shortest. `placement_order = arrival` takes the documents of each micro-batch as they came
-// instead; then long and short ones alternate and the missing cost balancing shows.
-// Cost: O(documents * ranks).
+// The micro-batches of gds are ascending lists, for which this rule and DACP agree: both deal documents to
+// the ranks in turn, so the rank with the most room has the least load, and a rank's oldest document is its
+// shortest. `placement_order = arrival` takes documents in arrival order instead. Then long and short ones
+// alternate, and the lack of cost balancing shows. Cost: O(documents * ranks).
 Placement place_round_robin(const PlacementProblem& problem) {
   return place(problem, [](const Buckets& buckets, std::size_t) { return buckets.most_room(); });
 }

@@ -1,5 +1,5 @@
-// Skrull (arXiv 2505.19609): which documents share a micro-batch (gds), and which of them stay whole on one
-// CP rank (DACP, round-robin).
+// Skrull (arXiv 2505.19609) decides which documents share a micro-batch (gds), and which of them stay whole
+// on one CP rank (DACP, round-robin).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace equipoise {
 
-// PackOptions::bucket_size of 0 is refused.
+// A PackOptions::bucket_size of 0 is refused.
 inline constexpr PackParameter kSkrull[] = {kBucketSize, kRollback};
 
 enum class PlacementOrder { as_grouped, arrival };  // of a micro-batch's documents
@@ -25,22 +25,23 @@ inline constexpr PackParameter kRoundRobin[] = {parameter::choice<&RoundRobinOpt
     "placement_order", kPlacementOrderNames,
     "of the documents of a micro-batch; as-grouped: as gds grouped them, ascending; arrival: as they came")};
 
-Plan plan_gds(const PackingProblem& problem);          // micro-batches only
-Plan plan_skrull(const PackingProblem& problem);       // + DACP placements
-Plan plan_round_robin(const PackingProblem& problem);  // + round-robin placements, the ablation
+Plan plan_gds(const PackingProblem& problem);          // without placements
+Plan plan_skrull(const PackingProblem& problem);       // with DACP placements
+Plan plan_round_robin(const PackingProblem& problem);  // with round-robin placements, the ablation
 
-// A micro-batch holds fewer than C*N tokens, so a document does too; without roll-back nothing is refused.
+// A micro-batch holds fewer than C*N tokens, and so does a document. Without roll-back no document is
+// refused.
 std::int64_t skrull_hard_limit(const PackOptions& options);
-// C*N, 0 where no bucket is given.
+// C*N; 0 where no bucket is given.
 std::int64_t skrull_micro_batch_tokens(const PackOptions& options);
-// The bucket that a document needs: fewer than C*N tokens.
+// The bucket that a document needs, since it must have fewer than C*N tokens.
 Room room_by_bucket(const PackOptions& options, std::int64_t tokens);
 
-// Whether the bucket is only a bound, from memory (OptionSearch).
+// Whether the bucket is only an upper bound from memory (OptionSearch).
 bool searches_bucket(const PackOptions& options);
-// The bucket of the fastest plan, found.bucket_size being the most that memory allows. The sizes tried depend
-// on the documents alone (each a tenth larger than the one before), so a GPU with more memory tries more of
-// them and is never slower. A plan and a price each, some 10 to 50.
+// Finds the bucket of the fastest plan; found.bucket_size is the most that memory allows. The sizes tried
+// depend only on the documents (each is a tenth larger than the previous one), so a GPU with more memory
+// tries more sizes and is never slower. Makes and prices 10 to 50 plans.
 std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPrices& prices,
                                      Plan (*plan)(const PackingProblem&), PackOptions& found);
 template <Plan (*plan)(const PackingProblem&)>
@@ -49,34 +50,33 @@ std::vector<std::string> find_bucket_of(const PackingProblem& problem, const Pla
   return find_bucket(problem, prices, plan, found);
 }
 
-// Skrull's placements: which documents of a micro-batch stay whole on one CP rank and which are spread over
-// all of them. Two rules share the bookkeeping: DACP and round-robin.
+// Skrull's placements decide which documents of a micro-batch stay whole on one CP rank and which are
+// distributed over all. The two rules, DACP and round-robin, share the bookkeeping.
 namespace skrull {
 
-// Documents of one micro-batch, in the order in which they are placed.
+// The documents of one micro-batch, in the order of placement.
 struct PlacementProblem {
   std::span<const std::int64_t> tokens;
   std::span<const double> cost;  // of a whole document
   int ranks = 1;                 // N, the CP degree
-  std::int64_t bucket = 0;       // C, tokens a rank
-  bool rollback = true;          // false: what fits nowhere is distributed, budget or not
+  std::int64_t bucket = 0;       // C, the tokens of a rank
+  bool rollback = true;          // false: a document that fits nowhere is distributed, even over budget
 };
 
 struct Placement {
   std::vector<int> rank_of;  // per document: kDistributed or a CP rank
-  bool failed = false;       // no local document left to roll back; rank_of is then of no use
+  bool failed = false;       // no local document was left to roll back, and rank_of is invalid
   bool fits = true;          // every rank is within its bucket
 };
 
-// Both: O(documents * ranks), since a document is rolled back at most once.
+// Both take O(documents * ranks), since a document is rolled back at most once.
 Placement place_dacp(const PlacementProblem&);
 Placement place_round_robin(const PlacementProblem&);
 using PlaceFn = Placement (*)(const PlacementProblem&);
 
-// What the ranks hold. Room is counted exactly, in units of 1/N token: a local document takes N units a token
-// on its rank, a distributed one takes 1 unit a token on every rank. What is distributed is the same on all
-// ranks, so it changes neither who has the most room nor who has the least load: only local sums are
-// compared.
+// The documents of the ranks. Room is exact, in units of 1/N token: a local document takes N units per token
+// on its rank, a distributed one takes 1 unit per token on every rank. Distributed documents are equal on all
+// ranks, so only local sums are compared to find the most room or the least load.
 class Buckets {
  public:
   explicit Buckets(const PlacementProblem& problem);
@@ -91,21 +91,21 @@ class Buckets {
   void place_local(std::size_t rank, std::size_t document);
   void distribute(std::size_t document);
 
-  // Distributes the oldest local document of the rank with the least room (where documents come in ascending
-  // order of length it is that rank's shortest too), charges every rank, and goes on while any rank is over
-  // its bucket. False if such a rank has no local document left.
+  // Distributes the oldest local document of the rank with the least room (for documents ascending by length
+  // it is also that rank's shortest), charges every rank, and repeats while any rank is over its bucket.
+  // Returns false if such a rank has no local document left.
   [[nodiscard]] bool roll_back();
 
   [[nodiscard]] Placement finish(bool failed);
 
  private:
   const PlacementProblem& problem_;
-  std::int64_t capacity_;  // of a rank, in 1/N token
+  std::int64_t capacity_;  // bucket of a rank, in 1/N token
   std::int64_t distributed_tokens_ = 0;
   std::vector<std::int64_t> local_tokens_;
   std::vector<double> local_cost_;
   std::vector<int> rank_of_;
-  std::vector<std::size_t> oldest_;  // per rank: no local document of it comes before this one
+  std::vector<std::size_t> oldest_;  // per rank: index of its first local document
 };
 
 }  // namespace skrull

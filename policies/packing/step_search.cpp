@@ -10,17 +10,18 @@
 namespace equipoise {
 namespace {
 
-// Weights in the objective beside that of the slowest group of lanes.
+// Weights in the objective, relative to the slowest group of lanes.
 constexpr double kOfMean = 0.02, kOfWork = 0.01;
-// What a move may lose at first, by round: in mean documents' shares of a lane's work.
+// The loss that a move may have at the start of each round, in shares of a lane's work that mean documents
+// have.
 constexpr double kLosses[] = {0, 0.5, 0.1};
-// No more moves than that: a small step has nothing more to gain.
+// Limits the moves per document, since a small step gains nothing from more.
 constexpr std::int64_t kMovesOfDocument = 200, kMovesOfStep = 3000;
 
 }  // namespace
 
-// A step while it is packed. Micro-batch b has `ranks_` places of `whole_`; the slot (lane, place in it) of
-// the order is where it stands.
+// A step while it is packed. Micro-batch b has `ranks_` places in `whole_`. Its slot (lane, place in the
+// lane) is its position in the order.
 class StepPacker::Search {
  public:
   Search(StepPacker& packer, std::span<const Slice> slices, std::size_t per_lane, const Behind& behind)
@@ -48,7 +49,8 @@ class StepPacker::Search {
   std::optional<std::vector<Lane>> run() {
     if (!fill_best()) return std::nullopt;
     keep_if_best();
-    // Once more with the weights that the prices tell; two rounds of moves, priced anew between them.
+    // Packs once more with the weights that follow from the prices, then makes two rounds of moves with new
+    // prices in between.
     learn_weights();
     if (fill_best()) keep_if_best();
     restore_best();
@@ -68,7 +70,7 @@ class StepPacker::Search {
   struct Bin {
     double spread = 0;
     std::int64_t spread_tokens = 0, tokens = 0;
-    double scale = 1, forward = 1.0 / 3;  // of the sums to the price; the forward's part of it
+    double scale = 1, forward = 1.0 / 3;  // ratio of the price to the sums; the forward's part of the price
     PassTimes time;
     bool priced = false;  // as it stands
   };
@@ -94,13 +96,14 @@ class StepPacker::Search {
     std::tie(fixed_, forward_) = packer_.fixed_time();
   }
 
-  // What a document adds to its micro-batch where `target` is what that may take.
+  // The work that a document adds to its micro-batch, whose work should be `target`.
   [[nodiscard]] double weight(std::size_t i, double target) const {
     const double even = whole_[i] / static_cast<double>(ranks_);
     return correction_[i] * (places_ && whole_[i] <= target ? std::min(even, spread_[i]) : spread_[i]);
   }
 
-  // By the sums, the best of targets between equal and tapered; then priced. Outliers may be above either.
+  // Chooses by sums the best targets between equal and tapered ones, then prices the result. Outliers may
+  // exceed the targets.
   bool fill_best() {
     double least = std::numeric_limits<double>::infinity();
     double best = -1;
@@ -121,7 +124,7 @@ class StepPacker::Search {
     for (const double spread : spread_) total += spread;
     const std::int64_t tokens = std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0});
     std::vector<double> weights(tokens_.size());
-    for (int pass = 0; pass < 2; ++pass) {  // the second by a target that knows what stays whole
+    for (int pass = 0; pass < 2; ++pass) {  // the second pass's target includes documents that stay whole
       const double target = total / static_cast<double>(count);
       total = 0;
       for (std::size_t i = 0; i < weights.size(); ++i) total += weights[i] = weight(i, target);
@@ -142,7 +145,7 @@ class StepPacker::Search {
       slot_of_[b] = bin_at_[b] = static_cast<std::uint32_t>(b);
     }
     std::fill(loads_.begin(), loads_.end(), Load{});
-    // Lanes that wait for each other get documents of like size at the same place, as many as they are.
+    // Gives lanes that wait for each other documents of similar size at the same place, one per lane.
     LeastLoaded<double> lacking(groups_ * per_lane_);
     const double even = 1 / static_cast<double>(per_lane_);
     for (std::size_t p = 0; p < groups_ * per_lane_; ++p)
@@ -183,14 +186,15 @@ class StepPacker::Search {
     return documents;
   }
 
-  // Decides which of a micro-batch's documents, largest first, are spread and where the others lie.
+  // Decides which of a micro-batch's documents, largest first, are distributed, and which rank holds each of
+  // the others.
   void arrange(std::size_t b, std::span<const std::uint32_t> documents) {
     std::size_t spread = documents.size();
     if (places_) spread = spread_documents(documents, spread_, whole_, static_cast<double>(ranks_));
     for (; !deal(b, documents, spread); ++spread) continue;
   }
 
-  // Spreads the first ones; false where the others then find no room on a rank.
+  // Distributes the first documents. Returns false where the others then find no room on a rank.
   bool deal(std::size_t b, std::span<const std::uint32_t> documents, std::size_t spread) {
     Bin& bin = bins_[b];
     Load* const loads = &loads_[b * ranks_];
@@ -211,7 +215,7 @@ class StepPacker::Search {
     return static_cast<std::size_t>(std::ranges::min_element(loads, {}, &Load::whole) - loads.begin());
   }
 
-  // Whether its tokens fit, and those of its fullest rank into a rank's share.
+  // Whether its tokens fit, and those of its fullest rank fit into a rank's share.
   [[nodiscard]] bool has_room(std::size_t b) const {
     const std::int64_t most = packer_.shape_.max_tokens;
     if (bins_[b].tokens > most) return false;
@@ -221,7 +225,7 @@ class StepPacker::Search {
     return fullest == 0 || ranks * fullest + bins_[b].spread_tokens <= most;
   }
 
-  // Document i enters (sign 1) or leaves (-1) micro-batch b, at its rank_of_.
+  // Adds document i to micro-batch b (sign 1) or removes it (-1), at its rank_of_.
   void add(std::size_t i, std::size_t b, int sign) {
     Bin& bin = bins_[b];
     bin.priced = false;
@@ -247,7 +251,7 @@ class StepPacker::Search {
     bins_[b].time = {bins_[b].forward * all, (1 - bins_[b].forward) * all};
   }
 
-  // Prices every micro-batch that has changed since it was priced.
+  // Prices every micro-batch that changed since its last price.
   void anchor() {
     const auto documents = documents_of_bins();
     MicroBatch priced;
@@ -294,7 +298,7 @@ class StepPacker::Search {
 
   [[nodiscard]] std::size_t group_of(std::size_t slot) const { return slot / per_lane_ / waiting_; }
 
-  // The slowest of the group's lanes at this place.
+  // The time of the slowest of the group's lanes at this place.
   void wait(std::size_t slot) {
     const std::size_t group = group_of(slot), place = slot % per_lane_;
     const std::size_t first = group * waiting_, end = std::min(lanes_, first + waiting_);
@@ -337,8 +341,8 @@ class StepPacker::Search {
     int rank;
   };
 
-  // Threshold accepting (Dueck and Scheuer 1990): a move may lose a little at first, and nothing in the last
-  // third.
+  // Threshold accepting (Dueck and Scheuer 1990): a move may increase the objective a little at first, and
+  // not at all in the last third.
   void improve(std::int64_t moves, double loss) {
     if (tokens_.empty() || bins_.size() * ranks_ < 2) return;
     for (std::int64_t m = 0; m < moves; ++m) {
@@ -361,14 +365,14 @@ class StepPacker::Search {
     }
   }
 
-  // `other`: a spread document becomes a whole one, or the other way round.
+  // `other`: a distributed document becomes a whole one, or the reverse.
   void shift(std::size_t i, std::uint32_t b, bool other) {
     if (b == bin_of_[i] || bins_[b].tokens + tokens_[i] > packer_.shape_.max_tokens) return;
     const bool spread = (rank_of_[i] == kDistributed) != (other && places_);
     change({{i, b, spread || !places_ ? kDistributed : static_cast<int>(least_rank(b))}});
   }
 
-  // With one a few places smaller; each takes the other's rank.
+  // Exchanges a document with one that is a few places smaller. Each takes the other's rank.
   void exchange(std::size_t i, std::size_t further) {
     const std::size_t k = i + 1 + further;
     if (k >= tokens_.size() || bin_of_[k] == bin_of_[i]) return;
@@ -409,7 +413,7 @@ class StepPacker::Search {
     take_back({touched, touching});
   }
 
-  // Two micro-batches exchange their places.
+  // Exchanges the places of two micro-batches.
   void turn(std::uint32_t a, std::uint32_t b) {
     if (a == b) return;
     const std::uint32_t touched[] = {a, b};
@@ -452,7 +456,8 @@ class StepPacker::Search {
     work_ = saved_work_;
   }
 
-  // Times the lanes of the touched micro-batches again; keeps the objective if it is smaller.
+  // Computes the times of the lanes with changed micro-batches again, and keeps the objective if it is
+  // smaller.
   bool is_better(std::span<const std::uint32_t> touched) {
     for (const std::uint32_t b : touched) wait(slot_of_[b]);
     std::size_t timed[4];
@@ -500,13 +505,14 @@ class StepPacker::Search {
   StepPacker& packer_;
   std::span<const Slice> slices_;
   std::size_t ranks_, lanes_, per_lane_, waiting_, groups_, places_behind_;
-  PassTimes shared_;  // of a token, by lanes that wait for each other
+  PassTimes shared_;  // shared time of a token, for lanes that wait for each other
   bool places_;
   PipelineClock& clock_;
-  std::vector<double> behind_;            // work by group
-  double fixed_ = 0, forward_ = 1.0 / 3;  // of a micro-batch beside its documents; the forward's part
+  std::vector<double> behind_;  // work after the packed micro-batches, by group
+  double fixed_ = 0,
+         forward_ = 1.0 / 3;  // time of a micro-batch besides its documents; the forward's part of times
 
-  // By document, heaviest first.
+  // Members by document, heaviest first, follow.
   std::vector<std::uint32_t> order_;  // its slice
   std::vector<std::int64_t> tokens_;
   std::vector<double> spread_, whole_, correction_;

@@ -1,24 +1,29 @@
-// One step packed for its makespan: which documents share a micro-batch, where that stands in which lane, and
-// which CP ranks hold each document. The heart of `equipoise` (equipoise.cpp), which says what a step holds.
+// Packs one step for its makespan: which documents share a micro-batch, the place of each micro-batch in a
+// lane, and the CP ranks of each document. It is the core of `equipoise` (equipoise.cpp), which decides what
+// documents a step holds.
 //
-// 1. The sizes that micro-batches should have: equal over the lanes, tapered along a lane (best_shares).
-// 2. Documents, largest first, each to the micro-batch that lacks most of its size and has room; where lanes
-//    wait for each other, as many of like size as there are lanes to one place of all of them.
-// 3. Inside a micro-batch the longest documents are spread over the CP ranks, which costs their exchange, and
-//    the others stay whole, largest first, each on the rank with the least. How many are spread follows from
-//    prefix sums: the least of (spread so far + the larger of the next document and the others' even share).
-// 4. The micro-batches are priced for real (Workload::of_micro_batch); the ratio to the sums scales their
-//    documents' weights, and 1 to 3 run once more with those.
-// 5. Moves: a document to another micro-batch or rank, two of like size exchanged, two micro-batches
-//    exchanged. Of a move only the lanes that it touches are timed again (PipelineClock), after the bound
-//    of its sum has let it pass; it stays if it makes the step's objective smaller, and for a while if it
-//    loses little (threshold accepting).
+// 1. Micro-batches get target sizes that are equal over lanes and tapered along a lane (best_shares).
+// 2. Documents go, largest first, to the micro-batch with room that is furthest below its target. Where lanes
+// wait for each other,
+//    documents of similar size, as many as lanes, go to one place of all of them.
+// 3. Inside a micro-batch the longest documents are distributed over the CP ranks, which costs their
+// exchange. The others stay whole,
+//    largest first, each on the rank with the least. Prefix sums give the number of distributed documents: it
+//    minimises (distributed so far + the larger of the next document and the others' even share).
+// 4. Workload::of_micro_batch prices the micro-batches. The ratio to the sums scales their documents'
+// weights, and 1 to 3 run once
+//    more with these.
+// 5. Moves send a document to another micro-batch or rank, or exchange two documents of similar size or two
+// micro-batches. If a lower
+//    bound does not exclude a move, PipelineClock times the lanes that it changes. A move is kept if it
+//    lowers the step's objective, and in the first rounds also if it raises it a little (threshold
+//    accepting).
 //
-// Objective: the slowest group of lanes that wait for each other, and a little of the mean over groups and of
-// all work, so that moves that will pay later are taken too. Deterministic: moves are drawn from a stream of
-// their own, and there is a number of them, not a time.
+// The objective is the time of the slowest group of lanes that wait for each other, plus small parts of the
+// mean over groups and of all work, so that moves that pay later are taken too. Moves are drawn from a
+// separate stream and limited by number, not by time, so the result is deterministic.
 //
-// Cost: O(n log n) for n documents and O(P m V + C) a move.
+// Cost: O(n log n) for n documents and O(P m V + C) per move.
 #pragma once
 
 #include <algorithm>
@@ -39,31 +44,30 @@
 
 namespace equipoise {
 
-// ---- The makespan of one lane's pipeline of unequal micro-batches, as a policy may know it: from nothing
-// but what each micro-batch takes. And how large they should be.
+// ---- The makespan of one lane's pipeline of unequal micro-batches, from their times alone; and the best
+// sizes of micro-batches.
 //
 // The ops of 1F1B, or of its interleaved form, in the order of sim/schedule; every stage has an equal share
-// of the layers, nothing is sent, stages run their ops in turn and wait for what they need:
+// of the layers, sends take no time, and stages run their ops in order and wait for their inputs:
 //   end(op) = max(end of the op before it on its stage, end of the op that feeds it) + its time
-// That is exact for such a pipeline: O(P m V) additions and maxima for P stages, m micro-batches and V model
-// chunks a stage, half a microsecond for P = 4, m = 16, V = 2.
+// This is exact for such a pipeline. It takes O(P m V) additions and maxima for P stages, m micro-batches and
+// V model chunks per stage: half a microsecond for P = 4, m = 16, V = 2.
 //
-// The makespan is convex in the times of the micro-batches. So with the sum fixed, equal micro-batches are
-// not the best: small ones at both ends fill and drain the pipeline faster, and they rise so slowly that no
-// stage waits for a larger one (best_shares).
+// For a fixed sum of times, equal micro-batches are not the best: small ones at both ends fill and drain the
+// pipeline faster, if sizes rise so slowly that no stage waits for a larger one (best_shares).
 
 class PipelineClock {
  public:
-  // `chunks`: model chunks a stage, V; with more than one the micro-batches are a multiple of the stages.
+  // `chunks`: model chunks per stage, V. With more than one, the micro-batches are a multiple of the stages.
   PipelineClock(int stages, int chunks, std::size_t micro_batches);
 
   [[nodiscard]] std::size_t micro_batches() const { return count_; }
-  // Micro-batches that go through the chunks together.
+  // The number of micro-batches that pass through the chunks together.
   [[nodiscard]] std::size_t round() const { return chunks_ > 1 ? static_cast<std::size_t>(stages_) : 1; }
-  // From the first op to the last.
+  // The time from the first op's start to the last op's end.
   double makespan(std::span<const PassTimes> times);
-  // No makespan is below it: the last stage's work, the first forward's way there and the last backward's way
-  // back. O(1), given the sum of all times.
+  // A lower bound on the makespan: the last stage's work, plus the first forward's way to it and the last
+  // backward's way back. O(1), given the sum of all times.
   [[nodiscard]] double least(double sum, const PassTimes& first, const PassTimes& last) const {
     return (sum + (stages_ - 1) * (first.forward + last.backward) / chunks_) / stages_;
   }
@@ -77,20 +81,20 @@ class PipelineClock {
 
   int stages_, chunks_;
   std::size_t count_;
-  std::vector<Op> ops_;  // each behind what it waits for
+  std::vector<Op> ops_;  // ops ordered after their inputs
   std::vector<double> free_, arrived_;
 };
 
-// Shares of a lane's work, summing to 1, with which its pipeline ends first: smaller at both ends. `fixed`:
-// what every micro-batch takes beside its share, in units of that work; `forward`: the forward's part of a
-// time; `most`: the largest share that a micro-batch may have.
-// A grid over ramps (first size, growth), then moves between pairs in falling steps; deterministic.
+// Shares of a lane's work, summing to 1, that minimise the makespan of its pipeline; they are smaller at both
+// ends. `fixed`: the time of a micro-batch besides its share, in units of that work. `forward`: the forward's
+// part of a time. `most`: the largest share of a micro-batch. The search is deterministic: a grid over ramps
+// (first size, growth), then moves between pairs in falling steps.
 std::vector<double> best_shares(PipelineClock& clock, double fixed, double forward, double most);
 
 // ---- Steps
 
-// Micro-batches at one place of lanes that wait for each other: they take as long as the slowest in what is
-// its own, and as the mean in what they share (Workload::shared_per_token).
+// Micro-batches at one place of lanes that wait for each other. They take the maximum of their own parts plus
+// the mean of the shared part (Workload::shared_per_token).
 class SharedPlace {
  public:
   SharedPlace(const PassTimes& per_token, std::size_t lanes)
@@ -111,39 +115,40 @@ class SharedPlace {
   double lanes_, tokens_ = 0;
 };
 
-// Recompute where memory decides it for each micro-batch, as for each of hbp's groups. The most tokens of one
-// that recomputes 0, 1, ... layers, up to those that L_max takes; empty where that takes none.
+// Recompute that memory decides for each micro-batch, as for each of hbp's groups: the most tokens of a
+// micro-batch that recomputes 0, 1, ... layers, up to the layers that L_max needs. Empty where L_max needs
+// none.
 std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const PlanPrices& prices);
-// The same of every degree that lanes may have, as EquipoiseOptions::recompute.
+// The same for every degree that lanes may have, in the form of EquipoiseOptions::recompute.
 void set_recompute(PackOptions& options, const PlanPrices& prices);
-// The fewest layers with which a micro-batch on so many ranks fits; kStudyRecompute where `most_tokens` is
-// empty.
+// The fewest layers with which a micro-batch on so many ranks fits in memory; kStudyRecompute where
+// `most_tokens` is empty.
 int least_recompute(const MicroBatch& micro_batch, int ranks, std::span<const std::int64_t> most_tokens);
-// Those of all micro-batches but chunks, which keep each other's K and V.
+// Sets the layers of all micro-batches except chunks, which keep each other's K and V.
 void recompute_least(Plan& plan, const EquipoiseOptions& options);
-// EquipoiseOptions::recompute of a degree.
+// The entry of EquipoiseOptions::recompute for a degree.
 std::span<const std::int64_t> recompute_at(const EquipoiseOptions& options, int degree);
 
 struct StepShape {
-  std::int64_t max_tokens = 0;  // L_max of a micro-batch; a CP rank holds at most its share of that
+  std::int64_t max_tokens = 0;  // L_max of a micro-batch; a CP rank holds at most its share of it
   std::int64_t moves = 0;
-  bool place = true;  // documents may stay whole on one CP rank
-  bool taper = true;  // micro-batches of unequal size
+  bool place = true;  // whether documents may stay whole on one CP rank
+  bool taper = true;  // whether micro-batches may differ in target size
 };
 
-// How many of a micro-batch's documents, longest first, all its ranks share: the least of what the first ones
-// then add to every rank, and the larger of the next one whole and the others' even share. `spread`, `whole`:
-// of each document, on every rank or on its own. O(documents).
+// The number of a micro-batch's documents, longest first, that all its ranks share. It minimises the work
+// that these add to every rank plus the larger of the next document, whole, and the others' even share.
+// `spread`, `whole`: the work of each document on every rank and on one rank. O(documents).
 std::size_t spread_documents(std::span<const std::uint32_t> documents, std::span<const double> spread,
                              std::span<const double> whole, double ranks);
 
-// Clocks and shares of lanes that some steps have in common: each is made once.
+// Clocks and shares of lanes that several steps have in common, each computed once.
 class LaneShapes {
  public:
   LaneShapes(int stages, int chunks) : stages_(stages), chunks_(chunks) {}
   [[nodiscard]] int stages() const { return stages_; }
   PipelineClock& clock(std::size_t micro_batches);
-  // best_shares of values rounded to what matters, so that they depend on nothing but these.
+  // best_shares of rounded values, so that results depend only on the rounded values.
   const std::vector<double>& shares(std::size_t micro_batches, double fixed, double forward, double most);
 
  private:
@@ -152,53 +157,54 @@ class LaneShapes {
   std::map<std::array<std::int64_t, 4>, std::vector<double>> shares_;
 };
 
-// What runs in every lane after the micro-batches that are packed: slices of long documents. They fall in
-// work, and so drain the pipeline.
+// The slices of long documents that run in every lane after the packed micro-batches. Their work falls, so
+// they drain the pipeline.
 struct Behind {
   std::size_t places = 0;
-  std::vector<double> work;  // of all places, by group of lanes that wait for each other; empty: none
+  std::vector<double> work;  // work of all places, by group of lanes that wait for each other; empty: none
 };
 
 constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
-// Whether lanes that wait for each other through a pipeline have groups of as many chunks at the same places:
-// no framework runs them otherwise.
+// Whether lanes that wait for each other through a pipeline have groups of equally many chunks at the same
+// places, as every framework requires.
 bool ordered_alike(const Step& step, const PackOptions& options);
 
-// The options of lanes of `degree` ranks on the same GPUs: a rank holds what it held, or what memory allows
-// there.
+// The options for lanes of `degree` ranks on the same GPUs. A rank holds as much as before, or as memory
+// allows at this degree.
 PackOptions of_degree(const PackOptions& options, int degree);
 
-// Micro-batches of a lane: as the options have it, and more where L_max asks for them.
+// The micro-batches of a lane: as the options state, or more where L_max requires them.
 std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens);
 
-// What lanes of `degree` ranks hold where those of the layout hold `tokens`.
+// The capacity of lanes of `degree` ranks where those of the layout hold `tokens`.
 constexpr std::int64_t tokens_at_degree(std::int64_t tokens, const PackOptions& options, int degree) {
   return tokens / std::max(1, options.context) * degree +
          tokens % std::max(1, options.context) * degree / std::max(1, options.context);
 }
-// Whether no micro-batch is above L_max, of its lane's degree.
+// Whether no micro-batch exceeds L_max at its lane's degree.
 bool within(const Step& step, const PackOptions& options);
 
-// Whether the start's steps hold what gather.cpp finds.
+// Whether gather.cpp chooses the documents of the start's steps.
 bool is_gathered(Start start);
 // The policy that the options start from. Throws UserError where it cannot place a document.
 const Policy& policy_of_start(const PackingProblem& problem);
-// The start as it is. Throws UserError where it cannot run.
+// The unchanged start. Throws UserError where it cannot run.
 Plan plan_start(const PackingProblem& problem);
-// The plan of a start, and what each of its steps becomes by the options.
+// The plan of a start, and each of its steps packed by the options.
 struct PackedStart {
   Plan start, plan;
 };
 PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes);
 
-// wlb's queues of equal width, and one queue of the longest documents.
+// Thresholds for wlb: queues of equal width, or one queue for the longest documents.
 std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options);
-// Micro-batches of a step that are worth trying: as given, else as many as the windows, or as fit, and more.
+// The numbers of micro-batches per step to try: as given, else the number of windows or the fewest that fit,
+// and more.
 std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch);
-// Widths of pack windows and of look-ahead that are worth trying, rising.
+// The rising widths of pack windows and of look-ahead to try.
 std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches);
 
 // Whether the start cuts long documents.
@@ -206,7 +212,7 @@ bool cuts_documents(const PackOptions& options);
 
 class StepPacker {
  public:
-  // Takes lanes and CP ranks from the options, the pipeline from `lanes`.
+  // Uses lanes and CP ranks of the options and the pipeline of `lanes`.
   StepPacker(const PackOptions& options, const StepShape& shape, const Workload& workload, LaneShapes& lanes)
       : options_(options),
         shape_(shape),
@@ -214,20 +220,20 @@ class StepPacker {
         workload_(workload),
         lane_shapes_(lanes) {}
 
-  // The slices in lanes of `per_lane` micro-batches each; none where they find no room.
+  // Packs the slices into lanes of `per_lane` micro-batches each. Returns nothing where they find no room.
   std::optional<std::vector<Lane>> pack(std::span<const Slice> slices, std::size_t per_lane,
                                         const Behind& behind = {});
-  // The time of a token that lanes share, where they wait for each other.
+  // The time per token that lanes share where they wait for each other.
   [[nodiscard]] PassTimes shared_per_token() const {
     return waiting_lanes(options_) > 1 ? workload_.shared_per_token(std::max(1, options_.context))
                                        : PassTimes{};
   }
-  // The documents of a start's step packed anew; slices of long ones stay as they are, behind the others.
-  // Nothing where they find no room in twice the micro-batches.
+  // Packs the documents of a start's step anew. Slices of long documents keep their micro-batches, after the
+  // others. Returns nothing where twice the micro-batches have no room.
   std::optional<Step> repacked(const Step& start);
-  // What a micro-batch takes beside its documents, and the forward's part of all that it takes.
+  // The time of a micro-batch besides its documents, and the forward's part of its whole time.
   [[nodiscard]] std::pair<double, double> fixed_time() const;
-  // What the step takes: its slowest group of lanes, in the units of the workload.
+  // The time of the step's slowest group of lanes, in the units of the workload.
   double seconds(const Step& step);
 
  private:

@@ -1,11 +1,11 @@
-// WLB-LLM (arXiv 2503.17924), Algorithm 1: heuristic variable-length packing with outlier delay.
+// WLB-LLM (arXiv 2503.17924), Algorithm 1, is a heuristic for variable-length packing with outlier delay.
 //
-// Micro-batches may differ in length (up to L_max tokens), so that they can agree in work. The rare very long
-// document would still make one micro-batch of its step slow; it waits in an outlier queue until N of its
-// kind can be spread over all N micro-batches of one step. One step:
+// Micro-batches may differ in length (up to L_max tokens), so that they can have equal work. A rare very long
+// document would still make one micro-batch slow, so it waits in an outlier queue until N of its kind can be
+// distributed over the N micro-batches of one step. One step:
 //   1. Document set = carried documents, then this batch in loader order, except that a document of length
 //      >= L_1 joins queue i with L_i <= length < L_{i+1}.
-//   2. Every queue that holds >= N documents gives up its N oldest, once; they are appended queue by queue.
+//   2. Every queue that holds >= N documents releases its N oldest, once; they are appended queue by queue.
 //   3. Stable sort, longest first. Each document: to the micro-batch with the least W if it fits there
 //      (tokens + length <= L_max), else to the one with the fewest tokens if it fits there, else carried.
 //   4. At the end of the data the carried documents and then the queues, in order, are packed the same way
@@ -13,11 +13,12 @@
 //   5. Micro-batches go to lanes, largest W first, to the least loaded lane with a free place; inside a lane
 //      they keep the order of the packing (Order::descending sorts them).
 //
-// Departures from the printed text: it admits a document when tokens + length < L_max, with which one of
-// exactly L_max tokens would wait for ever; a carried document does not enter the queues again (it has waited
-// already); the paper does not say what ends the data or which DP rank gets a bin.
+// Departures from the printed text: the paper admits a document when tokens + length < L_max, so that one of
+// exactly L_max tokens would wait forever. Here a carried document does not enter the queues again, since it
+// has already waited. The paper states neither what happens at the end of the data nor which DP rank gets a
+// bin.
 //
-// Cost per step: O(n log n) for the sort (radix, so near O(n)) + O(log N) a document in two winner trees.
+// Cost per step: O(n log n) for the sort (radix, so near O(n)) and O(log N) per document in two winner trees.
 #include "policies/packing/wlb.h"
 
 #include <cstddef>
@@ -52,7 +53,7 @@ class Wlb {
         bin_work_(bins_),
         bin_tokens_(bins_) {}
 
-  // The data have ended: says of each queue that never emptied, or only once, how long that takes.
+  // At the end of the data, notes how long each queue takes to empty if it never did, or did only once.
   void end_of_data(std::size_t steps, Plan& plan) const {
     if (queues_.empty()) return;
     plan.queue_emptied = true;
@@ -103,7 +104,7 @@ class Wlb {
     work_.resize(lengths_.size());
     workload.of(lengths_, work_);
     for (std::size_t i = 0; i < lengths_.size(); ++i) {
-      std::size_t queue = thresholds_.size();  // counted down to the last L_i <= length
+      std::size_t queue = thresholds_.size();  // decreases to the last L_i <= length
       while (queue > 0 && thresholds_[queue - 1] > lengths_[i]) --queue;
       const Document document{batch.slices[i], work_[i]};
       if (queue == 0)
@@ -142,8 +143,8 @@ class Wlb {
     return step;
   }
 
-  // Fills bin_of_ by document and carried_. Which bin has the fewest tokens is mostly never asked: its
-  // matches are played from the first time on that it is.
+  // Fills bin_of_ by document and carried_. The tree of fewest tokens is rarely needed, so it is updated only
+  // from its first use.
   void place(const std::vector<Document>& documents, std::span<const std::uint32_t> order) {
     carried_.clear();
     bin_of_.assign(documents.size(), kCarried);
@@ -192,14 +193,14 @@ class Wlb {
   std::int64_t max_tokens_;
   std::vector<std::int64_t> thresholds_;
   std::vector<std::deque<Document>> queues_;
-  std::vector<std::size_t> emptied_;  // how often each gave up its N oldest
+  std::vector<std::size_t> emptied_;  // how often each queue released its N oldest
   std::vector<Document> carried_;
-  // Scratch.
+  // Buffers that steps reuse.
   std::vector<std::int64_t> lengths_;
   std::vector<double> work_;
   LeastLoaded<double> bin_work_;
   LeastLoaded<std::int64_t> bin_tokens_;
-  std::vector<std::uint32_t> bin_of_;  // by document; kCarried: it is carried
+  std::vector<std::uint32_t> bin_of_;  // bin by document; kCarried: the document is carried
 };
 
 }  // namespace
@@ -243,12 +244,11 @@ Plan plan_wlb(const PackingProblem& problem) {
   return plan;
 }
 
-// Search of WLB-LLM's thresholds (the paper tunes them by hand, section 4.2): smallest predicted time under a
-// bound on the mean token delay. A coordinate descent over at most four
-// thresholds, started from the best of 0 .. 4 equally spaced queues and of one queue at 2/8 .. 7/8 of the
-// window, with steps of window/8, /16 and /32. Every plan tried is made and priced in full, a few dozen in
-// all, so the cost is that many times a plan and a prediction. Deterministic: candidates are tried in a fixed
-// order and only a strictly better one replaces the best.
+// Searches WLB-LLM's thresholds, which the paper tunes by hand (section 4.2), for the smallest predicted time
+// under a bound on the mean token delay. It is a coordinate descent over at most four thresholds that starts
+// from the best of 0 .. 4 equally spaced queues and of one queue at 2/8 .. 7/8 of the window, with steps of
+// window/8, /16 and /32. It makes and prices a few dozen whole plans. Candidates come in a fixed order, and
+// only a strictly better one replaces the best, so the result is deterministic.
 
 namespace {
 
@@ -258,7 +258,7 @@ class ThresholdTrials {
                   double bound)
       : problem_(problem), predicted_seconds_(predicted_seconds), bound_(bound) {}
 
-  // True if these thresholds are the best so far.
+  // Returns whether these thresholds are the best so far.
   bool improve(std::vector<std::int64_t> thresholds, int queues) {
     PackOptions options = problem_.options;
     options.of<WlbOptions>().thresholds = std::move(thresholds);
@@ -278,7 +278,7 @@ class ThresholdTrials {
     return true;
   }
 
-  // Moves one threshold by `step` while that helps.
+  // Moves one threshold by `step` while that lowers the time.
   void descend(std::int64_t step) {
     for (bool moved = true; moved;) {
       moved = false;
@@ -299,8 +299,8 @@ class ThresholdTrials {
   [[nodiscard]] const ThresholdSearch& best() const { return best_; }
 
  private:
-  // Whether every queue gives up as many documents as come, N a step; else they wait ever longer, and each
-  // step of the plan lists them.
+  // Whether every queue releases as many documents as it receives, N per step. Otherwise they wait ever
+  // longer, and each step of the plan lists them.
   [[nodiscard]] bool keeps_up(const PackOptions& options) const {
     const std::vector<std::int64_t> thresholds = wlb_thresholds(options);
     std::vector<std::size_t> come(thresholds.size(), 0);

@@ -1,4 +1,4 @@
-// WLB-LLM's packing (Algorithm 1): its options, its outlier thresholds, and the search for them.
+// WLB-LLM's packing (Algorithm 1), with its options, its outlier thresholds and the search for them.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace equipoise {
 
-// Of wlb, and of varlen-solver, which starts from it.
+// Options of wlb, and of varlen-solver, which starts from it.
 struct WlbOptions {
   int queues = 0;
   std::vector<std::int64_t> thresholds;  // empty: from `queues`
-  // The thresholds are searched first (search_wlb_thresholds), with this bound on the mean delay.
+  // Whether the thresholds are searched first (search_wlb_thresholds), and the bound on the mean delay.
   bool search = false;
   double delay_bound = 0.5;  // iterations
 };
@@ -39,34 +39,33 @@ constexpr PackParameter delay_bound_parameter() {
 inline constexpr PackParameter kWlbSearch[] = {
     parameter::flag<&WlbOptions::search>("search", "search the thresholds"), delay_bound_parameter()};
 
-// L_max, and the one that a document needs.
+// L_max, and the L_max that a document needs.
 std::int64_t max_tokens(const PackOptions& options);
 std::int64_t given_max_tokens(const PackOptions& options);  // 0: not given
 Room room_by_max_tokens(const PackOptions& options, std::int64_t tokens);
 
 Plan plan_wlb(const PackingProblem& problem);
 
-// The thresholds L_1 < L_2 < ... that the options ask for: `thresholds` as given, else
-// L_i = window * (n + i) / (2n), i = 0..n-1, for n = `queues`; none for n = 0.
-// Throws UserError unless they are positive and rising.
+// The thresholds L_1 < L_2 < ... of the options: `thresholds` as given, else L_i = window * (n + i) / (2n), i
+// = 0..n-1, for n = `queues`; none for n = 0. Throws UserError unless they are positive and rising.
 std::vector<std::int64_t> wlb_thresholds(const PackOptions& options);
 
 struct ThresholdSearch {
-  std::vector<std::int64_t> thresholds;  // the best found; empty: no delay is best
+  std::vector<std::int64_t> thresholds;  // the best thresholds; empty: no delay is best
   double seconds = 0;                    // its predicted time
   double token_delay_mean = 0;
   int plans_tried = 0;
 };
 
-// Thresholds with the smallest predicted time among those whose token_delay_mean is at most `delay_bound`.
-// `predicted_seconds` prices a finished plan (the simulator; called a few dozen times). Starts from the best
-// of 0..4 queues and of single thresholds, and moves one threshold at a time by window/8, window/16 and
-// window/32 while that helps.
+// Finds the thresholds with the smallest predicted time among those whose token_delay_mean is at most
+// `delay_bound`. `predicted_seconds` prices a finished plan (the simulator; called a few dozen times). Starts
+// from the best of 0..4 queues and of single thresholds, and moves one threshold at a time by window/8,
+// window/16 and window/32 while that helps.
 ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
                                       const std::function<double(const Plan&)>& predicted_seconds,
                                       double delay_bound = 0.5);
 
-// The search as a study runs it, where the options ask for it (OptionSearch).
+// The search as a study runs it where the options ask for it (OptionSearch).
 bool wlb_searches(const PackOptions& options);
 std::vector<std::string> find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices,
                                              PackOptions& found);

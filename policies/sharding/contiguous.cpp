@@ -1,4 +1,4 @@
-// The rules that cut the packed sequence without pairing chunks: into runs (contiguous), and token by token
+// The rules that cut the packed sequence without pairing chunks, into runs (contiguous) or token by token
 // (striped).
 #include <algorithm>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace equipoise {
 
-// Contiguous: rank r takes the r-th run of the packed sequence. The placement before zig-zag, here for
-// comparison: with one document the last rank has almost twice the mean pairs. Where c does not divide the
-// length, the first ranks take one token more. Cost: O(documents + ranks).
+// Contiguous: rank r takes the r-th run of the packed sequence. This placement predates zig-zag and serves
+// for comparison; with one document the last rank has almost twice the mean pairs. Where c does not divide
+// the length, the first ranks take one token more. Cost: O(documents + ranks).
 void shard_contiguous(const MicroBatch& micro_batch, int ranks, const ShardOptions&, const AttentionCost&,
                       Sharding& out) {
   const sharding::View view(micro_batch, ranks);
@@ -34,11 +34,10 @@ void shard_contiguous(const MicroBatch& micro_batch, int ranks, const ShardOptio
   out.chosen = "contiguous";
 }
 
-// Striped (striped attention): token t of the packed sequence goes to rank t mod c. Perfectly even pairs, but
-// no two tokens of a rank are neighbours, so a segment is one token: 32 bytes a token. Sequences of more than
-// 16 M tokens (512 MiB of segments) are refused rather than left to run a machine out of memory.
-// With one rank every token is its own neighbour's successor; then a document is one segment.
-// Cost: O(tokens).
+// Striped (striped attention): token t of the packed sequence goes to rank t mod c. Pairs are even, but
+// no two tokens of a rank are adjacent, so a segment is one token and takes 32 bytes. Sequences of more than
+// 16 M tokens (512 MiB of segments) are refused, since they could exhaust the memory. With one rank all
+// tokens are adjacent, and a document is one segment. Cost: O(tokens).
 
 namespace {
 

@@ -1,9 +1,9 @@
-// DACP as a sharding rule (Skrull Algorithm 1, see policies/packing/skrull.cpp): decides for every document
-// of the micro-batch, ascending by length, whether it stays whole on one rank or is distributed; the
-// distributed ones are then sharded per document. A micro-batch that comes with placements (skrull,
-// round-robin) keeps them. A dependent chunk is always distributed: the keys of the chunks before it lie on
-// all ranks, and no rank could attend for it before the exchange. Where no placement holds the budget,
-// everything is distributed, which is the least any rank can hold, and `fits` says false: the caller reports
+// DACP as a sharding rule (Skrull Algorithm 1, see policies/packing/skrull.cpp). For every document of the
+// micro-batch, ascending by length, it decides whether the document stays whole on one rank or is
+// distributed; distributed documents are then sharded per document. A micro-batch with placements (of skrull
+// or round-robin) keeps them. A dependent chunk is always distributed, since the keys of the chunks before it
+// lie on all ranks and no rank could attend before the exchange. Where no placement meets the budget,
+// everything is distributed, which gives each rank the fewest tokens, and `fits` is false: the caller reports
 // it as out of memory. Cost: O(n log n + n * c) for n documents.
 #include <algorithm>
 #include <numeric>
@@ -36,8 +36,8 @@ std::vector<int> decide_placement(const sharding::View& view, const ShardOptions
   return placement;
 }
 
-// In units of 1/N token, as the placement counts: rounding to whole tokens must not break a budget that
-// holds.
+// Counts in units of 1/N token, as the placement does, so that rounding to whole tokens cannot exceed a
+// budget.
 bool within_bucket(const sharding::View& view, std::span<const std::int64_t> local, std::int64_t bucket) {
   const std::int64_t fullest = *std::max_element(local.begin(), local.end());
   return view.ranks() * fullest + view.distributed_tokens() <= view.ranks() * bucket;

@@ -11,7 +11,8 @@
 namespace equipoise {
 namespace {
 
-// Queries from the head of a task whose pairs are at most `pairs`: q p + q (q + 1) / 2 with p keys before.
+// The most queries from the head of a task with at most `pairs` pairs: q p + q (q + 1) / 2 with p keys
+// before.
 std::int64_t head_queries(const Segment& s, std::int64_t pairs) {
   const double before = static_cast<double>(2 * (s.q_begin - s.kv_begin) + 1);
   auto q =
@@ -22,7 +23,7 @@ std::int64_t head_queries(const Segment& s, std::int64_t pairs) {
   return std::min(q, s.queries());
 }
 
-// The same from the tail: q K - q (q - 1) / 2 with K keys of the last query.
+// The same from the tail: q K - q (q - 1) / 2 where the last query sees K keys.
 std::int64_t tail_queries(const Segment& s, std::int64_t pairs) {
   const double twice = static_cast<double>(2 * s.keys() + 1);
   const double root = twice * twice - 8.0 * static_cast<double>(pairs);
@@ -58,7 +59,8 @@ class Planner {
       const auto taker =
           static_cast<int>(std::min_element(out_.pairs.begin(), out_.pairs.end()) - out_.pairs.begin());
       const std::size_t best = best_task(taker);
-      if (best == out_.tasks.size()) return;  // nothing can move to the rank that lacks most, nor to others
+      if (best == out_.tasks.size())
+        return;  // no work can move to the rank with the largest deficit, nor to others
       move(best, taker);
     }
   }
@@ -73,7 +75,7 @@ class Planner {
     const std::int64_t deficit = target_ - out_.pairs[at(taker)];
     return surplus > 0 && deficit > 0 ? strips_of(task, std::min(surplus, deficit)) : Strips{};
   }
-  // Tasks are in the order of ranks, slices and queries but for those that moved, which no rank gives away.
+  // Tasks are ordered by rank, slice and query, except those that moved, which are not moved again.
   [[nodiscard]] std::size_t best_task(int taker) const {
     std::size_t best = out_.tasks.size();
     double least = std::numeric_limits<double>::infinity();
@@ -126,7 +128,7 @@ class Planner {
   std::int64_t target_ = 0, tolerance_ = 0;
 };
 
-// Every rank needs the keys of a slice up to its last query there.
+// A rank needs the keys of a slice up to its last query in it.
 void count_traffic(AttentionTasks& out) {
   out.traffic.assign(out.pairs.size(), {});
   for (std::size_t i = 0; i < out.tasks.size();) {
@@ -235,10 +237,10 @@ void shard_in_halves(const ShardPolicy& rule, const MicroBatch& micro_batch, int
     }
     add(i < cut_slice ? 0 : 1, slice);
   }
-  ShardOptions of_half = options;  // a rank holds tokens of both under one bucket
+  ShardOptions of_half = options;  // one bucket limits the tokens of both halves
   of_half.bucket_size = options.bucket_size / 2;
   for (std::size_t h = 0; h < 2; ++h) rule.shard(halves[h], ranks, of_half, cost, parts[h]);
-  // Slices of the second half count from the one that the cut goes through, or stands before.
+  // Indices of slices in the second half count from the slice that contains the cut or begins at it.
   for (Segment& s : parts[1].segments) {
     s.slice += cut.slice;
     if (s.slice == cut.slice && inside) s.kv_begin = micro_batch.slices[cut_slice].begin;

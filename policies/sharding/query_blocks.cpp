@@ -1,5 +1,5 @@
-// Query blocks: the packed sequence cut into equal blocks of queries, each a unit of dispatch to a CP rank.
-// The rules here differ in how they deal the blocks out.
+// Query blocks: the packed sequence is cut into equal blocks of queries, each a unit of dispatch to a CP
+// rank. The rules differ in how they distribute the blocks.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -19,24 +19,24 @@ namespace {
 
 using sharding::View;
 
-// Of the packed sequence of a micro-batch: `tokens` queries a block, the last may have fewer. Its arrays live
-// in Sharding::work, so that nothing is allocated from one micro-batch to the next.
+// The blocks of a micro-batch's packed sequence, with `tokens` queries each (the last may have fewer). Its
+// arrays are in Sharding::work, so that the next micro-batch allocates nothing.
 struct QueryBlocks {
   const View& view;
   std::int64_t tokens;
   std::span<std::int64_t> pairs;  // causal pairs of block b: its masked area
   std::span<std::int64_t> order;  // blocks by pairs, largest first, ties to the lower index
-  std::span<std::int64_t> rank;   // to be filled in by the rule
+  std::span<std::int64_t> rank;   // the rule fills it in
   std::span<std::int64_t> first,
-      from;                          // the slice in which block b begins, and the first of its tokens there
+      from;                          // the slice in which block b begins, and the block's first token there
   std::span<std::int64_t> keys_end;  // work space of KeysSeen
 
   [[nodiscard]] std::size_t size() const { return order.size(); }
-  // A rank's most blocks: all ranks have tokens to within a block.
+  // The most blocks of a rank, so that tokens of all ranks differ by at most a block.
   [[nodiscard]] std::int64_t slots() const {
     return (static_cast<std::int64_t>(size()) + view.ranks() - 1) / view.ranks();
   }
-  // visit(segment) for every piece of block b that lies in one slice.
+  // Calls visit(segment) for every piece of block b that lies in one slice.
   template <class Visit>
   void for_each_piece(std::size_t b, const Visit& visit) const {
     std::int64_t begin = from[b];
@@ -50,8 +50,8 @@ struct QueryBlocks {
   }
 };
 
-// Cuts the distributed tokens into blocks and sorts them. O(documents + blocks log blocks).
-// `by_keys`: for a rule that asks KeysSeen.
+// Cuts the distributed tokens into blocks and sorts them. O(documents + blocks log blocks). `by_keys`:
+// whether the rule uses KeysSeen.
 QueryBlocks cut_query_blocks(const View& view, std::int64_t tokens, bool by_keys, Sharding& out) {
   const auto count = static_cast<std::size_t>((view.distributed_tokens() + tokens - 1) / tokens);
   const std::size_t keys_end = by_keys ? at(view.ranks()) * view.size() : 0;
@@ -77,7 +77,7 @@ QueryBlocks cut_query_blocks(const View& view, std::int64_t tokens, bool by_keys
   return blocks;
 }
 
-// Lays the segments out by blocks.rank; a rank's blocks stay in sequence order and are never merged.
+// Lays out the segments by blocks.rank. A rank's blocks stay in sequence order and are never merged.
 void lay_out_blocks(const QueryBlocks& blocks, Sharding& out) {
   sharding::lay_out(blocks.view, 2, out, [&](const auto& emit) {
     for (std::size_t b = 0; b < blocks.size(); ++b)
@@ -85,12 +85,12 @@ void lay_out_blocks(const QueryBlocks& blocks, Sharding& out) {
   });
 }
 
-// The keys that each rank's queries see, without sliding windows: of each slice a run from its first key to
-// the one of their last.
+// The keys that each rank's queries see, without sliding windows: in each slice, a run from its first key to
+// that of their last query.
 class KeysSeen {
  public:
   explicit KeysSeen(const QueryBlocks& blocks) : blocks_(blocks) { std::ranges::fill(blocks.keys_end, 0); }
-  // Keys of block b that the rank sees without it.
+  // The keys of block b that the rank already sees without the block.
   [[nodiscard]] std::int64_t shared(std::size_t b, std::size_t rank) const {
     std::int64_t sum = 0;
     blocks_.for_each_piece(b, [&](const Segment& s) {
@@ -109,11 +109,11 @@ class KeysSeen {
   const QueryBlocks& blocks_;
 };
 
-// The largest block first, each to one of the `width` least loaded ranks with a free slot: the one that sees
-// most of its keys already, else the least loaded; ties go to the lower rank. Returns the most pairs of a
-// rank. O(blocks (log blocks + c + width pieces)).
+// Takes blocks largest first. Of the `width` least loaded ranks with a free slot, a block goes to the one
+// that already sees most of its keys, else to the least loaded; ties go to the lower rank. Returns the most
+// pairs of a rank. O(blocks (log blocks + c + width pieces)).
 std::int64_t deal_by_heap(const QueryBlocks& blocks, std::size_t width, Sharding& out) {
-  // They live in `out` until the layout gives its members their real values.
+  // These arrays are kept in `out` until the layout gives its members their values.
   std::vector<std::int64_t>& load = out.rank_tokens;
   std::vector<std::int64_t>& used = out.rank_local_tokens;
   std::vector<std::uint32_t>& open = out.cursor;
@@ -142,7 +142,7 @@ std::size_t ranks_asked(int ranks, double top_p) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(ranks * top_p)));
 }
 
-// Blocks on ranks, and how many keys the ranks see by it when one block goes to another rank.
+// Blocks on ranks, and how the number of seen keys changes when a block moves to another rank.
 class Placement {
  public:
   Placement(const QueryBlocks& blocks, std::int64_t most_pairs)
@@ -160,7 +160,7 @@ class Placement {
       });
   }
 
-  // Of all ranks together.
+  // The sum over all ranks.
   [[nodiscard]] std::int64_t keys_seen() const {
     std::int64_t sum = 0;
     for (std::size_t s = 0; s < runs_.size(); ++s)
@@ -168,10 +168,10 @@ class Placement {
     return sum;
   }
 
-  // For each block that adds to what its rank sees: the change that spares most keys, to a free slot or in
-  // exchange with a block of another rank, where any does; ties go to the slot, then to the lower rank and
-  // block. Over all blocks again and again, until none is better off or so many steps were taken: a change
-  // considered, or a block passed on the way to a rank's last one.
+  // For each block that adds keys to its rank, makes the change that saves most keys, if any does: a move to
+  // a free slot or an exchange with a block of another rank. Ties go to the slot, then to the lower rank and
+  // block. Repeats over all blocks until none improves or so many steps were taken. A step is one change
+  // considered, or one block visited in the search for a rank's last one.
   void improve(std::int64_t most_steps) {
     steps_ = 0;
     for (bool better = true; better && steps_ < most_steps;) {
@@ -197,17 +197,17 @@ class Placement {
  private:
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
   struct Change {
-    std::int64_t rank = 0;     // where the block goes
-    std::size_t back = kNone;  // what comes from there instead
-    std::int64_t spared = 0;   // keys that ranks see less
+    std::int64_t rank = 0;     // the rank to which the block moves
+    std::size_t back = kNone;  // the block that moves back
+    std::int64_t spared = 0;   // decrease of the keys that ranks see
   };
-  // The blocks that have pieces of a slice: the first, and the keys that the piece in each sees.
+  // The blocks with pieces of a slice: the first block, and the keys that the piece in each sees.
   struct Run {
     std::size_t first = 0;
     std::vector<std::int64_t> keys;
   };
 
-  // Keys of a slice that a rank sees, with a block more and a block less than it has.
+  // The keys of a slice that a rank sees with one block added and one removed.
   [[nodiscard]] std::int64_t keys(std::size_t slice, std::size_t rank, std::size_t more,
                                   std::size_t less) const {
     const Run& run = runs_[slice];
@@ -225,11 +225,11 @@ class Placement {
     return rank != from && load_[at(rank)] + pairs <= most_pairs_ && load_[at(from)] - pairs <= most_pairs_;
   }
 
-  // Where `rank` is the block's own: as if it went nowhere.
+  // With the block's own `rank`, nothing is added.
   [[nodiscard]] std::int64_t spared(std::size_t block, std::int64_t rank, std::size_t back) const {
     const std::size_t from = at(blocks_.rank[block]), to = at(rank);
     std::int64_t sum = 0;
-    std::int32_t last = -1;  // slices up to here were counted
+    std::int32_t last = -1;  // slices up to this one were counted
     const auto count = [&](const Segment& s) {
       const std::size_t slice = at(s.slice);
       sum += keys(slice, from, kNone, kNone) - keys(slice, from, back, block);
@@ -268,11 +268,11 @@ class Placement {
 
 }  // namespace
 
-// Heap dispatch (MagiAttention's load-balanced dispatch, its min-heap with equal counts): equal query blocks,
-// largest masked area first, each to the least loaded rank that still has a free slot; ties go to the lower
-// rank. Every rank has ceil(blocks / c) slots, so token counts stay equal to within a block while the pairs
-// are balanced. With `top_p` (its top-p heap) max(1, ceil(top_p c)) of the least loaded are asked, and the
-// one whose blocks see most of the keys takes it.
+// Heap dispatch (MagiAttention's load-balanced dispatch, its min-heap with equal counts) takes equal query
+// blocks, largest masked area first, and gives each to the least loaded rank that still has a free slot; ties
+// go to the lower rank. Every rank has ceil(blocks / c) slots, so token counts differ by at most a block
+// while the pairs are balanced. With `top_p` (its top-p heap) the block goes to the one of the max(1,
+// ceil(top_p c)) least loaded ranks whose blocks see most of its keys.
 void shard_heap_dispatch(const MicroBatch& micro_batch, int ranks, const ShardOptions& options,
                          const AttentionCost&, Sharding& out) {
   const View view(micro_batch, ranks);
@@ -283,9 +283,9 @@ void shard_heap_dispatch(const MicroBatch& micro_batch, int ranks, const ShardOp
   out.chosen = "heap-dispatch";
 }
 
-// Snake (PTRR): query blocks sorted by masked area, largest first, and dealt to the ranks in snake order:
-// 0, 1, .., c-1, c-1, .., 1, 0, 0, 1, .. so that whoever got the larger block of one round gets the smaller
-// one of the next. Cost: O(blocks log blocks).
+// Snake (PTRR) sorts query blocks by masked area, largest first, and deals them to the ranks in snake order:
+// 0, 1, .., c-1, c-1, .., 1, 0, 0, 1, .. so that a rank with a larger block in one round gets a smaller one
+// in the next. Cost: O(blocks log blocks).
 void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& options, const AttentionCost&,
                  Sharding& out) {
   const View view(micro_batch, ranks);
@@ -300,13 +300,13 @@ void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& o
   out.chosen = "snake";
 }
 
-// Block placement: what DCP (arXiv 2510.10620) asks of its hypergraph partitioner, by local search. Least K
-// and V travel, where each rank has ceil(blocks / c) slots and no rank has more causal pairs than `tolerance`
-// above the mean, or than heap-dispatch gives any if that is more. It starts from the best of four heap
-// dispatches; then blocks move and change places while that spares keys.
+// Block placement solves the problem of DCP's hypergraph partitioner (arXiv 2510.10620) by local search. It
+// minimises the K and V that are sent, where each rank has ceil(blocks / c) slots and at most the causal
+// pairs that `tolerance` allows above the mean, or that heap-dispatch gives any rank if these are more. It
+// starts from the best of four heap dispatches; then blocks move and swap while that saves keys.
 //
-// Departure: attention to a query is computed where the query lies. DCP places blocks of pairs on their own,
-// so that keys may be cut, too, and queries may travel instead. Keys beyond a sliding window count as seen.
+// Departure: the rank that holds a query computes its attention. DCP places blocks of pairs independently, so
+// that keys may be cut too and queries may be sent instead. Keys outside a sliding window count as seen.
 //
 // Cost: O(blocks x (log blocks + ranks x pieces)) to start, and at most kMostSteps of the search.
 void shard_block_placement(const MicroBatch& micro_batch, int ranks, const ShardOptions& options,

@@ -27,7 +27,7 @@ constexpr ShardParameter kPerDocument[] = {kRemainder};
 constexpr ShardParameter kAdaptive[] = {
     kRemainder, integer<&ShardOptions::tile>("tile", 1, 1 << 20, "query tile of the attention kernel")};
 constexpr ShardParameter kSimulated[] = {kPad, kRemainder};
-// Its words are those of packing, which derives the size (sim/study/row/plan_row.cpp).
+// The words are those of packing, which derives the size (sim/study/row/plan_row.cpp).
 constexpr ShardParameter bucket_size_parameter() {
   ShardParameter size = integer<&ShardOptions::bucket_size>("bucket_size", 1, kLongestSize, kBucketSizeHelp);
   size.words = kBucketSizeWords;

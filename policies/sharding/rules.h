@@ -1,12 +1,11 @@
-// The sharding rules, and how they write what they decide; registry.cpp gives them their names.
+// The sharding rules, and how they write their segments; registry.cpp gives them their names.
 //
-// A rule lays its segments out in two passes, so that a Sharding that is used again for the next micro-batch
-// allocates nothing. It is a function that goes through the slices and emits (rank, run, segment). It is
-// called twice: once to count, once to write each segment into its place. A rank's segments are ordered by
-// run, then in the order in which they were emitted. Run 0 is for slices that were placed on this one rank:
-// they need no keys from other ranks, so they are computed while the others' keys are on their way (Skrull).
-// The zig-zag rules use one run for the rank's early chunk and one for its late chunk. Cost: two passes,
-// O(segments + ranks).
+// A rule is a function that visits the slices and emits (rank, run, segment). It is called twice, once to
+// count and once to write each segment to its place, so that a Sharding that is reused for the next
+// micro-batch allocates nothing. A rank's segments are ordered by run, then by emission. Run 0 is for slices
+// that were placed on this one rank: they need no keys from other ranks, so they are computed while the keys
+// of others are sent (Skrull). The zig-zag rules use one run for the rank's early chunk and one for its late
+// chunk. Cost: two passes, O(segments + ranks).
 #pragma once
 
 #include <algorithm>
@@ -36,7 +35,7 @@ void shard_block_placement(const MicroBatch&, int ranks, const ShardOptions&, co
 
 namespace sharding {
 
-// A micro-batch as the rules see it: slices as long as they are computed.
+// A micro-batch as the rules see it, whose slices have their computed lengths.
 class View {
  public:
   View(const MicroBatch& micro_batch, int ranks) : View(micro_batch, ranks, micro_batch.placement) {}
@@ -48,19 +47,19 @@ class View {
   [[nodiscard]] std::size_t size() const { return micro_batch_.slices.size(); }
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const Slice& slice(std::size_t i) const { return micro_batch_.slices[i]; }
-  // Tokens computed for slice i: its own, or more in a padded batch.
+  // The tokens computed for slice i: its own, or more in a padded batch.
   [[nodiscard]] std::int64_t tokens(std::size_t i) const {
     return std::max(slice(i).tokens(), micro_batch_.pad_each_to);
   }
   [[nodiscard]] int rank_of(std::size_t i) const { return placement_.empty() ? kDistributed : placement_[i]; }
   [[nodiscard]] bool distributed(std::size_t i) const { return rank_of(i) == kDistributed; }
-  // Tokens of all slices that are spread over the group.
+  // The tokens of all slices that are distributed over the group.
   [[nodiscard]] std::int64_t distributed_tokens() const {
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < size(); ++i) sum += distributed(i) ? tokens(i) : 0;
     return sum;
   }
-  // Queries [first, last) of slice i, counted from its own begin, as a segment.
+  // The segment of queries [first, last) of slice i, counted from its own begin.
   [[nodiscard]] Segment segment(std::size_t i, std::int64_t first, std::int64_t last) const {
     const Slice& s = slice(i);
     return {static_cast<std::int32_t>(i), s.begin + first, s.begin + last, kv_begin(i)};
@@ -83,7 +82,7 @@ class View {
 
 inline constexpr int kLocalRun = 0;
 
-// No padding beyond the batch's own, nothing decided, no tokens on any rank.
+// Resets `out` to no tokens on any rank, no decisions, and only the batch's own padding.
 inline void begin_result(const View& view, Sharding& out) {
   const auto ranks = static_cast<std::size_t>(view.ranks());
   out.rank_tokens.assign(ranks, 0);
@@ -95,7 +94,7 @@ inline void begin_result(const View& view, Sharding& out) {
 }
 
 // Fills `out` from rule(emit), where emit(rank, run, segment) skips empty segments and 1 <= run < runs.
-// Placed slices are emitted here, whole, in run 0; the rule emits the distributed ones only.
+// Placed slices are emitted here, whole, in run 0; the rule emits only the distributed ones.
 template <class Rule>
 void lay_out(const View& view, int runs, Sharding& out, const Rule& rule) {
   const auto ranks = static_cast<std::size_t>(view.ranks());
@@ -127,7 +126,7 @@ void lay_out(const View& view, int runs, Sharding& out, const Rule& rule) {
   });
 }
 
-// The per-document rule over a view: for rules that decide placements first.
+// The per-document rule over a view, for rules that decide placements first.
 void per_document(const View& view, Remainder remainder, Sharding& out);
 
 }  // namespace sharding

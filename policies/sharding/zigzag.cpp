@@ -1,4 +1,4 @@
-// The zig-zag rules: 2c chunks of the packed sequence or of every document, and the choice between the two.
+// The zig-zag rules cut the packed sequence or every document into 2c chunks, and choose between the two.
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace equipoise {
 
 // Per-sequence zig-zag: the whole packed sequence is cut into 2c equal chunks, rank r owns chunks r and
-// 2c-1-r, and each chunk is split at document borders. With one document an early, cheap chunk is paired
-// with a late, dear one and all ranks have equal pairs. With several documents they have equal tokens only:
-// a rank whose chunks hold the tails of long documents works longest (WLB-LLM section 3.2).
+// 2c-1-r, and each chunk is split at document borders. With one document, every cheap early chunk is paired
+// with an expensive late one, so that all ranks have equal pairs. With several documents ranks have only
+// equal tokens, and a rank whose chunks hold the tails of long documents works longest (WLB-LLM section 3.2).
 // Cost: O(segments + ranks).
 
 namespace {
@@ -39,7 +39,7 @@ void shard_per_sequence(const MicroBatch& micro_batch, int ranks, const ShardOpt
   const std::int64_t padding = (chunks - tokens % chunks) % chunks;
   if (padding > 0 && options.pad == Pad::error) refuse(tokens, ranks);
 
-  std::size_t last = 0;  // the slice that the padding extends
+  std::size_t last = 0;  // the slice that padding extends
   for (std::size_t i = 0; i < view.size(); ++i)
     if (view.distributed(i)) last = i;
   const std::int64_t chunk_tokens = (tokens + padding) / chunks;
@@ -68,26 +68,28 @@ void shard_per_sequence(const MicroBatch& micro_batch, int ranks, const ShardOpt
   out.chosen = "per-sequence";
 }
 
-// Per-document zig-zag (WLB-LLM section 5.2): every document is cut into 2c contiguous chunks and rank r
-// owns chunks r and 2c-1-r, so that every rank gets an equal share of every document's pairs. It needs no
-// padding: where 2c does not divide a length L, the L mod 2c tokens left over go
+// Per-document zig-zag (WLB-LLM section 5.2): every document is cut into 2c contiguous chunks and rank r owns
+// chunks r and 2c-1-r, so that every rank gets an equal share of every document's pairs. It needs no padding.
+// Where 2c does not divide a length L, the L mod 2c remaining tokens go
 //   slots  to chunk slots, one each, round-robin with ONE counter over all documents of the micro-batch
 //          (as the authors' code does): rank token totals differ by at most 1;
-//   tail   one by one to the CP ranks as segments of their own, behind the 2c even chunks (as the paper's
-//          prose says), again with one running counter;
-//   pad    nowhere: the document is rounded up and the padding is computed (Transformer Engine's way).
-// The price is more and shorter segments than per-sequence. Cost: O(documents * c).
+//   tail   one by one to the CP ranks as separate segments after the 2c even chunks (as the paper's text
+//   says),
+//          also with one counter;
+//   pad    nowhere: the document is padded, and the padding is computed (as Transformer Engine does).
+// Segments are more and shorter than those of per-sequence. Cost: O(documents * c).
 
 namespace {
 
 constexpr int kTailRun = 3;
 
-// Emits the 2c chunks of slice i: `base` tokens each, one more in the `extra` slots from `first` on, cyclic.
+// Emits the 2c chunks of slice i with `base` tokens each, and one more in the `extra` slots from `first` on,
+// cyclically.
 template <class Emit>
 void emit_chunks(const sharding::View& view, std::size_t i, std::int64_t base, std::int64_t first,
                  std::int64_t extra, const Emit& emit) {
   const int chunks = 2 * view.ranks();
-  const std::int64_t wrapped = first + extra - chunks;  // slots below it are enlarged too, if positive
+  const std::int64_t wrapped = first + extra - chunks;  // if positive, slots below it are enlarged too
   std::int64_t at = 0;
   for (int slot = 0; slot < chunks; ++slot) {
     const bool enlarged = (slot >= first && slot < first + extra) || slot < wrapped;
@@ -98,8 +100,8 @@ void emit_chunks(const sharding::View& view, std::size_t i, std::int64_t base, s
   }
 }
 
-// The usual remainder is written rank by rank, each segment behind the one before it. Where they go is known
-// without a pass that counts: tokens left over fill the slots of all slices one after the other.
+// The default remainder is written rank by rank in one pass. No counting pass is needed, since remaining
+// tokens fill the slots of all slices in sequence.
 class SlotWriter {
  public:
   SlotWriter(const sharding::View& view, Sharding& out)
@@ -164,7 +166,7 @@ class SlotWriter {
       SliceCut& cut = cuts[i];
       const std::int64_t behind = slot - cut.first;
       const std::int64_t place =
-          behind + (behind < 0 ? chunks_ : 0);  // of the slot, from the first larger one
+          behind + (behind < 0 ? chunks_ : 0);  // index of the slot, counted from the first larger one
       const std::int64_t tokens = cut.base + (place < cut.extra ? 1 : 0);
       if (tokens == 0) continue;
       const std::int64_t begin = kEarly ? cut.early : cut.late - tokens;
@@ -177,9 +179,9 @@ class SlotWriter {
   const sharding::View& view_;
   Sharding& out_;
   std::int64_t chunks_;
-  bool places_ = false;  // slices on single ranks
+  bool places_ = false;  // whether slices are placed on single ranks
   std::size_t segments_ = 0;
-  std::int64_t base_sum_ = 0, extra_sum_ = 0;  // over all distributed slices
+  std::int64_t base_sum_ = 0, extra_sum_ = 0;  // sums over all distributed slices
 };
 
 void shard_slots(const sharding::View& view, Sharding& out) {
@@ -240,11 +242,11 @@ void shard_per_document(const MicroBatch& micro_batch, int ranks, const ShardOpt
   sharding::per_document(sharding::View(micro_batch, ranks), options.remainder, out);
 }
 
-// Adaptive (WLB-LLM section 5.3): per-document evens out the pairs but makes more and shorter segments, whose
-// queries fill the kernel's tiles badly; per-sequence is the other way round. Per micro-batch, both are laid
-// out and the one whose slowest rank is predicted faster is taken; a tie takes per-sequence. Where 2c does
-// not divide the length, per-sequence is what would run: padded at its tail. Cost: both rules and one cost
-// prediction a rank for each.
+// Adaptive (WLB-LLM section 5.3): per-document balances the pairs but makes more and shorter segments, whose
+// queries fill the kernel's tiles badly; per-sequence has the opposite properties. For each micro-batch both
+// are laid out, and the one whose slowest rank is predicted to be faster is taken; a tie takes per-sequence.
+// Where 2c does not divide the length, per-sequence is padded at its tail, as it would run. Cost: both rules,
+// and one cost prediction per rank for each.
 
 namespace {
 
@@ -254,7 +256,7 @@ double slowest_rank_seconds(const Sharding& sharding, const AttentionCost& cost)
   return slowest;
 }
 
-// Whether the slowest rank is predicted faster than `seconds`: known with the first rank that is not.
+// Whether all ranks are predicted to be faster than `seconds`. Stops at the first rank that is not.
 bool every_rank_within(const Sharding& sharding, const AttentionCost& cost, double seconds) {
   for (int r = 0; r < sharding.ranks(); ++r)
     if (!(cost.seconds(sharding.of_rank(r)) < seconds)) return false;

@@ -34,9 +34,8 @@ double sum_over_steps(const AssignmentProblem& problem, const BinOf& bin_of) {
   return sum;
 }
 
-// The heaviest bin of a step is no lighter than the mean of its bins. Documents of more than half a capacity
-// stand in bins of their own, so the bins in the places 0, N, 2N, ... of the sorted list are no lighter than
-// those documents are.
+// The heaviest bin of a step is at least the mean of its bins. Documents of more than half a capacity are in
+// bins of their own, so bins 0, N, 2N, ... of the sorted list are at least as heavy as those documents.
 double lower_bound(const AssignmentProblem& problem) {
   double sum = 0;
   double most = 0;
@@ -57,7 +56,7 @@ bool within_capacity(const AssignmentProblem& problem, const BinOf& bin_of) {
   return *std::max_element(tokens.begin(), tokens.end()) <= problem.capacity;
 }
 
-// Local search of the solver baselines: exchanges of single documents between two bins.
+// Local search for the solver baselines by exchanges of single documents between two bins.
 
 namespace {
 
@@ -65,12 +64,13 @@ constexpr int kMostRounds = 10000;
 constexpr double kWorthIt = 1 - 1e-12;  // below this a gain is rounding
 constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
-// Document `i` of the heaviest bin goes to bin `to`, and `partner`, unless kNobody, comes back for it.
+// Document `i` of the heaviest bin moves to bin `to`, and `partner`, unless kNobody, moves back.
 struct Exchange {
   std::size_t i = kNobody;
   std::size_t partner = kNobody;
   std::uint32_t to = 0;
-  double heavier = std::numeric_limits<double>::infinity();  // of the two bins, afterwards
+  double heavier =
+      std::numeric_limits<double>::infinity();  // weight of the heavier of the two bins afterwards
 };
 
 Exchange best_exchange(const AssignmentProblem& problem, const BinOf& bin_of, std::uint32_t heaviest,
@@ -94,7 +94,7 @@ Exchange best_exchange(const AssignmentProblem& problem, const BinOf& bin_of, st
   return best;
 }
 
-// Sum over steps after two bins change their weight.
+// The sum over steps after two bins change their weight.
 class StepSums {
  public:
   StepSums(const AssignmentProblem& problem, const std::vector<double>& weights)
@@ -137,10 +137,10 @@ class StepSums {
   std::size_t step_bins_;
   std::vector<std::uint32_t> order_;  // bins, heaviest first
   std::vector<double> sorted_;        // their weights
-  std::vector<std::size_t> place_;    // of a bin in order_
+  std::vector<std::size_t> place_;    // index of each bin in order_
 };
 
-// The exchange that lowers the sum over steps most; `heavier` is that sum. Counts its evaluations down.
+// The exchange that lowers the sum over steps most; `heavier` is the sum after it. Counts evaluations down.
 Exchange best_step_exchange(const AssignmentProblem& problem, const BinOf& bin_of, const StepSums& sums,
                             const std::vector<double>& weights, std::int64_t& evaluations) {
   const std::vector<std::int64_t> tokens = bin_tokens(problem, bin_of);
@@ -228,7 +228,7 @@ void AssignmentProgram::add_columns() {
     column_cost[s] = 1;
     column_upper[s] = problem_.heaviest_allowed * scale * kRounding;
   }
-  // The heaviest document stands in the first step; a single step carries the whole bound.
+  // The heaviest document is in the first step. A single step takes the whole bound.
   column_lower[0] = (steps == 1       ? lower_bound(problem_)
                      : order_.empty() ? 0
                                       : problem_.weight[order_[0]]) *
@@ -273,7 +273,7 @@ std::vector<double> AssignmentProgram::columns_of(const BinOf& bin_of) const {
 
   constexpr std::size_t kUnnamed = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> step_name(problem_.steps(), kUnnamed);
-  std::vector<std::size_t> bin_name(problem_.bins, kUnnamed);  // inside its step
+  std::vector<std::size_t> bin_name(problem_.bins, kUnnamed);  // name of each bin inside its step
   std::vector<std::size_t> bins_named(problem_.steps(), 0);
   std::size_t steps_named = 0;
   std::vector<double> values(static_cast<std::size_t>(columns()), 0);
@@ -303,8 +303,8 @@ BinOf AssignmentProgram::assignment_of(const double* values) const {
 
 constexpr double kOptimalGap = 1e-9;
 
-// Takes what a solver found, if it is better. False if it breaks a limit by more than rounding: then a
-// solver's claim of optimality is not about this problem.
+// Takes the solver's solution if it is better. Returns false if the solution violates a limit by more than
+// rounding; the solver's claim of optimality then does not apply to this problem.
 static bool take_found(const AssignmentProblem& problem, const BinOf& found, AssignmentResult& result) {
   constexpr double kExact = 1 + 1e-12;
   if (!within_capacity(problem, found)) return false;
@@ -316,15 +316,16 @@ static bool take_found(const AssignmentProblem& problem, const BinOf& found, Ass
   return true;
 }
 
-// Improves the incumbent and the bound. The incumbent is priced again from the assignment, not read from the
-// solver.
+// Improves the incumbent and the bound. The incumbent's price is computed from the assignment, not read from
+// the solver.
 static void search(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
   const AssignmentProgram program(problem);
   const SearchEnd end =
       search_program(program, limits, program.columns_of(result.bin_of), result.objective * program.scale);
   const bool legal =
       end.columns.empty() || take_found(problem, program.assignment_of(end.columns.data()), result);
-  // A completed search proves the incumbent; one that was cut short proves its best open node.
+  // A completed search proves the incumbent optimal. A search that was cut short proves only its best open
+  // node as bound.
   const double bound = legal && end.proven ? result.objective : end.best_possible / program.scale;
   if (std::isfinite(bound)) result.bound = std::max(result.bound, std::min(bound, result.objective));
 }

@@ -1,4 +1,5 @@
-// Solves a mixed integer program with CBC (COIN-OR branch and cut), called as a library: all of the module.
+// Solves a mixed integer program with CBC (COIN-OR branch and cut), called as a library. This file is the
+// whole module.
 #include <CbcEventHandler.hpp>
 #include <CbcHeuristicLocal.hpp>
 #include <CbcModel.hpp>
@@ -15,7 +16,7 @@
 namespace equipoise {
 namespace {
 
-// Polled by CBC at every node and cut round.
+// CBC polls this at every node and cut round.
 class StopOnRequest : public CbcEventHandler {
  public:
   explicit StopOnRequest(const std::atomic<bool>* cancel) : cancel_(cancel) {}

@@ -1,9 +1,9 @@
-// Solves a mixed integer program with CBC, a module of ours (cbc.cpp), or with HiGHS, if its library is there
-// when the program runs. Distributions often lack HiGHS, and its Python package (highspy) carries the library
-// but no headers, so it is loaded at run time and called over its C interface, whose names and types below
-// have not changed since version 1.6. Searched: the system's libhighs, then the one of the highspy that the
-// build found; where EQUIPOISE_HIGHS names a file, that one and no other, since a wish that is silently not
-// met is worse than an error.
+// Solves a mixed integer program with CBC, a module of this program (cbc.cpp), or with HiGHS, if its library
+// is installed. Distributions often lack HiGHS, and its Python package (highspy) has the library but no
+// headers, so the library is loaded at run time and called over its C interface, whose names and types have
+// not changed since version 1.6. The program tries the system's libhighs, then that of the highspy that the
+// build found. Where EQUIPOISE_HIGHS names a file, it tries only that one, since an error is better than
+// silently using another library.
 #include "policies/solver/mixed_program.h"
 
 #include <dlfcn.h>
@@ -24,12 +24,12 @@ constexpr int kContinuous = 0;
 constexpr int kInteger = 1;
 constexpr int kOptimal = 7;           // of Highs_getModelStatus
 constexpr int kFeasible = 2;          // of primal_solution_status
-constexpr int kMipInterrupt = 6;      // callback, polled between nodes
-constexpr int kSimplexInterrupt = 1;  // and while the root relaxation is solved
+constexpr int kMipInterrupt = 6;      // callback that is polled between nodes
+constexpr int kSimplexInterrupt = 1;  // callback that is polled while the root relaxation is solved
 
 using Callback = void (*)(int type, const char* message, const void* data_out, void* data_in, void* user);
 
-// The calls that we make; HighsInt is int in every published library.
+// The functions that are called. HighsInt is int in every published library.
 struct Highs {
   void* (*create)() = nullptr;
   void (*destroy)(void*) = nullptr;
@@ -50,7 +50,7 @@ struct Highs {
   int (*solution)(const void*, double*, double*, double*, double*) = nullptr;
   int (*size_of_int)(const void*) = nullptr;
   bool complete = false;
-  std::string fault;  // why not
+  std::string fault;  // why the library cannot be used
 };
 
 template <class Function>
@@ -103,7 +103,7 @@ const Highs& highs() {
   return loaded;
 }
 
-// The interrupt flag is the first member of what a callback may write.
+// The interrupt flag is the first member of the structure that a callback may write.
 void stop_on_request(int, const char*, const void*, void* data_in, void* user) {
   const auto* cancel = static_cast<const std::atomic<bool>*>(user);
   if (data_in != nullptr && cancel->load(std::memory_order_relaxed)) *static_cast<int*>(data_in) = 1;

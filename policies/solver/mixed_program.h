@@ -1,4 +1,4 @@
-// A mixed integer program as columns and rows, for any solver, and its search by CBC or HiGHS.
+// A mixed integer program as columns and rows for any solver, and its solution by CBC or HiGHS.
 #pragma once
 
 #include <atomic>
@@ -10,18 +10,19 @@
 
 namespace equipoise {
 
-enum class MilpSolver { automatic, cbc, highs };  // automatic: CBC if it is there, else HiGHS
+enum class MilpSolver { automatic, cbc, highs };  // automatic: CBC if it is installed, else HiGHS
 inline constexpr std::string_view kMilpSolverNames[] = {"auto", "cbc", "highs"};
 
 struct SolverLimits {
-  double seconds = 10;                        // wall time, where there is no limit on nodes
-  const std::atomic<bool>* cancel = nullptr;  // set by another thread: stop soon and keep what is found
+  double seconds = 10;  // wall time, where there is no limit on nodes
+  const std::atomic<bool>* cancel =
+      nullptr;  // another thread sets it; the search then stops soon and keeps its best solution
   MilpSolver solver = MilpSolver::automatic;
-  std::int64_t nodes = 0;  // > 0: of branch and bound, instead of the time
+  std::int64_t nodes = 0;  // > 0: limit on the nodes of branch and bound, instead of the time
 };
 
 // Minimise the sum of column_cost * column. The first `continuous` columns are real, all others 0 or 1. Rows
-// as compressed sparse rows.
+// are stored in compressed sparse form.
 struct MixedProgram {
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -34,7 +35,7 @@ struct MixedProgram {
   [[nodiscard]] int columns() const { return static_cast<int>(column_cost.size()); }
   [[nodiscard]] int rows() const { return static_cast<int>(row_lower.size()); }
 
-  // Into the row that the next close_row() ends.
+  // Adds to the row that the next close_row() ends.
   void add(int its_column, double its_value) {
     column.push_back(its_column);
     value.push_back(its_value);
@@ -46,21 +47,21 @@ struct MixedProgram {
   }
 };
 
-// Where a search ended.
+// The result of a search.
 struct SearchEnd {
-  std::vector<double> columns;  // of the best found; empty: none
-  bool proven = false;          // nothing is better than it
-  double best_possible = 0;     // nothing is better than this
+  std::vector<double> columns;  // of the best solution; empty: none was found
+  bool proven = false;          // whether no solution is better
+  double best_possible = 0;     // lower bound on the objective
 };
 
 bool solver_available(MilpSolver solver = MilpSolver::automatic);
 
-// From a feasible start of that objective on. Throws UserError where the solver is not there.
+// Searches from a feasible start with that objective. Throws UserError where the solver is not installed.
 SearchEnd search_program(const MixedProgram& program, const SolverLimits& limits,
                          const std::vector<double>& start, double objective);
 
-// CBC is a module (policies/base/module.h) of one function, with a C name but C++ arguments: module and
-// program come from one build.
+// CBC is a module (policies/base/module.h) with one function. Its name is C, but its arguments are C++, since
+// module and program come from one build.
 namespace cbc {
 
 using Search = void (*)(const MixedProgram&, const SolverLimits&, const std::vector<double>& start,
@@ -70,9 +71,9 @@ inline constexpr const char* kSearch = "equipoise_search_with_cbc";
 
 }  // namespace cbc
 
-// --- The integer program behind the solver baselines: every document to one bin, the heaviest bin as light
-// as can be. With several steps the bins are dealt to them heaviest first, `bins_a_step` each, and what
-// counts is the sum over steps of each step's heaviest bin:
+// --- The integer program of the solver baselines assigns every document to one bin and minimises the
+// heaviest bin. With several steps, these take the bins heaviest first, `bins_a_step` each, and the objective
+// is the sum over steps of each step's heaviest bin:
 //
 //   min sum_s z_s   such that   sum_j x_ij = 1 for every document i,
 //                               sum_i weight_i x_ij <= z_s   for every bin j of step s,
@@ -92,62 +93,62 @@ struct AssignmentProblem {
 
 using BinOf = std::vector<std::uint32_t>;  // bin of each document
 
-// Weight of each bin; sums in document order, so equal assignments have equal bits.
+// The weight of each bin, summed in document order so that equal assignments give equal bits.
 std::vector<double> bin_weights(const AssignmentProblem&, const BinOf&);
 std::vector<std::int64_t> bin_tokens(const AssignmentProblem&, const BinOf&);
 
 double heaviest_bin(const AssignmentProblem&, const BinOf&);
 
-// What is minimised: with the bins dealt to steps heaviest first, the sum of each step's heaviest. With one
-// step that is the heaviest bin.
+// The objective: the sum of each step's heaviest bin, where steps take the bins heaviest first. With one step
+// it is the heaviest bin.
 double sum_over_steps(const AssignmentProblem&, const BinOf&);
 
-// No assignment has a smaller sum over steps.
+// A lower bound on the sum over steps of any assignment.
 double lower_bound(const AssignmentProblem&);
 
 bool within_capacity(const AssignmentProblem&, const BinOf&);
 
 // Moves and swaps single documents between the heaviest bin and the others, best improvement first, until
-// none lightens it; ties go to the lowest document, then the lowest partner. Keeps capacities.
-// O(documents) a candidate bin, a few dozen rounds in practice, at most 10,000.
+// none reduces it. Ties go to the lowest document, then the lowest partner. Capacities hold. Takes
+// O(documents) per candidate bin and a few dozen rounds in practice, at most 10,000.
 void improve_by_swaps(const AssignmentProblem&, BinOf&);
 
-// The same for the sum over steps, from the heaviest bin of every step: best improvement first, no bin above
-// heaviest_allowed. O(documents * bins) a document of those bins and round; a fixed number of evaluations in
-// all, so that it depends on nothing but its input.
+// The same for the sum over steps, with exchanges from the heaviest bin of every step and no bin above
+// heaviest_allowed. Takes O(documents * bins) per document of those bins and round. The number of evaluations
+// is fixed, so that the result depends only on the input.
 void improve_steps_by_swaps(const AssignmentProblem&, BinOf&);
 
 struct AssignmentResult {
-  BinOf bin_of;  // the best found; never worse than the start
+  BinOf bin_of;  // the best assignment found, never worse than the start
   double objective = 0;
-  double bound = 0;      // proven: no assignment is better
+  double bound = 0;      // proven lower bound
   double seconds = 0;    // measured
   bool optimal = false;  // objective == bound within 1e-9
 };
 
-// Solves from a feasible start. Which bin is which carries no meaning in the result. Throws UserError where
-// the solver is not there (solver_available() tells).
+// Solves from a feasible start. The numbering of bins in the result is arbitrary. Throws UserError where the
+// solver is not installed (see solver_available()).
 AssignmentResult solve_assignment(const AssignmentProblem&, const BinOf& start, const SolverLimits&);
 
 // --- The assignment program as columns and rows.
 //
-// Bins of a step are interchangeable, and so are steps, so every solution has many copies; without help
-// branch and bound visits them all. Symmetry breaking: documents sorted heaviest first; the k-th (from 0) may
-// use bin b of step s only if s + b <= k. Any assignment can be renamed to obey that (name steps, and the
-// bins in them, by their first document), the warm start included. z_0 starts at the heaviest document, and
-// their sum at the bound max(mean bins, lone documents), which is mostly what the search ends up proving.
-// Weights are scaled to a mean bin of 1000, so that absolute tolerances mean the same for tokens squared and
-// for seconds.
+// Bins of a step are interchangeable, and so are steps, so every solution has many copies that branch and
+// bound would visit. To break the symmetry, documents are sorted heaviest first, and the k-th (from 0) may
+// use bin b of step s only if s + b <= k. Any assignment, including the warm start, can be renamed to satisfy
+// that: steps, and the bins in them, are numbered by their first document. z_0 is at least the heaviest
+// document, and the sum of all z is at least max(mean bins, lone documents), which is usually the bound that
+// the search proves. Weights are scaled to a mean bin of 1000, so that absolute tolerances mean the same for
+// tokens squared and for seconds.
 
 class AssignmentProgram : public MixedProgram {
  public:
   explicit AssignmentProgram(const AssignmentProblem& problem);
 
-  // Minimise the sum of the first columns, z_s. Rows: one a document (= 1), then two a bin (weight - z <= 0,
-  // tokens <= capacity), then, with several steps, one for the sum of z.
+  // Minimises the sum of the first columns, z_s. There is one row per document (= 1), two rows per bin
+  // (weight - z <= 0, tokens <= capacity), and with several steps one row for the sum of z.
   double scale = 1;  // of the objective
 
-  // An assignment as column values, its steps and bins renamed so that it obeys the symmetry breaking.
+  // An assignment as column values, with steps and bins renamed to satisfy the symmetry breaking.
   [[nodiscard]] std::vector<double> columns_of(const BinOf& bin_of) const;
   [[nodiscard]] BinOf assignment_of(const double* values) const;
 

@@ -1,6 +1,6 @@
-// Skrull's joint program (arXiv 2505.19609, Eq. 9-16), which GDS and DACP solve by two rules of thumb: a
-// document's lane and micro-batch (GDS), and whether it stays whole on one CP rank there or is distributed
-// (DACP), decided together. For lane i, its micro-batch j, CP rank r and document k:
+// Skrull's joint program (arXiv 2505.19609, Eq. 9-16), which GDS and DACP solve by two separate heuristics.
+// It decides together a document's lane and micro-batch (GDS), and whether it stays whole on one CP rank or
+// is distributed (DACP). For lane i, its micro-batch j, CP rank r and document k:
 //
 //   min z  such that  sum_j (m_ij + sum_k shared_k y_kij) <= z     the slowest lane
 //                     sum_k whole_k x_kijr <= m_ij                 its slowest rank, beside which
@@ -10,18 +10,20 @@
 //                     sum_k s_k (y_kij + sum_r x_kijr) < N C       and of a micro-batch, as in GDS
 //
 // so a micro-batch takes max(exchange, local) + distributed / N. `whole` is the cost of a document on a group
-// of one rank, `shared` an N-th of it, `exchange` what a group of N takes beyond that. A cost that moves keys
-// for nothing (flops, quadratic) has no exchange, and then it is best to distribute everything.
+// of one rank, `shared` an N-th of it, `exchange` the additional time of a group of N. A cost without
+// communication (flops, quadratic) has no exchange, and then it is best to distribute everything.
 //
-// Departures: a lane has as many micro-batches as GDS with DACP gives the fullest one, since another one is
-// free in these equations and not on a machine. A micro-batch's exchange is the sum of its documents', each
-// with its own latency. The paper gives no solver; ours starts from GDS with DACP under the same cost, or
-// from GDS with every document distributed, improved by moves and swaps, and is never worse than either.
+// Departures: a lane has as many micro-batches as GDS with DACP gives the fullest one, since the equations
+// price an additional micro-batch at zero and a machine does not. A micro-batch's exchange is the sum of its
+// documents' exchanges, each with its own latency. The paper gives no solver. This one starts from the better
+// of GDS with DACP under the same cost and GDS with every document distributed, both improved by moves and
+// swaps, and is never worse than either.
 //
-// Bins of a kind are interchangeable; of the many copies of a solution the program keeps those where the k-th
-// heaviest document (from 0) uses lane i, micro-batch j and rank r only if i + j + r <= k (0 for r where it
-// is distributed). Any solution can be renamed to obey that: lanes, micro-batches and ranks by their first
-// document. Cost: exponential; a dozen documents on two lanes of four ranks take seconds.
+// Lanes, micro-batches and ranks are interchangeable. Of the many copies of a solution the program keeps
+// those where the k-th heaviest document (from 0) uses lane i, micro-batch j and rank r only if i + j + r <=
+// k (r = 0 where it is distributed). Any solution can be renamed to satisfy that by numbering lanes,
+// micro-batches and ranks by their first document. Cost: exponential; a dozen documents on two lanes of four
+// ranks take seconds.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -59,13 +61,13 @@ struct Place {
 };
 using Places = std::vector<Place>;  // of each document
 
-// One batch; documents stand heaviest first.
+// One batch, with documents sorted heaviest first.
 struct Joint {
   std::vector<std::uint32_t> order;  // their positions in the batch
   std::vector<std::int64_t> tokens;
-  std::vector<double> whole, shared, exchange;  // seconds, or what the cost counts in
+  std::vector<double> whole, shared, exchange;  // in the cost's unit
   int lanes = 1, micro_batches = 1, ranks = 1;
-  std::int64_t bucket = 0;  // tokens of a rank
+  std::int64_t bucket = 0;  // tokens that a rank holds at most
 
   [[nodiscard]] std::size_t documents() const { return tokens.size(); }
   [[nodiscard]] int bins() const { return lanes * micro_batches; }
@@ -93,7 +95,7 @@ Joint joint_of(const GlobalBatch& batch, const PackOptions& options, const Workl
   return joint;
 }
 
-// What the bins of an assignment hold and take.
+// The tokens and times of an assignment's bins.
 class Loads {
  public:
   Loads(const Joint& joint, const Places& places)
@@ -116,7 +118,7 @@ class Loads {
     }
   }
 
-  // m_ij: what of a micro-batch's time is not distributed work.
+  // m_ij, the part of a micro-batch's time that is not distributed work.
   [[nodiscard]] double beside(int bin) const {
     const auto first = whole_.begin() + bin * joint_.ranks;
     return std::max(exchange_[at(bin)], *std::max_element(first, first + joint_.ranks));
@@ -162,7 +164,7 @@ double objective_of(const Joint& joint, const Places& places) {
   return loads.fit() ? loads.slowest_lane() : std::numeric_limits<double>::infinity();
 }
 
-// No assignment is faster: all work spread evenly, or one document at its best.
+// A lower bound on the time of any assignment: all work spread evenly, or one document at its best.
 double bound_of(const Joint& joint) {
   double bound = 0;
   for (std::size_t k = 0; k < joint.documents(); ++k) bound += joint.shared[k] / joint.lanes;
@@ -174,7 +176,8 @@ double bound_of(const Joint& joint) {
   return bound;
 }
 
-// Moves of one document and swaps of two, the best first, until none helps; a fixed number of tries at most.
+// Moves one document or swaps two, the best change first, until none helps or a fixed number of tries is
+// reached.
 void improve(const Joint& joint, Places& places) {
   std::int64_t tries = 200'000;
   double best = objective_of(joint, places);
@@ -208,7 +211,7 @@ void improve(const Joint& joint, Places& places) {
   }
 }
 
-// Renamed by first document, as the program's symmetry breaking wants them.
+// Renames bins by their first document, as the program's symmetry breaking requires.
 Places renamed(const Joint& joint, const Places& places) {
   constexpr int kUnnamed = -1;
   std::vector<int> lane(at(joint.lanes), kUnnamed), micro_batch(at(joint.bins()), kUnnamed),
@@ -230,7 +233,7 @@ Places renamed(const Joint& joint, const Places& places) {
   return result;
 }
 
-// Columns: z, m_ij, then of each document its x and y where they are allowed.
+// The columns are z, m_ij, then the allowed x and y of each document.
 class JointProgram : public MixedProgram {
  public:
   explicit JointProgram(const Joint& joint) : joint_(joint), scale_(kBound / bound_of(joint)) {
@@ -286,7 +289,7 @@ class JointProgram : public MixedProgram {
     column_lower[0] = bound_of(joint_) * scale_;
   }
 
-  // Of the columns whose place is in the bin: a value, or 0 for none.
+  // Applies `value` to the columns whose place is in the bin; 0 means none.
   template <class ValueOf>
   void add_documents(int bin, const ValueOf& value_of) {
     for (std::size_t k = 0; k < joint_.documents(); ++k)
@@ -336,10 +339,10 @@ class JointProgram : public MixedProgram {
   const Joint& joint_;
   double scale_;
   std::vector<int> first_;     // column of each document, and the end
-  std::vector<Place> places_;  // of a column, from first_[0] on
+  std::vector<Place> places_;  // place of each column from first_[0] on
 };
 
-// A step of GDS as an assignment, and how many micro-batches its fullest lane has.
+// A step of GDS as an assignment, with the number of micro-batches of its fullest lane.
 Places places_of(const Step& step, const GlobalBatch& batch, Joint& joint) {
   std::map<std::pair<std::int64_t, std::int64_t>, Place> place_of;  // of a slice, by document and first token
   for (int lane = 0; lane < joint.lanes; ++lane) {
@@ -357,7 +360,7 @@ Places places_of(const Step& step, const GlobalBatch& batch, Joint& joint) {
   return places;
 }
 
-// The best start: GDS with DACP or with every document distributed, whichever is faster after moves and
+// The better start: GDS with DACP or with every document distributed, whichever is faster after moves and
 // swaps.
 Places start_of(const Joint& joint, const Places& skrull) {
   Places distributed = skrull;
@@ -409,7 +412,7 @@ Places solve(const Joint& joint, const Places& skrull, const SolverOptions& opti
   return best;
 }
 
-// Lanes and micro-batches by their heaviest document, documents ascending by length as GDS has them.
+// Orders lanes and micro-batches by their heaviest document, and documents ascending by length, as GDS does.
 Step step_of(const Joint& joint, const Places& places, const GlobalBatch& batch, const PackOptions& options) {
   Step step = empty_step(options);
   const Places named = renamed(joint, places);
@@ -434,7 +437,7 @@ std::int64_t skrull_solver_hard_limit(const PackOptions& options) {
 
 Plan plan_skrull_solver(const PackingProblem& problem) {
   PackOptions options = problem.options;
-  options.rollback = true;  // no key of this policy
+  options.rollback = true;  // rollback is no key of this policy
   const Plan skrull = plan_skrull({problem.batches, options, problem.workload});
   Plan plan;
   double heuristic = 0, incumbent = 0;

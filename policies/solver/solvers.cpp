@@ -16,7 +16,7 @@
 namespace equipoise {
 namespace {
 
-// Maximum first, then the sum over steps.
+// Compares the maximum first, then the sum over steps.
 bool better(const AssignmentProblem& problem, const BinOf& a, const BinOf& b) {
   const double most_a = heaviest_bin(problem, a);
   const double most_b = heaviest_bin(problem, b);
@@ -33,7 +33,7 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
   for (const BinOf& start : starts.subspan(1))
     if (better(problem, start, best)) best = start;
   BinOf swapped = best;
-  improve_by_swaps(problem, swapped);  // lowers the maximum, and may raise the sum where it cannot
+  improve_by_swaps(problem, swapped);  // this lowers the maximum, but may raise the sum
   if (better(problem, swapped, best)) best = std::move(swapped);
 
   AssignmentProblem largest = problem;
@@ -56,14 +56,14 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
   return std::move(result.bin_of);
 }
 
-// Solves twice, within the limits of `options` together: first the lightest heaviest bin; then, where the
-// bins belong to several steps (problem.bins_a_step), the least sum over steps of each step's heaviest bin
-// among the assignments with that maximum. Both start from the best of `starts` (maximum first, then the
-// sum), improved by swaps, and never return anything worse. One full-window document fixes the maximum and
-// makes every assignment optimal for the first; the second tells them apart.
+// Solves two programs within the limits of `options` together. The first minimises the heaviest bin. Where
+// the bins belong to several steps (problem.bins_a_step), the second keeps that maximum and minimises the sum
+// over steps of each step's heaviest bin. Both start from the best of `starts` (maximum first, then the sum),
+// improved by swaps, and never return anything worse. The second is needed since one full-window document
+// fixes the maximum, so that every assignment is optimal for the first.
 //
-// Bins come back heaviest first, stable in the order of their first document, so bin j belongs to step
-// j div bins_a_step; documents in a bin in the order given. Reports into `plan` as `step`.
+// Returns bins heaviest first, ties in the order of their first document, so that bin j belongs to step j div
+// bins_a_step. Documents in a bin keep their order. Adds reports to `plan` for `step`.
 Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
                 std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan) {
   Bins bins(problem.bins);
@@ -96,26 +96,26 @@ void note_programs(Plan& plan) {
 
 // Fixed-length packing by an integer program (WLB-LLM section 4.1, Eq. 1-2; Table 2 "fixed solver").
 //
-// min over assignments of the largest sum of len^2 of a micro-batch, every document once, at most one window
-// of tokens in each. `pack_window` global batches are packed together into pack_window * N bins; then, with
-// that maximum kept, the sum over steps of each step's largest bin is minimised (solvers.h). Bins
-// go to steps sorted by sum of len^2, largest first, N a step, and inside a step position p to lane p mod
+// Minimises the largest sum of len^2 of a micro-batch. Every document is placed once, and a micro-batch holds
+// at most one window of tokens. `pack_window` global batches are packed together into pack_window * N bins;
+// then, with that maximum kept, the sum over steps of each step's largest bin is minimised (solvers.h). Bins
+// go to steps sorted by sum of len^2, largest first, N per step; inside a step, position p goes to lane p mod
 // lanes.
 //
-// Full windows leave no slack, so a good packing may not even be feasible to find: the search starts from the
-// better of plain's own windows and fixed-greedy over the same pack window (maximum first, then the sum), and
-// its result is never worse than that.
+// Full windows leave no slack, so even a feasible packing may be hard to find. The search starts from the
+// better of plain's windows and fixed-greedy over the same pack window (maximum first, then the sum), and its
+// result is never worse.
 //
-// Departures: the paper calls Gurobi, we call CBC or HiGHS, and where a limit ends the search the incumbent
-// is used and its gap reported. The plan is a pure function of its input if no time limit is hit, or if
-// `node_limit` stands in its place. Document batches have no windows to start from; they are refused where
+// Departures: the paper calls Gurobi, this policy CBC or HiGHS. Where a limit ends the search, the incumbent
+// is used and its gap reported. The plan is a pure function of its input if no time limit is hit or
+// `node_limit` is set instead. Document batches have no windows to start from; they are refused where
 // fixed-greedy finds no room.
 //
-// Cost: exponential in the worst case; see SolverReport for what it came to.
+// Cost: exponential in the worst case; SolverReport has the time taken.
 
 namespace {
 
-// Documents of one pack window as an integer program, and the windows they came in.
+// The documents of one pack window as an integer program, with the windows in which they arrived.
 struct PackWindow {
   std::vector<Slice> documents;
   AssignmentProblem problem;
@@ -147,13 +147,13 @@ PackWindow pack_window_of(std::span<const GlobalBatch> batches, std::size_t micr
   return pack;
 }
 
-// Where the user gives fewer micro-batches than the windows need, plain's are longer; then ours may be too.
+// Where the user gives fewer micro-batches than the windows need, plain's are longer, and these may be too.
 void fit_capacity_to_windows(PackWindow& pack) {
   for (const std::int64_t tokens : bin_tokens(pack.problem, pack.windows))
     pack.problem.capacity = std::max(pack.problem.capacity, tokens);
 }
 
-// What fixed-greedy does with the same documents; `nowhere` receives the first that finds no room.
+// The packing of fixed-greedy for the same documents; `nowhere` receives the first document without room.
 BinOf greedy_start(const PackWindow& pack, std::int64_t capacity, std::optional<std::size_t>& nowhere) {
   const std::vector<std::uint32_t> order = longest_first(pack.problem.tokens);
   std::vector<std::int64_t> sorted;
@@ -168,7 +168,7 @@ BinOf greedy_start(const PackWindow& pack, std::int64_t capacity, std::optional<
   return bin_of;
 }
 
-// The packings to start from: plain's windows, and fixed-greedy's if it places everything.
+// The starts of the search: plain's windows, and fixed-greedy's packing if it places everything.
 std::vector<BinOf> starts_of(const PackWindow& pack, std::int64_t capacity, std::size_t step) {
   std::vector<BinOf> starts;
   if (pack.windows_known) starts.push_back(pack.windows);
@@ -230,15 +230,15 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
   return plan;
 }
 
-// Variable-length packing by an integer program (WLB-LLM section 4.2): as fixed-solver, with the whole work
-// W(d) in place of len^2 and L_max in place of the window.
+// Variable-length packing by an integer program (WLB-LLM section 4.2). It is fixed-solver with the whole work
+// W(d) instead of len^2 and L_max instead of the window.
 //
-// wlb decides which documents a step holds (its queues and what it carries are the same), and its packing is
-// the start; the solver then looks for a better assignment of those documents to the step's N micro-batches,
-// and never returns a worse one. A step is one set of bins here, so its largest is all there is to minimise.
-// The bins go to lanes as wlb's do: largest W first, to the least loaded lane with a free place.
+// wlb decides which documents a step holds (with the same queues and carried documents), and its packing is
+// the start. The solver looks for a better assignment of those documents to the step's N micro-batches and
+// never returns a worse one. The objective is the largest bin of the step. Bins go to lanes as wlb's do:
+// largest W first, to the least loaded lane with a free place.
 //
-// Cost: wlb, and one integer program a step; see SolverReport.
+// Cost: that of wlb and one integer program per step; see SolverReport.
 
 static void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
   std::vector<Slice> documents;

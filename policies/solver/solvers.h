@@ -11,14 +11,15 @@
 
 namespace equipoise {
 
-// What the solver policies share: their options, the integer programs for one set of bins, and their reports
-// in the plan.
+// What the solver policies share: options, the integer programs for one set of bins, and their reports in the
+// plan.
 
 struct SolverOptions {
   double time_limit_seconds = 10;  // a step
   std::int64_t node_limit = 0;     // a step; > 0: instead of the time limit
   MilpSolver solver = MilpSolver::automatic;
-  const std::atomic<bool>* cancel = nullptr;  // set by another thread: a solver stops and keeps what it has
+  const std::atomic<bool>* cancel =
+      nullptr;  // another thread sets it; a solver then stops and keeps its best solution
 };
 inline constexpr PackParameter node_limit_parameter() {
   PackParameter nodes = parameter::integer<&SolverOptions::node_limit>(
@@ -36,7 +37,7 @@ inline constexpr PackParameter kSolver[] = {
 
 using Bins = std::vector<std::vector<Slice>>;
 
-// Notes how many of the programs were proven optimal, and the largest gap left.
+// Adds a note on how many programs were proven optimal, and on the largest remaining gap.
 void note_programs(Plan& plan);
 
 Plan plan_fixed_solver(const PackingProblem& problem);
@@ -44,7 +45,7 @@ Plan plan_varlen_solver(const PackingProblem& problem);
 
 // Skrull's joint program (skrull_solver.cpp). Throws UserError where a step is too large for it.
 Plan plan_skrull_solver(const PackingProblem& problem);
-// A micro-batch holds fewer than C*N tokens, so a document does too.
+// A micro-batch holds fewer than C*N tokens, and so does a document.
 std::int64_t skrull_solver_hard_limit(const PackOptions& options);
 
 }  // namespace equipoise

@@ -1,4 +1,4 @@
-// Lengths in binary arrays: NumPy, the indexes of tokenised corpora.
+// Reads lengths from binary arrays: NumPy files and the indexes of tokenised corpora.
 #include <algorithm>
 
 #include "policies/base/error.h"
@@ -6,16 +6,16 @@
 
 namespace equipoise::formats {
 
-// NumPy .npy holding one 1-D integer array: magic "\x93NUMPY", version, header length (u16 in version 1, u32
-// later), a Python dict {'descr': '<i4', 'fortran_order': False, 'shape': (n,), } padded with spaces, then
-// the values.
+// A NumPy .npy file holds one 1-D integer array: magic "\x93NUMPY", version, header length (u16 in version 1,
+// u32 later), a Python dict {'descr': '<i4', 'fortran_order': False, 'shape': (n,), } padded with spaces,
+// then the values.
 
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 
-// The text after `key`, given with its quotes, in the header's dict, up to the comma or bracket that ends the
-// value.
+// The text after `key` in the header's dict, up to the comma or bracket that ends the value. `key` includes
+// its quotes.
 std::string_view value_of(std::string_view dict, std::string_view key, const std::string& name) {
   const std::size_t at = dict.find(key);
   const std::size_t colon = at == std::string_view::npos ? at : dict.find(':', at);
@@ -47,7 +47,7 @@ ElementType element_type(std::string_view descr, const std::string& name) {
   return type;
 }
 
-// Values that do not fit are clamped to one that is_length refuses.
+// Clamps values that do not fit to one that is_length refuses.
 std::int64_t element(std::string_view bytes, std::size_t offset, ElementType type) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < type.size; ++i) {
@@ -106,8 +106,8 @@ Lengths read_npy(std::string_view bytes, const std::string& name) {
   return lengths;
 }
 
-// Indexes of tokenised corpora: Megatron-LM's .idx and datatrove's .ds.index. Both say where each document
-// ends, so lengths come without touching the tokens.
+// The indexes of tokenised corpora (Megatron-LM's .idx, datatrove's .ds.index) record the end of each
+// document, so lengths can be read without the tokens.
 //
 // Megatron-LM .idx, little-endian, unaligned: "MMIDIDX\0\0" | u64 version = 1 | u8 dtype | u64 n sequences |
 // u64 d entries | i32 lengths[n] | i64 byte offsets[n] | i64 doc_index[d] | optional i8 modes[n].
@@ -119,7 +119,7 @@ namespace {
 constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
 constexpr std::size_t kMegatronHeader = 34;
 
-// First byte of each array of an .idx.
+// The first byte of each array of an .idx.
 struct IdxLayout {
   std::size_t sequences = 0;
   std::size_t entries = 0;
@@ -138,7 +138,7 @@ IdxLayout idx_layout(std::string_view bytes, const std::string& name) {
     throw UserError(name, ": byte 9: index version ", version, "; expected 1");
   const auto sequences = load<std::uint64_t>(bytes, 18);
   const auto entries = load<std::uint64_t>(bytes, 26);
-  // Each sequence takes 12 bytes and each entry 8; compared by division so that a damaged count cannot
+  // Each sequence takes 12 bytes and each entry 8. The check divides, so that a damaged count cannot
   // overflow.
   const std::size_t body = bytes.size() - kMegatronHeader;
   if (sequences > body / 12 || entries > (body - sequences * 12) / 8)
@@ -191,7 +191,7 @@ Lengths read_megatron_idx(std::string_view bytes, const std::string& name) {
   return lengths;
 }
 
-// datatrove / nanotron: no header, u64 ends of the documents in tokens, rising.
+// The index of datatrove and nanotron has no header; it lists the rising ends of documents in tokens as u64.
 Lengths read_datatrove_index(std::string_view bytes, const std::string& name) {
   if (bytes.size() % 8 != 0)
     throw UserError(name, ": byte ", bytes.size(),

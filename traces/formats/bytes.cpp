@@ -20,9 +20,9 @@ namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 18;
 
-// Unpacks what comes block by block, by the magic number that it begins with. What it has unpacked is held
-// against the limit of inputs, and where the user stated none against what a file of lengths can be packed
-// to: a million equal lines are 64 MB at most, and what is larger shrinks by less than a thousand.
+// Unpacks blocks of bytes by the magic number at their beginning. The unpacked size is compared with the
+// limit of inputs. Where the user stated none, it is compared with the ratio that a file of lengths can
+// reach: up to 64 MB any ratio is accepted (a million equal lines), above it less than a thousand.
 class Unpacker {
  public:
   explicit Unpacker(std::string name) : name_(std::move(name)) {}
@@ -33,7 +33,7 @@ class Unpacker {
   }
 
   void add(std::string_view block) {
-    if (!begun_) {  // a pipe may give a byte at a time
+    if (!begun_) {  // a pipe may deliver one byte at a time
       head_ += block;
       if (head_.size() < 4) return;
       begin();
@@ -75,7 +75,7 @@ class Unpacker {
     gzip_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(block.data()));
     gzip_.avail_in = static_cast<uInt>(block.size());
     for (bool full = false; gzip_.avail_in > 0 || full;) {
-      if (ended_) inflateReset(&gzip_);  // a file may hold several gzip members, one after another
+      if (ended_) inflateReset(&gzip_);  // a file may hold several consecutive gzip members
       gzip_.next_out = reinterpret_cast<Bytef*>(block_.data());
       gzip_.avail_out = static_cast<uInt>(block_.size());
       const int status = inflate(&gzip_, Z_NO_FLUSH);
@@ -124,10 +124,10 @@ class Unpacker {
   bool begun_ = false;
   Compression how_ = Compression::none;
   z_stream gzip_{};
-  bool ended_ = false;  // of a gzip member
+  bool ended_ = false;  // whether a gzip member has ended
   std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> zstd_{nullptr, ZSTD_freeDStream};
-  std::size_t left_ = 0;              // zstd: 0 at the end of a frame
-  std::size_t read_ = 0, taken_ = 0;  // packed bytes of the blocks before, and of this one
+  std::size_t left_ = 0;              // bytes that zstd still expects; 0 at the end of a frame
+  std::size_t read_ = 0, taken_ = 0;  // packed bytes of earlier blocks, and of this one
 };
 
 std::string gzip(std::string_view bytes) {
@@ -150,7 +150,7 @@ std::string zstd(std::string_view bytes) {
   if (!context) throw std::bad_alloc();
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, 19);
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag,
-                         1);  // a damaged file must not read as other lengths
+                         1);  // verifies the checksum, so that a damaged file does not give other lengths
   std::string out(ZSTD_compressBound(bytes.size()), '\0');
   const std::size_t size = ZSTD_compress2(context.get(), out.data(), out.size(), bytes.data(), bytes.size());
   if (ZSTD_isError(size) != 0) throw std::runtime_error(ZSTD_getErrorName(size));

@@ -1,6 +1,6 @@
-// One reader a format. Each takes the decompressed bytes and the file's name (for errors), gives lengths in
-// file order, and throws UserError for anything it does not understand. None of them allocates by a number it
-// has not checked against the size of the file.
+// There is one reader per format. Each takes the decompressed bytes and the file's name (for errors), returns
+// lengths in file order, and throws UserError for anything that it does not understand. No reader allocates
+// by a number that it has not compared with the size of the file.
 #pragma once
 
 #include <cstddef>
@@ -28,24 +28,25 @@ Lengths read_megatron_mock(std::string_view bytes, const std::string& name, cons
 
 std::string text_bytes(const Lengths& lengths);
 
-// `value` is a length: in [1, kLongestDocument]. `where` is "file:line" or "file: document 3". Inline: hot.
+// Throws UserError unless `value` is a length in [1, kLongestDocument]. `where` is "file:line" or "file:
+// document 3". Inline since readers call it for every document.
 [[noreturn]] void refuse_length(const std::string& where, std::string_view found);
 inline bool is_length(std::int64_t value) {
   return value >= 1 && value <= kLongestDocument;
 }
 
-// A number as it stands in text, without sign or fraction; -1 if `text` is anything else. A number above
-// kLongestDocument gives one that is_length refuses.
+// The value of a number without sign or fraction; -1 for any other text. A number above kLongestDocument
+// gives a value that is_length refuses.
 std::int64_t parse_length(std::string_view text);
 
-std::string_view trimmed(std::string_view text);  // spaces, tabs and carriage returns removed at both ends
+std::string_view trimmed(std::string_view text);  // removes spaces, tabs and carriage returns at both ends
 std::string shown(std::string_view found);        // quoted and shortened, for an error
 
 }  // namespace formats
 
-// Whole files as bytes, unpacked block by block by what their first bytes say, and the inverse. Length files
-// are small (a million lengths are about 5 MB as text), so one buffer is the fastest and simplest form; how
-// large it may get is --max-input-MB (policies/base/files.h).
+// Reads whole files as bytes, unpacked by the format that their first bytes show, and writes them. Length
+// files are small (a million lengths are about 5 MB as text), so one buffer is the fastest and simplest form.
+// --max-input-MB (policies/base/files.h) limits its size.
 
 namespace formats {
 
@@ -56,8 +57,8 @@ Compression compression_of_suffix(std::string_view path);  // .gz, .zst
 std::string_view without_compression_suffix(std::string_view path);
 
 inline constexpr std::string_view kDocumentLengths = "document lengths";
-// What the file holds, and how it was packed. `holds`: what the error says that it was to hold. Throws
-// UserError, for a small file that unpacks to a huge one (a bomb), too.
+// The file's unpacked bytes, and how it was packed. `holds`: the expected contents, for errors. Throws
+// UserError, also for a small file that unpacks to a huge one.
 struct Unpacked {
   std::string bytes;
   Compression how = Compression::none;
@@ -66,7 +67,7 @@ Unpacked read_file(const std::string& path, std::string_view holds = kDocumentLe
 Unpacked unpacked(std::string_view bytes, const std::string& name);
 std::string compress(std::string_view bytes, Compression how);
 
-// Little-endian load from unaligned bytes; the host is little-endian (checked in bytes.cpp).
+// Loads a little-endian value from unaligned bytes. The host is little-endian, which bytes.cpp checks.
 template <class T>
 T load(std::string_view bytes, std::size_t offset) {
   T value;

@@ -1,4 +1,4 @@
-// Lengths in text: one a line, a column of a table, a field of JSON lines, and a description in JSON of
+// Reads lengths from text: one per line, a column of a table, a field of JSON lines, or a JSON description of
 // lengths to draw.
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace equipoise::formats {
 
-// One integer a line. A byte order mark, blank lines and lines that start with # are skipped.
+// Reads one integer per line. A byte order mark, blank lines and lines that start with # are skipped.
 void refuse_length(const std::string& where, std::string_view found) {
   throw UserError(where, ": found ", shown(found), "; expected a document length, an integer from 1 to ",
                   kLongestDocument, " (tokens)");
@@ -57,7 +57,7 @@ Lengths read_text(std::string_view bytes, const std::string& name) {
   const char* at = bytes.data();
   const char* const end = at + bytes.size();
   for (std::int64_t line = 1; at < end; ++line) {
-    // The common line, digits up to the newline, is parsed in one pass over its bytes.
+    // A line of digits only, the common case, is parsed in one pass over its bytes.
     const char* const begin = at;
     std::int64_t value = 0;
     while (at < end && *at >= '0' && *at <= '9' && at - begin < 12) value = value * 10 + (*at++ - '0');
@@ -89,9 +89,9 @@ std::string text_bytes(const Lengths& lengths) {
   return out;
 }
 
-// One column of a CSV or TSV file; the first row is a header unless every field of it is a number.
+// Reads one column of a CSV or TSV file. The first row is a header unless all its fields are numbers.
 
-// Names of a column that holds lengths, most telling first; compared without case.
+// Names of columns with lengths, the most specific first. Their case does not matter.
 constexpr std::array<std::string_view, 16> kLengthNames = {
     "length",       "lengths", "num_tokens", "n_tokens", "tokens",          "token_count",
     "token_length", "seq_len", "seq_lens",   "seqlen",   "sequence_length", "input_ids",
@@ -108,7 +108,8 @@ static std::string listed(const std::vector<std::string>& names) {
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 
-// Which column holds the lengths. `header` is the first row; it may be numbers if the file has no header.
+// The index of the column with the lengths. `header` is the first row, which holds numbers in a file without
+// header.
 static std::size_t choose_column(const std::vector<std::string>& header, bool has_names,
                                  const std::string& column, const std::string& name) {
   if (!column.empty()) {
@@ -250,7 +251,7 @@ Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::s
 //   4096,
 //    "lognormal_sigma": 1.1}          draws exp(ln(mean) - sigma^2 / 2 + sigma * z), clipped to [min, max]
 //   {"mode": "file", "path": "x.csv"}   lengths from a file, relative to the JSON
-// The distribution is Megatron's, the draws are ours: NumPy's generator is not repeated here.
+// The distribution is Megatron's. The draws differ, since NumPy's generator is not reproduced here.
 
 namespace {
 
