@@ -3,7 +3,7 @@
     import equipoise
     result = equipoise.study("traces/studies/7b-128k.json")   # simulated: every policy on the same documents
     print(result)                                             # the table that `equipoise study` prints
-    result.frame()                                            # the same as a pandas frame, one row a policy
+    result.frame()                                            # the same as a pandas frame, one row per policy
     plan = equipoise.pack(lengths, "wlb", queues=2)           # only the plan of a policy
     equipoise.explain("wlb")                                  # what it is, and each of its options
     sampler = equipoise.BatchSampler(lengths, "wlb", lanes=8, lane=replica)   # for a PyTorch DataLoader

@@ -55,11 +55,11 @@ def failure_text(error: BaseException, function: Policy) -> str:
     """What was raised, and where, the innermost call first, in one line."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) != _FOLDER][-5:]
     calls = ", called at ".join(f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in reversed(frames))
-    if not frames and isinstance(error, TypeError):  # the call itself
+    if not frames and isinstance(error, TypeError):  # the call itself failed
         text = f"TypeError: {error}; expected f(lengths, options), found {_place(function)}"
     elif frames or not isinstance(error, ValueError):
         text = f"{type(error).__name__}: {error}{', at ' if calls else ''}{calls}"
-    else:  # ours: what it returned is no plan
+    else:  # what the function returned is no plan
         text = str(error) if isinstance(error, NoPlan) else f"{error}{made_by(function)}"
     return " ".join(text.split())
 
@@ -114,7 +114,7 @@ class _Loader:
     """Where the loader cut each document, and with which batch each slice came."""
 
     def __init__(self, documents: np.ndarray):
-        self.slices: Dict[int, List[Tuple[int, int, int]]] = {}  # of a document: (begin, end, batch), rising
+        self.slices: Dict[int, List[Tuple[int, int, int]]] = {}  # (begin, end, batch) of each document, rising
         for batch, document, begin, end in documents.tolist():
             self.slices.setdefault(document, []).append((begin, end, batch))
         for of_document in self.slices.values():
@@ -164,7 +164,7 @@ def plan_text(function: Policy, label: str, documents: np.ndarray, shape: str, o
     if isinstance(steps, Mapping) or hasattr(steps, "json"):
         return json_text(steps if isinstance(steps, Mapping) else steps.json, f"policy {label}")
     try:
-        nested = _nested(steps, "steps", lengths)  # runs what is left of a generator
+        nested = _nested(steps, "steps", lengths)  # runs the rest of a generator
     except NoPlan as wrong:
         raise NoPlan(f"policy {label}: {wrong}{made_by(function)}") from None
     pack_ms = 1000 * (time.perf_counter() - began) / max(1, len(nested))

@@ -7,7 +7,7 @@ import numpy as np
 
 from ._values import refuse, text_of
 
-IGNORED = -100  # of a label: no loss, PyTorch's own default
+IGNORED = -100  # a label without a loss; PyTorch's own default
 
 # DataLoader takes whatever has the two methods below, and its types ask for this class. torch is not imported for it.
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ class Plan:
         ]
 
     def frame(self) -> pd.DataFrame:
-        """One row a micro-batch: step, lane, micro_batch, documents (pieces), tokens, attention_work (sum of
+        """One row per micro-batch: step, lane, micro_batch, documents (pieces), tokens, attention_work (sum of
         len^2)."""
         rows = []
         for s, lanes in enumerate(self.steps):
@@ -111,7 +111,7 @@ class Plan:
 
 
 def planned(lengths: np.ndarray, policy: Union[str, own_policy.Own], options: str) -> _core.PackedPlan:
-    """The plan of a policy by name, or of one's own, which the validator of all plans looks at."""
+    """The plan of a policy by name, or of one's own, which the validator of all plans checks."""
     if isinstance(policy, str):
         return _core.pack(lengths, policy, options)
     function, label, own = own_policy.parts(policy)

@@ -1,4 +1,4 @@
-"""The program `equipoise`, which comes with the module: for what it does and the module has no function of its own."""
+"""The program `equipoise`, which comes with the module: for commands that the module has no function for."""
 
 import contextlib
 import io
@@ -20,9 +20,9 @@ from ._values import flag, folder_of, integer, json_text, number, page_data, pat
 from .study import Source, _flat
 
 PATH = Path(__file__).with_name("equipoise")
-FAILED = 1  # a check failed: an answer, no error
+FAILED = 1  # a failed check is an answer, not an error
 StrPath = Union[str, os.PathLike]
-DEGREES = ("tensor", "context", "pipeline", "data", "expert")  # of a layout, keys of `parallel`
+DEGREES = ("tensor", "context", "pipeline", "data", "expert")  # keys of `parallel` that make a layout
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str 
         file.flush()
         try:
             yield file.name
-        except ValueError as error:  # about a dict, which the caller knows by no path
+        except ValueError as error:  # of a dict, which has no path for the caller
             raise ValueError(str(error).replace(file.name, "study" if argument == "source" else argument)) from None
 
 
@@ -76,7 +76,7 @@ _OURS = ("format", "quiet")  # options that the module itself gives
 
 
 def _options(**given: Any) -> List[str]:
-    """--name value of what is given; a list is given once an item, a dict as key=value."""
+    """The options of what is given, as --name value; a list is given once per item, a dict as key=value."""
     words: List[str] = []
     for name, value in given.items():
         option = "--" + name.replace("_", "-")
@@ -113,12 +113,12 @@ class Tuned:
         return self.found["ranking"]
 
     def frame(self) -> pd.DataFrame:
-        """One row a place of the ranking: label, layout, every metric by its name."""
+        """One row per place of the ranking: label, layout, every metric by its name."""
         rows = [{"rank": row["rank"], "label": row["label"], **row["layout"], **_flat(row["metrics"])} for row in self.ranking]
         return pd.DataFrame(rows).set_index("rank") if rows else pd.DataFrame()
 
     def tried(self) -> pd.DataFrame:
-        """One row a candidate, in the order of the search: degrees and the other keys of its layout, label, policy, outcome
+        """One row per candidate, in the order of the search: degrees and the other keys of its layout, label, policy, outcome
         (ok, slower, oom, unplaceable, refused, late; states: a layout whose states alone do not fit, with no label), and of
         those that ran to their end tokens_per_second_per_gpu, token_delay_mean and peak_memory_bytes; else the reason.
         Of large searches it has every candidate that ran, and 15,000 and 10,000 layouts of the others."""
@@ -191,7 +191,7 @@ def tune(
             words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir(), "space"))]
         try:
             text = run("tune", study, "--out", folder, "--format", "json", "--quiet", *words)
-        except ValueError as error:  # --for is a word of Python's
+        except ValueError as error:  # `for` is a keyword of Python
             raise ValueError(re.sub("^for: ", "framework: ", str(error))) from None
         best = Path(folder) / "best.json"
         found = json.loads(best.read_text(encoding="utf-8")) if best.exists() else None
@@ -272,14 +272,14 @@ def predict(profile: StrPath, rows: StrPath, **options: Any) -> pd.DataFrame:
 
 
 def validate(source: Source, *, set: Optional[Mapping] = None, directory: Optional[StrPath] = None, **options: Any) -> Dict[str, Any]:
-    """A study run for real on ranks of this machine and simulated, op by op, or a log (`measured=...`) with its
-    simulation: `equipoise validate`, whose options these are. Returns its JSON."""
+    """Compares a study's steps, run for real on ranks of this machine or taken from a log (`measured=...`), with their
+    simulation, op by op: `equipoise validate`, whose options these are. Returns its JSON."""
     with _file_of(source, directory) as study:
         return json.loads(run("validate", study, "--format", "json", "--quiet", *_options(set=set, **options)))
 
 
 def verify(summary: StrPath) -> pd.DataFrame:
-    """A saved summary.json (of `study(out=...)` or `equipoise study --out`) compared with its receipt, its inputs as they
-    are now, and a new run: `equipoise verify`. Rows of functions run again with the plans next to it, in plan.json. A line
-    for each thing that was looked at; `holds` says whether it is as it was, null where nothing was to be run again."""
+    """Compares a saved summary.json (of `study(out=...)` or `equipoise study --out`) with its receipt, its inputs as they
+    are now, and a new run: `equipoise verify`. Rows of functions run again with the plans next to it, in plan.json. It
+    returns a line for each check; `holds` says whether it is as it was, null where nothing was to be run again."""
     return pd.DataFrame(json.loads(run("verify", path_of("summary", summary), "--format", "json", "--quiet")))

@@ -22,7 +22,7 @@ Piece = Union[int, Tuple[int, int, int]]  # a whole document, or document, begin
 
 
 def _in_thread(work, *arguments) -> Future:
-    """work(*arguments) on a thread of its own. Not a daemon: one that came back from C++ while Python ends would
+    """Runs work(*arguments) on a thread of its own, which is no daemon: one that came back from C++ while Python ends would
     take the process down."""
     future: Future = Future()
 
@@ -84,7 +84,7 @@ def _beside(value: Any, folder: str) -> Any:
 def _job(values: Dict[str, Any], entry: Dict[str, Any], batch: Dict[str, Any], derived: Dict[str, Any]) -> Dict[str, Any]:
     """A row's study for other documents, by which its plan is priced and bounded: that row alone, no number of steps."""
     row = {key: value for key, value in entry.items() if key not in ("label", "published")}
-    if "recompute_layers" in derived and entry["name"] != "equipoise":  # whose micro-batches have their own
+    if "recompute_layers" in derived and entry["name"] != "equipoise":  # its micro-batches have their own
         row["recompute"] = {"layers": derived["recompute_layers"]}
     if "schedule" in derived:
         row["schedule"] = derived["schedule"]
@@ -183,7 +183,7 @@ class BatchSampler:
             raise ValueError(
                 f"row: expected one with a policy, found {row}, whose plan is a {why}: BatchSampler(lengths, policy, ...) takes one"
             )
-        known = {key for key, _ in _core.pack_options()} - {"steps"} | {"cost"}  # steps: of the study
+        known = {key for key, _ in _core.pack_options()} - {"steps"} | {"cost"}  # the study has its own steps
         derived = {key: value for key, value in found["provenance"].get("derived", {}).items() if key != "candidates"}
         if options.get("tokens_per_step") is not None:
             batch.pop("documents_per_step", None)
@@ -204,7 +204,7 @@ class BatchSampler:
         sampler = cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
         # A study's batch is of all its rows: what it says that this policy has no use for is nobody's mistake.
         sampler._unsaid = tuple(key for key in batch if key not in {**(entry if isinstance(policy, str) else {}), **options})
-        if sampler.lane == 0:  # the others wait for the same
+        if sampler.lane == 0:  # the other lanes wait for the same plan
             _say_while(sampler._plan_ahead(0), f"equipoise: packing {sampler.lengths.size:,} documents for row {row}")
         try:
             sampler._planned(0)
@@ -216,7 +216,7 @@ class BatchSampler:
         self._plans: Dict[int, Future] = {}
         self._plan_ahead(self._epoch)
 
-    # Of an epoch.
+    # The current epoch.
 
     def _order(self, epoch: int) -> Optional[np.ndarray]:
         """Documents in the epoch's order. RandomState: NumPy keeps its stream the same in all versions."""
@@ -263,14 +263,14 @@ class BatchSampler:
         for note in [] if self._noted else plan.warnings:
             if not note.startswith(tuple(f"{key} has no effect" for key in self._unsaid)):
                 warnings.warn(note, stacklevel=3)
-        self._noted = True  # those of one epoch: another's are alike
+        self._noted = True  # the notes of another epoch are alike
         return plan, order, plan.counts(self.lane)
 
     def _piece(self, piece: Tuple[int, int, int], order: Optional[np.ndarray]) -> Piece:
         document = piece[0] if order is None else int(order[piece[0]])
         return (document, piece[1], piece[2]) if self.slices else document
 
-    # Of the whole run.
+    # The whole run.
 
     @property
     def epoch(self) -> int:
@@ -299,7 +299,7 @@ class BatchSampler:
         return [counts[0] - done, *counts[1:]] if counts else []
 
     def __iter__(self) -> Iterator[List[Piece]]:
-        """The rest of the current epoch, a micro-batch after the other."""
+        """The rest of the current epoch, one micro-batch after the other."""
         for step in self.steps():
             yield from step
 
@@ -411,7 +411,7 @@ class StepBatches:
         counts: List[int],
     ):
         self.step = step  # its number in the epoch
-        self.micro_batches = micro_batches  # all of the step's, those of before a resume too
+        self.micro_batches = micro_batches  # all of the step's, with those before a resume
         self._sampler, self._epoch, self._done, self._counts = sampler, epoch, done, counts
 
     def __len__(self) -> int:

@@ -34,14 +34,14 @@ class Result:
         out: str = "",
     ):
         self._state = (summary, table, steps, gpus, plans, notes, case, source, checks, directory, out)
-        self.source: Dict[str, Any] = json.loads(source)  # the study's values, with what was set
-        self.directory = directory  # what its paths are relative to
-        self.out = out  # the folder of study(out=...); empty: none
+        self.source: Dict[str, Any] = json.loads(source)  # the study's values with the assignments in them
+        self.directory = directory  # its paths are relative to this folder
+        self.out = out  # the folder of study(out=...), empty without one
         self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
         self.table = table  # what `equipoise study` prints
         self.notes = notes
-        self.case = case or {}  # of a sweep: its keys and values
-        self.functions: Dict[str, Dict[str, Any]] = {}  # of rows that are policies of one's own; stays in its process
+        self.case = case or {}  # the keys and values of a sweep's case
+        self.functions: Dict[str, Dict[str, Any]] = {}  # of rows whose policy is a function; they stay in this process
 
     @property
     def policies(self) -> List[Dict[str, Any]]:
@@ -55,8 +55,8 @@ class Result:
         raise KeyError(unknown("row", label, [row["label"] for row in self.policies]))
 
     def frame(self) -> pd.DataFrame:
-        """One row a policy, indexed by label: status, reason, every metric by its name
-        (exposed_comm_ratio.cp: of an axis), and pack_ms (measured)."""
+        """One row per policy, indexed by label: status, reason, every metric by its name
+        (exposed_comm_ratio.cp is that of one axis), and pack_ms (measured)."""
         rows = [
             {
                 **{key: row.get(key) for key in ("label", "policy", "shard", "status", "reason")},
@@ -68,16 +68,16 @@ class Result:
         return pd.DataFrame(rows).set_index("label")
 
     def memory(self) -> pd.DataFrame:
-        """One row a policy: what holds the bytes of its fullest GPU."""
+        """One row per policy: what holds the bytes of its fullest GPU."""
         rows = [{"label": row["label"], **_flat(row.get("memory") or {})} for row in self.policies]
         return pd.DataFrame(rows).set_index("label")
 
     def steps(self) -> pd.DataFrame:
-        """One row a policy and step: tokens, step_seconds, bubble_ratio ... (steps.csv)."""
+        """One row per policy and step: tokens, step_seconds, bubble_ratio ... (steps.csv)."""
         return pd.read_csv(io.StringIO(self._state[2]))
 
     def gpus(self) -> pd.DataFrame:
-        """One row a policy and GPU: where it sits and its compute seconds, mean over full steps
+        """One row per policy and GPU: its place and its compute seconds, mean over full steps
         (gpus.csv)."""
         return pd.read_csv(io.StringIO(self._state[3]))
 
@@ -96,7 +96,7 @@ class Result:
         return page
 
     def checks(self) -> pd.DataFrame:
-        """With `verify=True` one row a thing that was looked at once more: what, holds (None: it was not looked at),
+        """With `verify=True` one row per check: what, holds (None: it was not checked),
         found."""
         return pd.DataFrame(json.loads(self._state[8]), columns=["what", "holds", "found"])
 
@@ -149,7 +149,7 @@ def _mapping(argument: str, value: Any, expected: str) -> Dict[str, Any]:
     return dict(value or {})
 
 
-OwnRows = Dict[int, Dict[str, Any]]  # by place: the entry of a function
+OwnRows = Dict[int, Dict[str, Any]]  # the entries of functions by their place
 
 
 def _with_own(values: Dict[str, Any], policies: Mapping) -> Tuple[Dict[str, Any], OwnRows]:
@@ -215,7 +215,7 @@ def warn_of_numbered(opened: "_core.OpenStudy") -> None:
 
 
 def case_name(case: Mapping) -> str:
-    """A case of a sweep as the program names it: key=a key=b."""
+    """The name of a sweep's case, as the program gives it: key=a key=b."""
     return " ".join(f"{key}={value}" for key, value in case.items())
 
 

@@ -19,7 +19,7 @@ class Sweep:
         self.results = list(results)
 
     def frame(self) -> pd.DataFrame:
-        """One row a case and policy: a column a key of the grid, then those of Result.frame()."""
+        """One row per case and policy: a column per key of the grid, then those of Result.frame()."""
         frames = []
         for result in self.results:
             frame = result.frame().reset_index()
@@ -30,7 +30,7 @@ class Sweep:
 
     @property
     def notes(self) -> List[str]:
-        """The notes of all cases, each once, and how many cases it is of; a single one is named."""
+        """The notes of all cases, each once with the number of its cases, or the name of a single one."""
         cases: Dict[str, List[str]] = {}
         for result in self.results:
             for note in dict.fromkeys(result.notes):

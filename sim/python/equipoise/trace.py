@@ -10,7 +10,7 @@ from ._values import integer, lengths_array, path_of, text_of
 
 
 def read_trace(path: Union[str, os.PathLike], column: str = "") -> np.ndarray:
-    """Tokens of each document (int64) of a trace file: integers a line (plain, .gz, .zst), CSV, JSONL, .npy,
+    """Tokens of each document (int64) of a trace file: integers, one per line (plain, .gz, .zst), CSV, JSONL, .npy,
     or a Megatron-LM .idx. `column` names the CSV column or JSONL field."""
     return _core.read_lengths(path_of("path", path), text_of("column", column, "a name"))
 
