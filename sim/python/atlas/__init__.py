@@ -1,1 +1,1 @@
-"""The atlas: which policy where, why, and how far from the bound."""
+"""The atlas: which policy is fastest where, why, and how far from the bound."""

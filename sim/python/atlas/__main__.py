@@ -1,4 +1,4 @@
-"""Which policy where: every policy on every trace and job.
+"""Which policy is fastest where: every policy on every trace and job.
 
   python3 -m atlas                                  prints the page
   python3 -m atlas --write                          writes ATLAS.md and its figure (needs matplotlib); --check compares the page

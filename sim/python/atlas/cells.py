@@ -28,7 +28,7 @@ class Cell:
     bound: float = 0  # seconds per token that no plan of these documents takes less than; 0: unknown
 
     def speedup(self, policy):
-        """Over plain, each at its best; None where the policy does not run."""
+        """Speed over plain, each at its best; None where the policy does not run."""
         found = self.best.get(policy)
         return self.best["plain"].seconds / found.seconds if found else None
 
@@ -38,7 +38,7 @@ class Cell:
 
 def cell_of(runner, job, trace, lengths):
     """Runs the job's study with the rows of all policies; where it has model chunks, without them, too, as many policies make
-    numbers of micro-batches that an interleaved schedule does not take. The fastest of a policy's rows stands for it."""
+    numbers of micro-batches that an interleaved schedule does not take. The fastest of a policy's rows represents it."""
     entries, policy_of = rows()
     best, reasons, bounds = {}, {}, []
     for keys in variants(job):

@@ -9,7 +9,7 @@ RECORDED = ROOT / "traces/recorded"
 
 @dataclass(frozen=True)
 class Job:
-    """Keys that a study of it sets on the shipped study `base`; what is not set stays as there."""
+    """Keys that a job sets on the shipped study `base`; the others stay as they are there."""
 
     name: str
     base: str
@@ -17,7 +17,7 @@ class Job:
     chunks: int = 1  # model chunks a stage in the base study
 
 
-# Steps: enough that a policy which delays documents comes to its steady state, and few enough for minutes in all.
+# There are enough steps for a policy that delays documents to reach its steady state, and few enough to take minutes in all.
 JOBS = (
     Job("7B pre-training, 64 GPUs, TP 8, CP 2, PP 4", "7b-128k", {"batch.steps": 20}, chunks=2),
     Job("70B pre-training, 512 GPUs, TP 16, CP 4, PP 4, DP 2", "70b-128k", {"batch.steps": 10}, chunks=2),

@@ -1,4 +1,4 @@
-"""Measured steps with known document lengths against the simulator's.
+"""Compares measured steps with known document lengths with the simulator's.
 
   python3 -m measured RUNS.json                 a table of runs (equipoise.runs/1)
   python3 -m measured --distca FOLDER           the steps that DistCA's authors timed (steps.csv, documents.csv.gz)
@@ -42,7 +42,7 @@ def read_all(args, blind):
 
 
 def write_predictions(args, version, predicted):
-    """What the program says, before anybody has looked at what was measured."""
+    """Writes what the program says before a measured time is read."""
     file = Path(args.predictions)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"program": version, "set": args.set, **predicted}), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Steps that DistCA's authors timed (hao-ai-lab/DistCA, Apache-2.0), as runs that a user would state.
 
-A folder with steps.csv and documents.csv.gz, as its README describes them. What the harness did stands in its scripts
-and is said in framework's keys: nothing here is fitted to the steps.
+A folder with steps.csv and documents.csv.gz, as its README describes them. The harness's scripts say what it did, and the
+framework's keys express it: nothing here is fitted to the steps.
 """
 
 import csv
@@ -17,7 +17,7 @@ SHAPES = {
 }
 # Megatron-core 0.12.1 on H200, FlashAttention-2 varlen. finalize_model_grads is never called, so no gradient is
 # reduced; TP collectives and the parameters' gather are not overlapped; the gathered K and V are kept. The TransformerConfig
-# (megatron_test_utils.py) leaves gradient_accumulation_fusion off, so DDP's hook adds each bf16 gradient to an fp32 sum.
+# (megatron_test_utils.py) has gradient_accumulation_fusion off, so DDP's hook adds each bf16 gradient to an fp32 sum.
 HARNESS = {
     "preset": "megatron",
     "tp_overlap": False,
@@ -35,14 +35,14 @@ EARLY_LOSS, NO_FUSIONS = "mean-square", {"fused_rope": False, "fused_activation"
 FUSIONS_FROM, LOSS_FROM = "2025-08-12", "2025-08-17"
 CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"name": "rail-400-infiniband", "nic_GBps": 50}}
 POLICIES = {"baseline", "wlbllm", "wlbllm_perseq", "d2"}
-# d2: windows in two nano-batches, each a run of tokens a rank; attention on any rank, within 5 % of the mean or, where
+# d2: windows in two nano-batches, each a run of tokens per rank; attention on any rank, within 5 % of the mean or, where
 # buffers overflow, more (the scripts' default; no row says what it was). A flag says whether a backward
 # sends Q, K and V again or has them kept: kept, as srun_multi.n32.sh has it. Its ranks are said as one CP group, which reduces and shards as DP does.
 DISAGGREGATED = {"context_comm": "disaggregated", "epsilon": 0.05, "nano_batches": 2}
 
 
 def read_distca(folder, blind=False):
-    """Runs of a folder, by name. `blind`: without their seconds, which are not looked at."""
+    """Runs of a folder, by name. `blind`: without their seconds, which are not read."""
     folder = Path(folder)
     csv.field_size_limit(1 << 30)
     try:
@@ -101,8 +101,8 @@ def run_of(name, rows, documents, blind):
 
 
 def padded(batch, context, lanes):
-    """As the harness pads: documents of 512 tokens where a lane has fewer than there are lanes, and the last one longer
-    until the sum divides by 16 x CP."""
+    """A batch as the harness pads it: documents of 512 tokens where a lane has fewer than there are lanes, and a longer last
+    one, so that the sum divides by 16 x CP."""
     batch = batch + [512] * max(0, lanes - len(batch))
     batch[-1] += -sum(batch) % (16 * context)
     return batch

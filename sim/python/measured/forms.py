@@ -1,4 +1,4 @@
-"""One attention layer under each form of context parallelism, against a published benchmark of them on H100.
+"""One attention layer under each form of context parallelism, compared with a published benchmark of them on H100.
 
 MagiAttention's authors timed a causal attention of 64 query and 8 KV heads of 128 on 8 to 64 GPUs, 8K tokens on each, every
 baseline with FlashAttention-3. What is predicted is the time from the rotary embedding to the output projection of a layer,

@@ -36,10 +36,10 @@ def seconds_of(program, folder, study, steps, shard="per-sequence"):
     return mean(predict(program, Run("run", study, steps, shard=shard), folder))
 
 
-# --- FlexSP (PKU-DAIR/Hetu-Galvatron, branch flexsp): GPT on 64 A100 40 GB, 512 documents of Wikipedia a step
+# --- FlexSP (PKU-DAIR/Hetu-Galvatron, branch flexsp): GPT on 64 A100 40 GB, 512 documents of Wikipedia per step
 
 RANKS = 64
-# Layers, hidden, MiB of activations a token (train_dist.py), GiB of parameters by longest document in thousands of tokens,
+# Layers, hidden, MiB of activations per token (train_dist.py), GiB of parameters by longest document in thousands of tokens,
 # whose positions are learned, and what is recomputed: train_dist.py recomputes the FFN of 12 layers (8 layers' work), of all,
 # and of all with four fifths of the attentions.
 FLEXSP = {
@@ -63,7 +63,7 @@ def flexsp_study(model, longest):
 
 
 def flexsp_batches(lengths, longest):
-    """As dataloader.py makes them: the first 4,000 documents that are short enough, padded to 128, in order."""
+    """Batches as dataloader.py makes them: the first 4,000 documents that are short enough, padded to 128, in order."""
     padded = [-(-n // (2 * RANKS)) * 2 * RANKS for n in lengths]
     kept = [n for n in padded if n <= longest * 1000 - 2 * RANKS][:4000]
     return [kept[i : i + 512] for i in range(0, len(kept) - 511, 512)]
@@ -81,7 +81,7 @@ def best_fit(documents, room):
 
 
 def consecutive(documents, parts):
-    """Longest first, cut into so many parts that the largest is as small as can be (chunk_globalbatch)."""
+    """Documents, longest first, cut into so many parts that the largest is as small as can be (chunk_globalbatch)."""
     documents = sorted(documents, reverse=True)
 
     def cut(room):
@@ -107,7 +107,7 @@ def one_degree(model, longest, lengths, program, folder):
 
 
 def degree_of_batch(model, longest, lengths, program, folder):
-    """Of all degrees that hold the longest document the fastest for each batch; without 32, which the source does not have."""
+    """The fastest degree for each batch of those that hold its longest document; without 32, which the source does not have."""
     room, study = flexsp_study(model, longest)
     batches = flexsp_batches(lengths, longest)
     times = []
@@ -173,7 +173,7 @@ def flexsp(lengths):
     return figures
 
 
-# --- DCP (chenyu-jiang/dcp): GPT 8B on 64 A100, TP 4, CP 16, one window of LongAlign-10k a step
+# --- DCP (chenyu-jiang/dcp): GPT 8B on 64 A100, TP 4, CP 16, one window of LongAlign-10k per step
 
 DCP = {
     "model": {"name": "gpt-8b", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 50688,
@@ -215,7 +215,7 @@ def dcp():
 # --- IBM's padding-free and multipack (foundation-model-stack/fms-acceleration): Mistral 7B, FSDP, A100 80 GB, OrcaMath
 
 MISTRAL = {"name": "mistral-7b", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000}
-# Lengths by the source's own columns, which have tokens and documents a second: a document has 289 tokens in one table, 277
+# Lengths by the source's own columns, which have tokens and documents per second: a document has 289 tokens in one table, 277
 # in the other, the longest of 2, 4 and 8 documents 1.28, 1.54 and 1.81 times the mean. So has a lognormal of this spread.
 ORCA_SPREAD = 0.5
 
@@ -226,7 +226,7 @@ def lognormal(count, tokens, spread):
 
 
 def orca(tokens, gpus, size, how, program, folder):
-    """Documents a second: `size` of them a GPU and micro-batch, two micro-batches a step."""
+    """Documents per second: `size` of them per GPU and micro-batch, two micro-batches per step."""
     study = {
         "model": MISTRAL,
         "cluster": {"profile": "a100-sxm"},
@@ -264,7 +264,7 @@ def padding_free():
     return figures
 
 
-# --- torchtune: Llama 3.2 3B on one A100, packs of 4,096, two a step
+# --- torchtune: Llama 3.2 3B on one A100, packs of 4,096, two per step
 
 LLAMA = {"name": "llama3.2-3b", "layers": 28, "hidden": 3072, "heads": 24, "kv_heads": 8, "head_dim": 128, "ffn": 8192,
          "vocab": 128256, "tied_embeddings": True}
@@ -293,7 +293,7 @@ QWEN = {"name": "qwen3-1.7b", "layers": 28, "hidden": 2048, "heads": 16, "kv_hea
 
 
 def rollouts(count):
-    """Eight answers a prompt: a tenth of 4,096 tokens, the others lognormal around 700; prompts around 256, at most 1,024."""
+    """Eight answers per prompt: a tenth of 4,096 tokens, the others lognormal around 700; prompts around 256, at most 1,024."""
     draw, found = random.Random(1), []
     while len(found) < count:
         prompt = round(min(1024, draw.lognormvariate(math.log(256), 0.5)))
@@ -304,7 +304,7 @@ def rollouts(count):
 
 
 def trl_rate(size, padded, budget, program, folder):
-    """Tokens that are no padding a second; four micro-batches a step."""
+    """Tokens per second without padding; four micro-batches per step."""
     study = {
         "model": QWEN,
         "cluster": {"profile": "h100-sxm"},
@@ -355,7 +355,7 @@ def all_figures(data):
 
 
 def predict_figures(program, figures, folder):
-    """Of each figure the values of its tries, in their order."""
+    """The values of each figure's tries, in their order."""
     return [[at(program, Path(folder)) for at in figure.tries] for figure in figures]
 
 

@@ -21,7 +21,7 @@ class Predicted:
 
 
 def summary(errors):
-    """Of errors (simulated / measured - 1), in %: how many, mean absolute, mean, worst."""
+    """How many errors (simulated / measured - 1) there are, and their mean absolute, mean and worst in %."""
     worst = max(errors, key=abs)
     return {
         "steps": len(errors),
@@ -68,7 +68,7 @@ def layouts(results):
 
 
 def choices(found):
-    """Of groups with a choice of CP degrees: [(name, best as measured, best as predicted, regret)]."""
+    """Groups with a choice of CP degrees: [(name, best as measured, best as predicted, regret)]."""
     rows = []
     for name, times in found.items():
         if len(times) < 2:

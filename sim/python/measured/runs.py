@@ -22,7 +22,7 @@ class RunsError(ValueError):
 class Step:
     lanes: list  # [lane][micro-batch][document]: tokens
     seconds: float = 0.0  # measured
-    sample: str = ""  # of whose documents it is, as policies that packed them otherwise may know it
+    sample: str = ""  # a name of its documents, by which policies that pack them otherwise are compared
 
 
 @dataclass
@@ -40,7 +40,7 @@ def plan_of(run):
     """The plan that a run executed, and the trace of its documents.
 
     Documents come in the order in which they ran. A study's global batches have equally many of them, so that those of
-    later steps may arrive early and stand in `carried`; what fills the last batch runs in a step behind the measured
+    later steps may arrive early and are in `carried`; what fills the last batch runs in a step behind the measured
     ones, which is marked as the end of the data.
     """
     context = run.study["parallel"].get("context", 1)
@@ -97,7 +97,7 @@ def write_study(run, folder):
 
 
 def predict(program, run, folder, options=()):
-    """Seconds of each step of the run, in order, by `equipoise study`. Measured times are not looked at."""
+    """Seconds of each step of the run, in order, by `equipoise study`. Measured times are not read."""
     study, out = write_study(run, folder), folder / "out"
     command = [program, "study", str(study), "--ignore-memory", "--quiet", "--out", str(out), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -120,7 +120,7 @@ def version_of(program):
 
 def read_runs(path, blind=False):
     """Runs of a table (equipoise.runs/1); paths in it are relative to it. `blind`: without their seconds, which are not
-    looked at. Raises RunsError."""
+    read. Raises RunsError."""
     path = Path(path)
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
