@@ -250,7 +250,7 @@ def difference(one, other):
 
 
 def files(folder):
-    """Hashes of what stands in a folder, but for pages, measured times and the folder's own name."""
+    """Hashes of the files in a folder, but for pages, measured times and the folder's own name."""
     hashes = {}
     for path in sorted(pathlib.Path(folder).rglob("*")):
         if path.is_file() and path.suffix != ".html":  # a page is made of summary.json, with what was measured in words

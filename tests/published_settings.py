@@ -68,7 +68,7 @@ def torchtitan_stages(row, model):
 
 # Models of arXiv 2504.14960, which prints no chunks of a stage, that its authors' own benchmarks of the time cut into one
 # layer each: Megatron-MoE-ModelZoo at 78fd4d6 (3 April 2025), runtime_configs/benchmarking/runtime.conf, PP 4 and VPP 7 of
-# 28 layers, 8 of 32. Mixtral 8x22B has VPP 1 there, and 7 from 30 July 2025 on; Llama-3 8x70B does not stand there.
+# 28 layers, 8 of 32. Mixtral 8x22B has VPP 1 there, and 7 from 30 July 2025 on; Llama-3 8x70B is not there.
 ONE_LAYER_A_CHUNK = ("folding_qwen2-57b-a14b", "folding_mixtral-8x7b")
 
 

@@ -19,7 +19,7 @@ published_settings.py adds what the sources of a table publish in addition. --pa
 so apart, by number of GPUs.
 
 Slowdowns of the presets were fitted to bf16 rows of this table (fit_published_steps.py), so errors here are in sample.
-How wrong a preset is on benchmarks that its fit did not see stands in its file and in `equipoise list frameworks`.
+How wrong a preset is on benchmarks that its fit did not see is in its file and in `equipoise list frameworks`.
 "constant" is what a simulator has to beat: the median share of peak of all other benchmarks of a framework and precision.
 EQUIPOISE_FRAMEWORKS=DIR takes other presets.
 """
@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = ("megatron", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
 SIZES = ((3, "below 3B"), (20, "3B to 20B"), (100, "20B to 100B"), (float("inf"), "100B and more"))
 GPUS = ("A100", "H800", "H200", "H100", "B200")
-LEAST_MFU = 15  # %: rows of a sweep of layouts below it hang on stalls that no kernel explains
+LEAST_MFU = 15  # %: rows of a sweep of layouts below it depend on stalls that no kernel explains
 
 
 def family_of(row):

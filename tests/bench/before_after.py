@@ -274,7 +274,7 @@ def growth_cell(measured, curve, keys, program):
 
 
 def between(text, marker, table):
-    """`text` with what stands between <!-- marker --> and <!-- /marker --> replaced."""
+    """`text` with the part between <!-- marker --> and <!-- /marker --> replaced."""
     begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
     head, rest = text.split(begin, 1)
     return f"{head}{begin}\n\n{table}\n\n{end}{rest.split(end, 1)[1]}"

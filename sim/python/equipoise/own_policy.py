@@ -47,7 +47,7 @@ def _place(function: Policy) -> str:
 
 
 def made_by(function: Policy) -> str:
-    """Where a function stands, to end a message about what it returned."""
+    """Where a function is defined, to end a message about what it returned."""
     return f", returned by {_place(function)}"
 
 

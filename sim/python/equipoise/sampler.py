@@ -108,7 +108,7 @@ class BatchSampler:
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
     lock, while the one before it trains. `options` are those of `pack`, whose plan this is (`equipoise.explain(policy)`
     lists the policy's own). `tokens_per_step`
-    stands for `documents_per_step`: as many whole documents as have so many tokens on the mean. What `pack(...).notes`
+    replaces `documents_per_step`: as many whole documents as have so many tokens on the mean. What `pack(...).notes`
     says of them, such as an option without effect, is a warning once the plan is there; notes on a study's delay and on
     solvers are not.
 

@@ -241,7 +241,7 @@ def study(
     micro-batches, each a list of (document, begin, end). They are checked by the validator of all plans and
     compared like any other; one that drops or repeats a token, raises, or returns no plan is a row with status
     "refused" and the reason. Such a row is sharded as the baseline is; equipoise.policy(f, shard=..., schedule=...) says otherwise.
-    In a dict it stands among the `policies`, alone or as {"policy": f, "label": ..., "shard": ..., "options": {...}}.
+    In a dict it is one of the `policies`, alone or as {"policy": f, "label": ..., "shard": ..., "options": {...}}.
 
     `fidelity`: "stage" or "op" (every kernel and collective of every rank). `jobs`: threads, all cores by
     default. `ignore_memory`: times of rows that do not fit, too. `out`: a folder for summary.json (with the receipt that

@@ -25,7 +25,7 @@ def _ran(tuned: Tuned) -> Any:
 
 def tune(tuned: Tuned) -> "Figure":
     """Tokens per second and GPU of the fastest candidates, simulated, each with the 95 % interval of its speed-up over the
-    study's baseline; the first has another colour, and the baseline stands below them in grey."""
+    study's baseline; the first has another colour, and the baseline is below them in grey."""
     of(tuned, "tuned", Tuned)
     rows = list(zip(tuned.page.get("names") or [], tuned.ranking))
     if not rows:
