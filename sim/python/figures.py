@@ -7,6 +7,7 @@ papers: papers/results.svg of the tables in RESULTS.md. atlas: atlas/atlas.svg o
 """
 
 import argparse
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -16,15 +17,19 @@ HERE = Path(__file__).resolve().parent
 STYLE = {"svg.hashsalt": "equipoise", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 
 
+def digest(data):
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:24]
+
+
 def draw(path, paint, data, size):
-    """Writes what `paint` draws on one axes."""
+    """Writes what `paint` draws of the data on one axes; the file's description is the digest of the data."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size)
         paint(figure.subplots(), data)
-        figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+        figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None, "Description": digest(data)})
 
 
 def logarithmic(axes, low, high, ticks):

@@ -13,7 +13,7 @@ from support import Case
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
-from figures import draw_papers, ratios_of, read  # noqa: E402
+from figures import HERE, digest, draw_papers, ratios_of, read  # noqa: E402
 
 
 class Data(unittest.TestCase):
@@ -52,6 +52,12 @@ class Data(unittest.TestCase):
         away = sum(len(pairs) for kind, pairs in steps.items() if kind.endswith("disaggregated"))
         counted = int(re.search(r"\| all steps \| (\d+) \|", read("measured/README.md")).group(1))
         self.assertEqual(sum(map(len, steps.values())) - away, counted)
+
+    def test_the_shipped_figures_are_of_the_shipped_data(self):
+        data = {"papers/results.svg": ratios_of(read("papers/RESULTS.md")), "atlas/atlas.svg": json.loads(read("atlas/atlas.json")),
+                "measured/steps.svg": json.loads(read("measured/steps.json"))}
+        for name, shown in data.items():
+            self.assertIn(f"<dc:description>{digest(shown)}</dc:description>", read(name), f"{HERE / name}: `./run.sh figures` draws it anew")
 
 
 @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "no matplotlib")
