@@ -7,12 +7,11 @@ speed. Nothing is fitted to these figures.
 """
 
 import json
-import subprocess
 from pathlib import Path
 
 from papers.perfetto import slices
 
-from .runs import RunsError
+from .runs import simulate
 
 PUBLISHED = Path(__file__).with_name("forms.json")
 HEADS, HEAD_DIM, TOKENS = 64, 128, 8192  # of a layer; of a GPU
@@ -63,14 +62,11 @@ def predict_forms(program, folder):
     for name, (parallel, policy) in FORMS.items():
         predicted[name] = {"forward": [], "backward": []}
         for count in GPUS:
-            work = folder / f"{name}-{count}"
-            work.mkdir(parents=True)
-            (work / "study.json").write_text(json.dumps(study_of(count, parallel, policy)), encoding="utf-8")
-            command = [program, "study", str(work / "study.json"), "--fidelity", "op", "--out", str(work / "out"), "--quiet"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise RunsError(f"{name} on {count} GPUs: {done.stderr.strip()}")
-            seconds = attention_times(slices((work / "out/timeline/plain.pftrace").read_bytes()))
+            file = folder / f"{name}-{count}" / "study.json"
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps(study_of(count, parallel, policy)), encoding="utf-8")
+            out, _ = simulate(program, file, f"{name} on {count} GPUs", ("--fidelity", "op"))
+            seconds = attention_times(slices((out / "timeline/plain.pftrace").read_bytes()))
             window = count * TOKENS
             flops = 4 * (window * (window + 1) / 2) * HEADS * HEAD_DIM
             for which, factor, time in zip(("forward", "backward"), (1, 2.5), seconds):

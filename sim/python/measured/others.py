@@ -5,18 +5,16 @@ could be. Published figures are in others.json, apart from the settings,
 and are read after all predictions.
 """
 
-import csv
 import gzip
 import json
 import math
 import random
-import subprocess
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean
 
-from .runs import Run, RunsError, Step, predict
+from .runs import Run, RunsError, Step, predict, simulate, step_seconds
 
 PUBLISHED = Path(__file__).with_name("others.json")
 A100 = {"profile": "a100-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 6.25}}  # four NICs of 100 Gbit/s a node
@@ -148,19 +146,9 @@ def micro_batch(program, folder, study, room, documents):
     (folder / "lengths.txt").write_text("".join(f"{n}\n" for n in documents))
     row = {"name": "flexsp", "tokens_per_rank": room}
     batch = {"documents_per_step": len(documents), "steps": 1}
-    whole = dict(study, trace={"file": "lengths.txt"}, batch=batch, policies=[row])
-    return study_seconds(program, folder, whole)
-
-
-def study_seconds(program, folder, study):
-    file, out = folder / "study.json", folder / "out"
-    file.write_text(json.dumps(study))
-    command = [program, "study", str(file), "--ignore-memory", "--quiet", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RunsError(f"{file}: {done.stderr.strip().splitlines()[-1]}")
-    with open(out / "steps.csv", encoding="utf-8", newline="") as rows:
-        return mean([float(row["step_seconds"]) for row in csv.DictReader(rows)])
+    file = folder / "study.json"
+    file.write_text(json.dumps(dict(study, trace={"file": "lengths.txt"}, batch=batch, policies=[row])))
+    return mean(step_seconds(simulate(program, file, file)[0]))
 
 
 def flexsp(lengths):
@@ -350,7 +338,7 @@ def all_figures(data):
             with gzip.open(file, "rt", encoding="utf-8") as lines:
                 figures += flexsp([int(line) for _, line in zip(range(6000), lines)])
         except (OSError, EOFError, ValueError) as error:
-            raise RunsError(f"{file}: expected a length a line: {error}") from error
+            raise RunsError(f"{file}: expected a length per line: {error}") from error
     return figures + dcp() + padding_free() + torchtune() + trl()
 
 

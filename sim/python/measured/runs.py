@@ -96,17 +96,28 @@ def write_study(run, folder):
     return folder / "study.json"
 
 
-def predict(program, run, folder, options=()):
-    """Seconds of each step of the run, in order, by `equipoise study`. Measured times are not read."""
-    study, out = write_study(run, folder), folder / "out"
+def simulate(program, study, name, options=()):
+    """Runs a study file by `equipoise study`: the folder of its results, next to it, and what was printed."""
+    out = study.with_name("out")
     command = [program, "study", str(study), "--ignore-memory", "--quiet", "--out", str(out), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RunsError(f"{run.name}: {done.stderr.strip().splitlines()[-1]}")
+        raise RunsError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+    return out, done.stdout
+
+
+def step_seconds(out):
+    """Seconds of each simulated step in a folder of results."""
     with open(out / "steps.csv", encoding="utf-8", newline="") as file:
-        seconds = [float(row["step_seconds"]) for row in csv.DictReader(file)]
+        return [float(row["step_seconds"]) for row in csv.DictReader(file)]
+
+
+def predict(program, run, folder, options=()):
+    """Seconds of each step of the run, in order. Measured times are not read."""
+    out, said = simulate(program, write_study(run, folder), run.name, options)
+    seconds = step_seconds(out)
     if len(seconds) < len(run.steps):
-        refusal = [line for line in done.stdout.splitlines() if " is refused: " in line]
+        refusal = [line for line in said.splitlines() if " is refused: " in line]
         raise RunsError(f"{run.name}: {refusal[0] if refusal else 'no step was simulated'}")
     return seconds[: len(run.steps)]
 
