@@ -17,7 +17,7 @@ Op AdapterCosts::thin_product(OpName name, const AdaptedLayer& layer, std::int64
   const GemmRole role = name == OpName::input_gradient    ? GemmRole::input_gradient
                         : name == OpName::weight_gradient ? GemmRole::weight_gradient
                                                           : GemmRole::forward;
-  return kernels_.grouped_gemm(kernels_.bf16_gemm(), name, role, layer.experts, m, n, k, use);
+  return kernels.grouped_gemm(kernels.bf16_gemm(), name, role, layer.experts, m, n, k, use);
 }
 
 // Of A x, or of its gradient: gathered from its shares, or summed up from every rank's part.
@@ -25,12 +25,12 @@ Op AdapterCosts::thin_exchange(const AdaptedLayer& layer, Collective kind, std::
                                RangeUse& use) const {
   Op op{kind == Collective::all_gather ? OpName::tp_all_gather : OpName::tp_reduce_scatter, Stream::tp};
   op.bytes = kBf16Bytes * as_double(layer.tokens) * as_double(width);
-  op.duration = to_picoseconds(kernels_.collectives().seconds(kind, op.bytes, layer.group, use));
+  op.duration = to_picoseconds(kernels.collectives().seconds(kind, op.bytes, layer.group, use));
   return op;
 }
 
 void AdapterCosts::push(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const {
-  const std::int64_t r = basis_.model.training.lora_dim;
+  const std::int64_t r = basis.model.training.lora_dim;
   const std::int64_t own = layer.column ? r / layer.ranks : r;  // rows of A on this rank
   ops.push(thin_product(name, layer, layer.rows, own, layer.in, use));
   if (layer.ranks > 1)
@@ -39,19 +39,19 @@ void AdapterCosts::push(const AdaptedLayer& layer, OpName name, OpList& ops, Ran
   ops.push(thin_product(name, layer, layer.rows, out, r, use));
   if (layer.gathers_output()) ops.push(thin_exchange(layer, Collective::all_gather, layer.out, use));
   // Scaled (read, written), then added to the layer's output (two read, one written).
-  ops.push(kernels_.moves(OpName::residual, Elementwise::residual_add,
-                          5 * as_double(layer.tokens) * as_double(out) * basis_.element_bytes, use));
+  ops.push(kernels.moves(OpName::residual, Elementwise::residual_add,
+                         5 * as_double(layer.tokens) * as_double(out) * basis.element_bytes, use));
 }
 
 void AdapterCosts::push_gradients(const AdaptedLayer& layer, OpList& ops, RangeUse& use) const {
-  const std::int64_t r = basis_.model.training.lora_dim;
+  const std::int64_t r = basis.model.training.lora_dim;
   const std::int64_t own = layer.column ? r / layer.ranks : r;
   const std::int64_t out = layer.column ? layer.out : layer.out / layer.ranks;
   if (layer.gathers_output()) ops.push(thin_exchange(layer, Collective::all_gather, layer.out, use));
   // The output's gradient scaled, and at the end the input's added to the layer's own.
-  ops.push(kernels_.moves(
+  ops.push(kernels.moves(
       OpName::residual, Elementwise::residual_add,
-      as_double(layer.tokens) * (2 * as_double(out) + 3 * as_double(layer.in)) * basis_.element_bytes, use,
+      as_double(layer.tokens) * (2 * as_double(out) + 3 * as_double(layer.in)) * basis.element_bytes, use,
       ElementwisePass::backward));
   ops.push(thin_product(OpName::input_gradient, layer, layer.rows, r, out, use));
   if (layer.ranks > 1) ops.push(thin_exchange(layer, Collective::all_reduce, r, use));
@@ -61,7 +61,7 @@ void AdapterCosts::push_gradients(const AdaptedLayer& layer, OpList& ops, RangeU
 }
 
 bool AdapterCosts::adapts(OpName forward) const {
-  return basis_.model.training.adapts(weights_of(forward));
+  return basis.model.training.adapts(weights_of(forward));
 }
 
 void AdapterCosts::push_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column,
@@ -71,7 +71,7 @@ void AdapterCosts::push_of(const Op& product, std::int64_t m, std::int64_t n, st
 }
 
 AdaptedLayer AdapterCosts::of_dense(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const {
-  return {m, m, n, k, 1, column, basis_.layout.tensor, basis_.tp_group};
+  return {m, m, n, k, 1, column, basis.layout.tensor, basis.tp_group};
 }
 
 }  // namespace equipoise

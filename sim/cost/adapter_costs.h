@@ -30,9 +30,9 @@ struct AdaptedLayer {
   [[nodiscard]] bool gathers_output() const { return ranks > 1 && !column && !routed; }
 };
 
-class AdapterCosts {
- public:
-  AdapterCosts(const CostBasis& basis, const KernelCosts& kernels) : basis_(basis), kernels_(kernels) {}
+struct AdapterCosts {
+  const CostBasis& basis;
+  const KernelCosts& kernels;
 
   // Whether the layer of this forward product has an adapter.
   [[nodiscard]] bool adapts(OpName forward) const;
@@ -49,9 +49,6 @@ class AdapterCosts {
                                 std::int64_t k, RangeUse& use) const;
   [[nodiscard]] Op thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
                                  RangeUse& use) const;
-
-  const CostBasis& basis_;
-  const KernelCosts& kernels_;
 };
 
 }  // namespace equipoise

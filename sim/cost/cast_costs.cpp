@@ -19,42 +19,41 @@ constexpr double kCopyOut = 2 + 2;    // of a weight that FSDP has gathered
 void CastCosts::push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops,
                               RangeUse& use, bool by_row_op) const {
   const double bytes =
-      2 + 1 + (basis_.model.training.trains(weights) ? 1 : 0);  // of an element: read, written
-  if (basis_.layout.precision != Precision::fp8) return;
-  if (basis_.casts_by_torchao()) return push_cast(as_double(rows) * as_double(width), by_row_op, ops, use);
+      2 + 1 + (basis.model.training.trains(weights) ? 1 : 0);  // of an element: read, written
+  if (basis.layout.precision != Precision::fp8) return;
+  if (basis.casts_by_torchao()) return push_cast(as_double(rows) * as_double(width), by_row_op, ops, use);
   ops.push(
-      kernels_.moves(OpName::quantize, Elementwise::copy, bytes * as_double(rows) * as_double(width), use));
+      kernels.moves(OpName::quantize, Elementwise::copy, bytes * as_double(rows) * as_double(width), use));
 }
 
 void CastCosts::push_cast(double elements, bool made_by_row_op, OpList& ops, RangeUse& use) const {
-  ops.push(kernels_.moves(OpName::quantize, Elementwise::copy,
-                          (kCast + (made_by_row_op ? 0 : kLargest)) * elements, use));
+  ops.push(kernels.moves(OpName::quantize, Elementwise::copy,
+                         (kCast + (made_by_row_op ? 0 : kLargest)) * elements, use));
 }
 
 // Of a norm's output, before it is gathered.
 void CastCosts::push_input_cast(std::int64_t n, OpList& ops, RangeUse& use) const {
-  if (basis_.casts_by_torchao())
-    push_cast(as_double(basis_.own_rows(n)) * as_double(basis_.model.hidden), true, ops, use);
+  if (basis.casts_by_torchao())
+    push_cast(as_double(basis.own_rows(n)) * as_double(basis.model.hidden), true, ops, use);
 }
 
 // Weights of a dense layer. A forward makes both orders, unless FSDP has gathered them in FP8: then a
 // backward makes the other one. Recomputation by operator keeps the largest values, and casts again.
 void CastCosts::push_weight_copies(bool backward, OpList& ops, RangeUse& use) const {
-  if (!basis_.torch_layers() || basis_.model.mla || basis_.model.moe) return;
-  const double attention =
-      as_double(basis_.model.heads) * (basis_.model.head_dim + basis_.model.value_dim()) +
-      2 * as_double(basis_.model.kv_heads) * basis_.model.head_dim;
-  const double ffn = (basis_.model.gated_ffn ? 3 : 2) * as_double(basis_.model.ffn);
-  const double weights = as_double(basis_.model.hidden) * (attention + ffn) / basis_.layout.tensor;
-  const double of_gathered = basis_.gathers_fp8_parameters() ? kCopyOut / 2 : kCopyOut;
-  if (basis_.layout.zero == 3) {
-    ops.push(kernels_.moves(OpName::permute, Elementwise::copy, of_gathered * weights, use));
+  if (!basis.torch_layers() || basis.model.mla || basis.model.moe) return;
+  const double attention = as_double(basis.model.heads) * (basis.model.head_dim + basis.model.value_dim()) +
+                           2 * as_double(basis.model.kv_heads) * basis.model.head_dim;
+  const double ffn = (basis.model.gated_ffn ? 3 : 2) * as_double(basis.model.ffn);
+  const double weights = as_double(basis.model.hidden) * (attention + ffn) / basis.layout.tensor;
+  const double of_gathered = basis.gathers_fp8_parameters() ? kCopyOut / 2 : kCopyOut;
+  if (basis.layout.zero == 3) {
+    ops.push(kernels.moves(OpName::permute, Elementwise::copy, of_gathered * weights, use));
     if (!backward) ops.mark_once(ops.size() - 1);  // a recomputed forward finds the backward's
   }
-  if (!basis_.casts_by_torchao()) return;
-  if (basis_.gathers_fp8_parameters()) {
-    if (backward) ops.push(kernels_.moves(OpName::quantize, Elementwise::copy, kTranspose * weights, use));
-  } else if (!backward || basis_.layout.repeats(RecomputeModule::per_op)) {
+  if (!basis.casts_by_torchao()) return;
+  if (basis.gathers_fp8_parameters()) {
+    if (backward) ops.push(kernels.moves(OpName::quantize, Elementwise::copy, kTranspose * weights, use));
+  } else if (!backward || basis.layout.repeats(RecomputeModule::per_op)) {
     push_cast(weights, backward, ops, use);
   }
 }

@@ -15,9 +15,9 @@
 
 namespace equipoise {
 
-class CastCosts {
- public:
-  CastCosts(const CostBasis& basis, const KernelCosts& kernels) : basis_(basis), kernels_(kernels) {}
+struct CastCosts {
+  const CostBasis& basis;
+  const KernelCosts& kernels;
 
   // An operand of products with these weights. `by_row_op`: a row op has made it.
   void push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use,
@@ -29,14 +29,11 @@ class CastCosts {
   // Rows of a gradient that is gathered over TP, as it is cast: torchao casts it before the gather, others
   // after it.
   [[nodiscard]] std::int64_t cast_rows(std::int64_t tokens) const {
-    return basis_.casts_by_torchao() ? basis_.own_rows(tokens) : tokens;
+    return basis.casts_by_torchao() ? basis.own_rows(tokens) : tokens;
   }
 
  private:
   void push_cast(double elements, bool made_by_row_op, OpList& ops, RangeUse& use) const;
-
-  const CostBasis& basis_;
-  const KernelCosts& kernels_;
 };
 
 }  // namespace equipoise

@@ -40,22 +40,21 @@ void EmbeddingAndHeadCosts::embedding(std::int64_t tokens, bool backward, OpList
 
 void EmbeddingAndHeadCosts::push_embedding(std::int64_t tokens, bool backward, OpList& ops,
                                            RangeUse& use) const {
-  if (backward && !basis_.model.training.trains(WeightKind::embedding)) return;
-  const double bytes = as_double(tokens) * as_double(basis_.model.hidden) * basis_.element_bytes;
+  if (backward && !basis.model.training.trains(WeightKind::embedding)) return;
+  const double bytes = as_double(tokens) * as_double(basis.model.hidden) * basis.element_bytes;
   // Vocabulary-parallel lookup, reduce-scattered into the sequence-parallel form; backward gathers and adds.
-  const bool own = basis_.framework.own_kernels && kernels_.elementwise().has(Elementwise::embedding);
-  const Op lookup =
-      own ? kernels_.moves(OpName::embedding, Elementwise::embedding, (backward ? 3 : 2) * bytes, use,
-                           backward ? ElementwisePass::backward : ElementwisePass::forward)
-          : kernels_.moves(OpName::embedding, Elementwise::copy, 2 * bytes, use);
+  const bool own = basis.framework.own_kernels && kernels.elementwise().has(Elementwise::embedding);
+  const Op lookup = own ? kernels.moves(OpName::embedding, Elementwise::embedding, (backward ? 3 : 2) * bytes,
+                                        use, backward ? ElementwisePass::backward : ElementwisePass::forward)
+                        : kernels.moves(OpName::embedding, Elementwise::copy, 2 * bytes, use);
   if (backward) {
-    if (basis_.layout.tensor > 1)
-      ops.push(kernels_.tp_collective(OpName::tp_all_gather, tokens, basis_.model.hidden, use));
+    if (basis.layout.tensor > 1)
+      ops.push(kernels.tp_collective(OpName::tp_all_gather, tokens, basis.model.hidden, use));
     ops.push(lookup);
   } else {
     ops.push(lookup);
-    if (basis_.layout.tensor > 1)
-      ops.push(kernels_.tp_collective(OpName::tp_reduce_scatter, tokens, basis_.model.hidden, use));
+    if (basis.layout.tensor > 1)
+      ops.push(kernels.tp_collective(OpName::tp_reduce_scatter, tokens, basis.model.hidden, use));
   }
 }
 
@@ -63,94 +62,91 @@ void EmbeddingAndHeadCosts::push_embedding(std::int64_t tokens, bool backward, O
 // state, each with a norm of its own, side by side in one product that is cut by its columns and gathered.
 void EmbeddingAndHeadCosts::push_prediction_input(std::int64_t tokens, bool backward, OpList& ops,
                                                   RangeUse& use) const {
-  const std::int64_t t = basis_.layout.tensor, h = basis_.model.hidden, out = (h + t - 1) / t;
-  const double row_bytes = as_double(basis_.own_rows(tokens)) * as_double(h) * basis_.element_bytes;
+  const std::int64_t t = basis.layout.tensor, h = basis.model.hidden, out = (h + t - 1) / t;
+  const double row_bytes = as_double(basis.own_rows(tokens)) * as_double(h) * basis.element_bytes;
   const auto gather_output = [&] {
-    if (t > 1) ops.push(kernels_.tp_collective(OpName::tp_all_gather, tokens, h, use));
+    if (t > 1) ops.push(kernels.tp_collective(OpName::tp_all_gather, tokens, h, use));
   };
   if (backward) {
     gather_output();
-    casts_.push_quantize(WeightKind::head, tokens, out, ops, use);
-    linear_.push_gradients(WeightKind::head, tokens, out, 2 * h, true, ops, use);
-    ops.push(rows_.norm(2 * row_bytes, ElementwisePass::backward, use));
+    casts.push_quantize(WeightKind::head, tokens, out, ops, use);
+    linear.push_gradients(WeightKind::head, tokens, out, 2 * h, true, ops, use);
+    ops.push(rows.norm(2 * row_bytes, ElementwisePass::backward, use));
     push_embedding(tokens, true, ops, use);
     return;
   }
   push_embedding(tokens, false, ops, use);
-  ops.push(rows_.norm(2 * row_bytes, ElementwisePass::forward, use));
-  ops.push(kernels_.moves(OpName::residual, Elementwise::copy, 4 * row_bytes,
-                          use));  // two rows read, one of both written
-  casts_.push_quantize(WeightKind::head, basis_.own_rows(tokens), 2 * h, ops, use);
-  linear_.push_column(OpName::mtp_projection, tokens, out, 2 * h, ops, use);
+  ops.push(rows.norm(2 * row_bytes, ElementwisePass::forward, use));
+  ops.push(kernels.moves(OpName::residual, Elementwise::copy, 4 * row_bytes,
+                         use));  // two rows read, one of both written
+  casts.push_quantize(WeightKind::head, basis.own_rows(tokens), 2 * h, ops, use);
+  linear.push_column(OpName::mtp_projection, tokens, out, 2 * h, ops, use);
   gather_output();
 }
 
 void EmbeddingAndHeadCosts::head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   ops.clear();
   if (tokens == 0) return;
-  for (int n = 0; n < basis_.model.head().modules; ++n) push_prediction_input(tokens, false, ops, use);
-  for (int n = 0; n < basis_.model.head().passes(); ++n) push_head_forward(tokens, ops, use);
+  for (int n = 0; n < basis.model.head().modules; ++n) push_prediction_input(tokens, false, ops, use);
+  for (int n = 0; n < basis.model.head().passes(); ++n) push_head_forward(tokens, ops, use);
 }
 
 void EmbeddingAndHeadCosts::head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   ops.clear();
   if (tokens == 0) return;
-  for (int n = 0; n < basis_.model.head().passes(); ++n) push_head_backward(tokens, ops, use);
-  for (int n = 0; n < basis_.model.head().modules; ++n) push_prediction_input(tokens, true, ops, use);
+  for (int n = 0; n < basis.model.head().passes(); ++n) push_head_backward(tokens, ops, use);
+  for (int n = 0; n < basis.model.head().modules; ++n) push_prediction_input(tokens, true, ops, use);
 }
 
 void EmbeddingAndHeadCosts::push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
-  const std::int64_t t = basis_.layout.tensor, vocab = (basis_.model.vocab + t - 1) / t;
-  ops.push(
-      rows_.norm(as_double(basis_.own_rows(tokens)) * as_double(basis_.model.hidden) * basis_.element_bytes,
-                 ElementwisePass::forward, use));
-  const Loss& loss = kLosses[at(basis_.framework.loss)];
+  const std::int64_t t = basis.layout.tensor, vocab = (basis.model.vocab + t - 1) / t;
+  ops.push(rows.norm(as_double(basis.own_rows(tokens)) * as_double(basis.model.hidden) * basis.element_bytes,
+                     ElementwisePass::forward, use));
+  const Loss& loss = kLosses[at(basis.framework.loss)];
   const std::size_t first = ops.size();
-  const std::int64_t rows = tokens_with_logits(basis_.framework.loss, tokens, vocab, basis_.model.hidden);
-  linear_.push_column(OpName::logits_gemm, rows, vocab, basis_.model.hidden, ops, use);
-  ops.push(
-      kernels_.moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                     as_double(rows) * as_double(vocab) *
-                         basis_.row_elements(basis_.element_bytes, loss.forward.bytes(basis_.element_bytes)),
-                     use));
+  const std::int64_t logit_rows = tokens_with_logits(basis.framework.loss, tokens, vocab, basis.model.hidden);
+  linear.push_column(OpName::logits_gemm, logit_rows, vocab, basis.model.hidden, ops, use);
+  ops.push(kernels.moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                         as_double(logit_rows) * as_double(vocab) *
+                             basis.row_elements(basis.element_bytes, loss.forward.bytes(basis.element_bytes)),
+                         use));
   if (t > 1 && loss.is_cross_entropy) {
     Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
-    reduce.bytes = 3 * as_double(rows) * kFp32Bytes;
+    reduce.bytes = 3 * as_double(logit_rows) * kFp32Bytes;
     reduce.duration = to_picoseconds(
-        kernels_.collectives().seconds(Collective::all_reduce, reduce.bytes, basis_.tp_group, use));
+        kernels.collectives().seconds(Collective::all_reduce, reduce.bytes, basis.tp_group, use));
     ops.push(reduce);
   }
-  if (basis_.framework.loss != LossKind::chunked) return;
+  if (basis.framework.loss != LossKind::chunked) return;
   // Its products add up a weight's gradient, which is added to that of the step in the backward.
-  linear_.push_gradients(
-      WeightKind::head, kernels_.gemm(OpName::input_gradient, rows, basis_.model.hidden, vocab, use),
-      kernels_.grouped_gemm(kernels_.gemm_model(), OpName::weight_gradient, GemmRole::weight_gradient, 1,
-                            basis_.model.hidden, vocab, rows, use),
-      rows, vocab, basis_.model.hidden, true, ops, use);
-  ops.repeat(first, as_double(tokens) / as_double(rows));
+  linear.push_gradients(
+      WeightKind::head, kernels.gemm(OpName::input_gradient, logit_rows, basis.model.hidden, vocab, use),
+      kernels.grouped_gemm(kernels.gemm_model(), OpName::weight_gradient, GemmRole::weight_gradient, 1,
+                           basis.model.hidden, vocab, logit_rows, use),
+      logit_rows, vocab, basis.model.hidden, true, ops, use);
+  ops.repeat(first, as_double(tokens) / as_double(logit_rows));
 }
 
 void EmbeddingAndHeadCosts::push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
-  const std::int64_t t = basis_.layout.tensor, vocab = (basis_.model.vocab + t - 1) / t;
-  const double hidden = as_double(basis_.own_rows(tokens)) * as_double(basis_.model.hidden);
-  if (basis_.framework.loss == LossKind::chunked) {  // gradients that are there, times that of the loss
-    const double weights = basis_.model.training.trains(WeightKind::head)
-                               ? as_double(vocab) * as_double(basis_.model.hidden)
-                               : 0;
-    ops.push(kernels_.moves(OpName::cross_entropy, Elementwise::copy,
-                            2 * hidden * basis_.element_bytes +
-                                weights * (2 * basis_.element_bytes + basis_.framework.gradient_add_bytes),
-                            use));
+  const std::int64_t t = basis.layout.tensor, vocab = (basis.model.vocab + t - 1) / t;
+  const double hidden = as_double(basis.own_rows(tokens)) * as_double(basis.model.hidden);
+  if (basis.framework.loss == LossKind::chunked) {  // gradients that are there, times that of the loss
+    const double weights =
+        basis.model.training.trains(WeightKind::head) ? as_double(vocab) * as_double(basis.model.hidden) : 0;
+    ops.push(kernels.moves(OpName::cross_entropy, Elementwise::copy,
+                           2 * hidden * basis.element_bytes +
+                               weights * (2 * basis.element_bytes + basis.framework.gradient_add_bytes),
+                           use));
   } else {
-    const Loss& loss = kLosses[at(basis_.framework.loss)];
-    ops.push(kernels_.moves(
+    const Loss& loss = kLosses[at(basis.framework.loss)];
+    ops.push(kernels.moves(
         OpName::cross_entropy, Elementwise::cross_entropy,
         as_double(tokens) * as_double(vocab) *
-            basis_.row_elements(2 * basis_.element_bytes, loss.backward.bytes(basis_.element_bytes)),
+            basis.row_elements(2 * basis.element_bytes, loss.backward.bytes(basis.element_bytes)),
         use, ElementwisePass::backward));
-    linear_.push_gradients(WeightKind::head, tokens, vocab, basis_.model.hidden, true, ops, use);
+    linear.push_gradients(WeightKind::head, tokens, vocab, basis.model.hidden, true, ops, use);
   }
-  ops.push(rows_.norm(hidden * basis_.element_bytes, ElementwisePass::backward, use));
+  ops.push(rows.norm(hidden * basis.element_bytes, ElementwisePass::backward, use));
 }
 
 }  // namespace equipoise

@@ -10,11 +10,12 @@
 
 namespace equipoise {
 
-class EmbeddingAndHeadCosts {
- public:
-  EmbeddingAndHeadCosts(const CostBasis& basis, const KernelCosts& kernels, const RowOpCosts& rows,
-                        const CastCosts& casts, const LinearCosts& linear)
-      : basis_(basis), kernels_(kernels), rows_(rows), casts_(casts), linear_(linear) {}
+struct EmbeddingAndHeadCosts {
+  const CostBasis& basis;
+  const KernelCosts& kernels;
+  const RowOpCosts& rows;
+  const CastCosts& casts;
+  const LinearCosts& linear;
 
   void embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   // Multi-token prediction adds one pass through the head per module, each with its embedding and projection:
@@ -27,12 +28,6 @@ class EmbeddingAndHeadCosts {
   void push_head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_prediction_input(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
-
-  const CostBasis& basis_;
-  const KernelCosts& kernels_;
-  const RowOpCosts& rows_;
-  const CastCosts& casts_;
-  const LinearCosts& linear_;
 };
 
 }  // namespace equipoise

@@ -9,21 +9,16 @@
 
 namespace equipoise {
 
-class FfnCosts {
- public:
-  FfnCosts(const CostBasis& basis, const RowOpCosts& rows, const CastCosts& casts, const LinearCosts& linear)
-      : basis_(basis), rows_(rows), casts_(casts), linear_(linear) {}
+struct FfnCosts {
+  const CostBasis& basis;
+  const RowOpCosts& rows;
+  const CastCosts& casts;
+  const LinearCosts& linear;
 
   void push(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
   // Its halves: gate and up with the activation, and down.
   void push_up(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
   void push_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
-
- private:
-  const CostBasis& basis_;
-  const RowOpCosts& rows_;
-  const CastCosts& casts_;
-  const LinearCosts& linear_;
 };
 
 }  // namespace equipoise

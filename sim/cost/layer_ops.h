@@ -11,17 +11,14 @@
 
 namespace equipoise {
 
-class LayerOps {
- public:
-  LayerOps(const CostBasis& basis, const KernelCosts& kernels, const RowOpCosts& rows, const CastCosts& casts,
-           const LinearCosts& linear, const FfnCosts& ffn, const ExpertCosts& experts)
-      : basis_(basis),
-        kernels_(kernels),
-        rows_(rows),
-        casts_(casts),
-        linear_(linear),
-        ffn_(ffn),
-        experts_(experts) {}
+struct LayerOps {
+  const CostBasis& basis;
+  const KernelCosts& kernels;
+  const RowOpCosts& rows;
+  const CastCosts& casts;
+  const LinearCosts& linear;
+  const FfnCosts& ffn;
+  const ExpertCosts& experts;
 
   // The local ops of one layer on a rank that holds `tokens` tokens of `documents` documents. A rank that
   // holds none has the same ops where tokens arrive at its experts, and only those for them take time.
@@ -31,10 +28,10 @@ class LayerOps {
                 OpList& after, RangeUse& use, std::int64_t documents = 1) const;
   // The same where as many tokens arrive as the rank sends.
   void forward(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
-    forward(kind, tokens, experts_.sent_to_experts(tokens), before, after, use);
+    forward(kind, tokens, experts.sent_to_experts(tokens), before, after, use);
   }
   void backward(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
-    backward(kind, tokens, experts_.sent_to_experts(tokens), before, after, use);
+    backward(kind, tokens, experts.sent_to_experts(tokens), before, after, use);
   }
 
  private:
@@ -42,14 +39,6 @@ class LayerOps {
   void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_per_op(std::int64_t tokens, std::int64_t documents, OpList& ops, RangeUse& use) const;
   void mark_unneeded(OpList& after) const;
-
-  const CostBasis& basis_;
-  const KernelCosts& kernels_;
-  const RowOpCosts& rows_;
-  const CastCosts& casts_;
-  const LinearCosts& linear_;
-  const FfnCosts& ffn_;
-  const ExpertCosts& experts_;
 };
 
 }  // namespace equipoise

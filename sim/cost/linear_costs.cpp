@@ -12,11 +12,11 @@ static constexpr int kBarriers = 3;
 Op LinearCosts::products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
                          std::int64_t k, RangeUse& use) const {
   const auto of_width = [&](std::int64_t width) {
-    if (name == OpName::input_gradient) return kernels_.gemm(name, m, k, width, use);
-    return name == OpName::weight_gradient ? kernels_.gemm(name, k, width, m, use)
-                                           : kernels_.gemm(name, m, width, k, use);
+    if (name == OpName::input_gradient) return kernels.gemm(name, m, k, width, use);
+    return name == OpName::weight_gradient ? kernels.gemm(name, k, width, m, use)
+                                           : kernels.gemm(name, m, width, k, use);
   };
-  const bool apart = basis_.framework.own_kernels || basis_.torch_layers();
+  const bool apart = basis.framework.own_kernels || basis.torch_layers();
   if (!apart) return of_width(sum_of(widths));
   Op sum = of_width(*widths.begin());
   for (const auto* width = widths.begin() + 1; width != widths.end(); ++width) {
@@ -31,23 +31,23 @@ Op LinearCosts::products(OpName name, std::int64_t m, std::initializer_list<std:
 Op LinearCosts::fused_products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
                                std::int64_t k, RangeUse& use) const {
   const bool pieces =
-      basis_.torch_layers() && basis_.layout.tensor > 1 && overlaps_tp(name != OpName::logits_gemm);
-  Op op = products(name, pieces ? basis_.own_rows(m) : m, widths, k, use);
+      basis.torch_layers() && basis.layout.tensor > 1 && overlaps_tp(name != OpName::logits_gemm);
+  Op op = products(name, pieces ? basis.own_rows(m) : m, widths, k, use);
   if (!pieces) return op;
-  op.duration *= basis_.layout.tensor;
-  op.launches *= static_cast<std::uint32_t>(basis_.layout.tensor);
-  op.flops *= basis_.layout.tensor;
-  op.bytes *= basis_.layout.tensor;
+  op.duration *= basis.layout.tensor;
+  op.launches *= static_cast<std::uint32_t>(basis.layout.tensor);
+  op.flops *= basis.layout.tensor;
+  op.bytes *= basis.layout.tensor;
   return op;
 }
 
 Op LinearCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast, RangeUse& use) const {
   Op op{OpName::tp_all_gather, Stream::tp};
-  op.bytes = (is_cast && basis_.layout.precision == Precision::fp8 ? 1 : basis_.element_bytes) *
+  op.bytes = (is_cast && basis.layout.precision == Precision::fp8 ? 1 : basis.element_bytes) *
              as_double(tokens) * as_double(width);
   op.duration =
-      to_picoseconds(kernels_.collectives().seconds(Collective::all_gather, op.bytes, basis_.tp_group, use));
-  return overlaps_tp(is_cast) ? op : kernels_.in_order(op, use);
+      to_picoseconds(kernels.collectives().seconds(Collective::all_gather, op.bytes, basis.tp_group, use));
+  return overlaps_tp(is_cast) ? op : kernels.in_order(op, use);
 }
 
 // Of asynchronous TP nothing hides the first piece of the product that waits for a copy, or the last copy
@@ -55,14 +55,14 @@ Op LinearCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cas
 // came in.
 void LinearCosts::fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const {
   collective.with_next = true;
-  if (!basis_.torch_layers()) return;
+  if (!basis.torch_layers()) return;
   const bool gathers = collective.name == OpName::tp_all_gather;
-  const double parts = basis_.layout.tensor;
-  collective.duration += product.duration / basis_.layout.tensor;
-  Op apart = kernels_.moves(OpName::permute, Elementwise::copy,
-                            collective.bytes * (gathers ? 2 / parts : 1 + 1 / parts), use);
+  const double parts = basis.layout.tensor;
+  collective.duration += product.duration / basis.layout.tensor;
+  Op apart = kernels.moves(OpName::permute, Elementwise::copy,
+                           collective.bytes * (gathers ? 2 / parts : 1 + 1 / parts), use);
   apart.launches += kBarriers;
-  apart.duration += kBarriers * kernels_.moves(OpName::permute, Elementwise::copy, 1, use).duration;
+  apart.duration += kBarriers * kernels.moves(OpName::permute, Elementwise::copy, 1, use).duration;
   ops.push(apart);
 }
 
@@ -74,16 +74,15 @@ void LinearCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::
 
 void LinearCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k,
                                 OpList& ops, RangeUse& use) const {
-  if (basis_.layout.tensor > 1) {
+  if (basis.layout.tensor > 1) {
     const bool of_layer = product.name != OpName::logits_gemm && product.name != OpName::mtp_projection;
     // An adapter reads what was gathered in bf16.
-    Op gather =
-        gather_cast(m, k, of_layer && (basis_.torch_layers() || !adapters_.adapts(product.name)), use);
+    Op gather = gather_cast(m, k, of_layer && (basis.torch_layers() || !adapters.adapts(product.name)), use);
     if (overlaps_tp(of_layer)) fuse(gather, product, ops, use);
     ops.push(gather);
   }
   ops.push(product);
-  adapters_.push_of(product, m, n, k, true, ops, use);
+  adapters.push_of(product, m, n, k, true, ops, use);
 }
 
 // A row-parallel GEMM ends in a reduce-scatter of its output. Userbuffers (Transformer Engine,
@@ -92,13 +91,13 @@ void LinearCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t 
 void LinearCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                            RangeUse& use) const {
   Op product = fused_products(name, m, {n}, k, use);
-  if (basis_.layout.tensor == 1) {
+  if (basis.layout.tensor == 1) {
     ops.push(product);
-  } else if (basis_.framework.tp_overlap_forward) {
-    Op scatter = kernels_.tp_collective(OpName::tp_reduce_scatter, m, n, basis_.tp_group, use);
+  } else if (basis.framework.tp_overlap_forward) {
+    Op scatter = kernels.tp_collective(OpName::tp_reduce_scatter, m, n, basis.tp_group, use);
     fuse(scatter, product, ops, use);
     constexpr int kPieces = 4;  // num_splits
-    const bool in_pieces = !basis_.torch_layers() && basis_.framework.tp_overlap_sms > 0;
+    const bool in_pieces = !basis.torch_layers() && basis.framework.tp_overlap_sms > 0;
     Op last = scatter;
     if (in_pieces) {
       last.with_next = false;
@@ -107,8 +106,8 @@ void LinearCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int
       last.bytes /= kPieces;
       scatter.duration -= last.duration;
       scatter.bytes -= last.bytes;
-      const int sms = basis_.profile.device().sms;
-      product.duration = product.duration * sms / std::max(1, sms - basis_.framework.tp_overlap_sms);
+      const int sms = basis.profile.device().sms;
+      product.duration = product.duration * sms / std::max(1, sms - basis.framework.tp_overlap_sms);
       product.launches *= kPieces;
     }
     ops.push(scatter);
@@ -116,18 +115,18 @@ void LinearCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int
     if (in_pieces) ops.push(last);
   } else {
     ops.push(product);
-    ops.push(kernels_.tp_collective(OpName::tp_reduce_scatter, m, n, use));
+    ops.push(kernels.tp_collective(OpName::tp_reduce_scatter, m, n, use));
   }
-  adapters_.push_of(product, m, n, k, false, ops, use);
+  adapters.push_of(product, m, n, k, false, ops, use);
 }
 
 // A product that every TP rank does for its own tokens, with the whole weight.
 void LinearCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                                   RangeUse& use) const {
-  const Op product = kernels_.gemm(OpName::mla_projection, m, n, k, use);
+  const Op product = kernels.gemm(OpName::mla_projection, m, n, k, use);
   ops.push(product);
-  if (basis_.model.training.adapts(WeightKind::qkv))
-    adapters_.push({m, m, n, k, 1, true, 1, basis_.tp_group}, product.name, ops, use);
+  if (basis.model.training.adapts(WeightKind::qkv))
+    adapters.push({m, m, n, k, 1, true, 1, basis.tp_group}, product.name, ops, use);
 }
 
 // Gradients of a GEMM whose forward was m x n x k. Column-parallel: Megatron gathers the input again under
@@ -136,33 +135,33 @@ void LinearCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k
 void LinearCosts::push_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k,
                                  bool column, OpList& ops, RangeUse& use) const {
   push_gradients(weights,
-                 column ? kernels_.gemm(OpName::input_gradient, m, k, n, use)
+                 column ? kernels.gemm(OpName::input_gradient, m, k, n, use)
                         : fused_products(OpName::input_gradient, m, {n}, k, use),
-                 kernels_.gemm(OpName::weight_gradient, k, n, m, use), m, n, k, column, ops, use);
+                 kernels.gemm(OpName::weight_gradient, k, n, m, use), m, n, k, column, ops, use);
 }
 
 void LinearCosts::push_gradients(WeightKind weights, Op input, Op weight, std::int64_t m, std::int64_t n,
                                  std::int64_t k, bool column, OpList& ops, RangeUse& use) const {
-  const bool trains = basis_.model.training.trains(weights), adapts = basis_.model.training.adapts(weights);
-  if (adapts) adapters_.push_gradients(adapters_.of_dense(m, n, k, column), ops, use);
-  if (basis_.layout.tensor > 1 && column) {
+  const bool trains = basis.model.training.trains(weights), adapts = basis.model.training.adapts(weights);
+  if (adapts) adapters.push_gradients(adapters.of_dense(m, n, k, column), ops, use);
+  if (basis.layout.tensor > 1 && column) {
     // What was gathered for the forward, unless a norm that is run again brings back a rank's part of it.
-    const bool kept = basis_.torch_layers() && !basis_.layout.repeats(RecomputeModule::layernorm);
-    Op gather = basis_.torch_layers() ? kernels_.tp_collective(OpName::tp_all_gather, m, k, use)
-                                      : gather_cast(m, k, weights != WeightKind::head && !adapts, use);
-    Op scatter = kernels_.tp_collective(OpName::tp_reduce_scatter, m, k, use);
+    const bool kept = basis.torch_layers() && !basis.layout.repeats(RecomputeModule::layernorm);
+    Op gather = basis.torch_layers() ? kernels.tp_collective(OpName::tp_all_gather, m, k, use)
+                                     : gather_cast(m, k, weights != WeightKind::head && !adapts, use);
+    Op scatter = kernels.tp_collective(OpName::tp_reduce_scatter, m, k, use);
     gather.with_next = true;
     scatter.with_next = trains && !kept;  // under the weight's product, if there is one
     if (trains && !kept) {
       ops.push(gather);
-      const int sms = basis_.torch_layers() ? 0 : basis_.framework.tp_overlap_sms;
-      input.duration += kernels_.lost_under(gather.duration, sms, false);
-      weight.duration += kernels_.lost_under(scatter.duration, sms, false);
+      const int sms = basis.torch_layers() ? 0 : basis.framework.tp_overlap_sms;
+      input.duration += kernels.lost_under(gather.duration, sms, false);
+      weight.duration += kernels.lost_under(scatter.duration, sms, false);
     }
     ops.push(input);
     ops.push(scatter);
   } else {
-    if (basis_.layout.tensor > 1) {
+    if (basis.layout.tensor > 1) {
       Op gather = gather_cast(m, n, weights != WeightKind::head, use);
       if (overlaps_tp(weights != WeightKind::head)) fuse(gather, input, ops, use);
       ops.push(gather);
@@ -175,10 +174,10 @@ void LinearCosts::push_gradients(WeightKind weights, Op input, Op weight, std::i
 // Of a layer that every TP rank holds whole, for its own tokens.
 void LinearCosts::push_replicated_gradients(WeightKind weights, std::int64_t m, std::int64_t n,
                                             std::int64_t k, OpList& ops, RangeUse& use) const {
-  if (basis_.model.training.adapts(weights))
-    adapters_.push_gradients({m, m, n, k, 1, true, 1, basis_.tp_group}, ops, use);
-  ops.push(kernels_.gemm(OpName::input_gradient, m, k, n, use));
-  if (basis_.model.training.trains(weights)) ops.push(kernels_.gemm(OpName::weight_gradient, k, n, m, use));
+  if (basis.model.training.adapts(weights))
+    adapters.push_gradients({m, m, n, k, 1, true, 1, basis.tp_group}, ops, use);
+  ops.push(kernels.gemm(OpName::input_gradient, m, k, n, use));
+  if (basis.model.training.trains(weights)) ops.push(kernels.gemm(OpName::weight_gradient, k, n, m, use));
 }
 
 }  // namespace equipoise

@@ -23,10 +23,10 @@
 
 namespace equipoise {
 
-class LinearCosts {
- public:
-  LinearCosts(const CostBasis& basis, const KernelCosts& kernels, const AdapterCosts& adapters)
-      : basis_(basis), kernels_(kernels), adapters_(adapters) {}
+struct LinearCosts {
+  const CostBasis& basis;
+  const KernelCosts& kernels;
+  const AdapterCosts& adapters;
 
   // The product of m rows of k with weights of these widths next to each other, or its gradient by `name`:
   // one product, or one per weight where a framework separates them, as one op.
@@ -53,16 +53,12 @@ class LinearCosts {
  private:
   // Whether TP's collectives run under the products of a layer, or of the head; PyTorch compiles layers only.
   [[nodiscard]] bool overlaps_tp(bool of_layer) const {
-    return basis_.framework.tp_overlap_forward && (of_layer || !basis_.torch_layers());
+    return basis.framework.tp_overlap_forward && (of_layer || !basis.torch_layers());
   }
   // Puts a collective, which is pushed next, under its product, with what that costs.
   void fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const;
   // An all-gather over TP of what a linear layer reads: one byte per element where it was cast to FP8 before.
   [[nodiscard]] Op gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast, RangeUse& use) const;
-
-  const CostBasis& basis_;
-  const KernelCosts& kernels_;
-  const AdapterCosts& adapters_;
 };
 
 }  // namespace equipoise

@@ -19,57 +19,56 @@ constexpr std::int64_t kOnce[] = {4, 1};
 }  // namespace
 
 Op RowOpCosts::norm(double row_bytes, ElementwisePass pass, RangeUse& use) const {
-  const Norm& norm = norm_of(basis_.model.norm);
-  const NormTraffic& traffic = basis_.framework.linear_layers == LinearLayers::torch_eager ? norm.eager
-                               : basis_.framework.own_kernels                              ? norm.own
-                                                                                           : norm.fused;
+  const Norm& norm = norm_of(basis.model.norm);
+  const NormTraffic& traffic = basis.framework.linear_layers == LinearLayers::torch_eager ? norm.eager
+                               : basis.framework.own_kernels                              ? norm.own
+                                                                                          : norm.fused;
   const double width = pass == ElementwisePass::forward ? traffic.forward : traffic.backward;
-  return kernels_.moves(OpName::rms_norm, Elementwise::rms_norm, width * row_bytes, use, pass);
+  return kernels.moves(OpName::rms_norm, Elementwise::rms_norm, width * row_bytes, use, pass);
 }
 
 Op RowOpCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pass, RangeUse& use) const {
-  const int t = basis_.layout.tensor;
-  const double heads = as_double(basis_.model.heads / t + std::max(1, basis_.model.kv_heads / t));
-  const double of_head = as_double(n) * basis_.model.head_dim;
-  const double elements = of_head * heads * basis_.element_bytes;
-  if (basis_.torch_layers()) {
+  const int t = basis.layout.tensor;
+  const double heads = as_double(basis.model.heads / t + std::max(1, basis.model.kv_heads / t));
+  const double of_head = as_double(n) * basis.model.head_dim;
+  const double elements = of_head * heads * basis.element_bytes;
+  if (basis.torch_layers()) {
     // Queries and keys: read and written, or to fp32 (3), a complex product (4) and back (3). Keys and values
     // are repeated for all query heads, or what is summed up of their gradients is.
-    const double repeated = basis_.model.kv_heads < basis_.model.heads ? 2 * elements : 0;
-    const double rotated = (basis_.framework.linear_layers == LinearLayers::torch_eager ? 10 : 2) * elements;
-    return kernels_.moves(OpName::rope, Elementwise::rope, rotated + repeated, use, pass);
+    const double repeated = basis.model.kv_heads < basis.model.heads ? 2 * elements : 0;
+    const double rotated = (basis.framework.linear_layers == LinearLayers::torch_eager ? 10 : 2) * elements;
+    return kernels.moves(OpName::rope, Elementwise::rope, rotated + repeated, use, pass);
   }
-  if (basis_.framework.fused_rope)
-    return kernels_.moves(OpName::rope, Elementwise::rope, 2 * elements, use, pass);
+  if (basis.framework.fused_rope)
+    return kernels.moves(OpName::rope, Elementwise::rope, 2 * elements, use, pass);
   // Read and written: half of it negated, the halves put together (2), two products (4), their sum (3), two
   // concatenations (4). Cosine and sine of the angles in fp32, scaled and then cast, for queries and for
   // keys. Backward: two products (4), half negated, put together twice (4), zeros, two sums (6).
   const bool forward = pass == ElementwisePass::forward;
-  const double angles = of_head * 2 * 2 * (5 * kFp32Bytes + basis_.element_bytes);
-  Op op = kernels_.moves(OpName::rope, Elementwise::rope, forward ? 14 * elements + angles : 16 * elements,
-                         use, pass);
-  const std::int64_t kernels = 2 * (kOnce[at(pass)] + documents * kOfDocument[at(pass)]);
+  const double angles = of_head * 2 * 2 * (5 * kFp32Bytes + basis.element_bytes);
+  Op op = kernels.moves(OpName::rope, Elementwise::rope, forward ? 14 * elements + angles : 16 * elements,
+                        use, pass);
+  const std::int64_t launched = 2 * (kOnce[at(pass)] + documents * kOfDocument[at(pass)]);
   RangeUse unused;
   const double least =
-      kernels_.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // whatever it moves
-  op.duration += to_picoseconds(as_double(kernels - 1) * least * basis_.framework.elementwise_slowdown);
-  if (!basis_.framework.seconds_per_op) op.kernels = static_cast<std::uint32_t>(kernels);
+      kernels.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // whatever it moves
+  op.duration += to_picoseconds(as_double(launched - 1) * least * basis.framework.elementwise_slowdown);
+  if (!basis.framework.seconds_per_op) op.kernels = static_cast<std::uint32_t>(launched);
   return op;
 }
 
 Op RowOpCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const {
-  const std::int64_t up = (basis_.model.gated_ffn ? 2 : 1) * f;
-  const bool unfused =
-      basis_.model.gated_ffn &&
-      (!basis_.framework.fused_activation || basis_.framework.linear_layers == LinearLayers::torch_eager);
+  const std::int64_t up = (basis.model.gated_ffn ? 2 : 1) * f;
+  const bool unfused = basis.model.gated_ffn && (!basis.framework.fused_activation ||
+                                                 basis.framework.linear_layers == LinearLayers::torch_eager);
   // Forward: the input, and the output. Unfused: silu(gate), and its product with up.
   // Backward: the output's gradient and the kept input, and the input's gradient. Unfused: three kernels that
   // read two and write one, and the gradients of gate and up put together.
   const bool forward = pass == ElementwisePass::forward;
   const std::int64_t fused_width = forward ? up + f : 2 * up + f;
   const std::int64_t width = unfused ? (forward ? 5 : 13) * f : fused_width;
-  return kernels_.moves(OpName::activation, Elementwise::swiglu,
-                        as_double(rows) * as_double(width) * basis_.element_bytes, use, pass);
+  return kernels.moves(OpName::activation, Elementwise::swiglu,
+                       as_double(rows) * as_double(width) * basis.element_bytes, use, pass);
 }
 
 }  // namespace equipoise

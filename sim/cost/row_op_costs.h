@@ -7,9 +7,9 @@
 
 namespace equipoise {
 
-class RowOpCosts {
- public:
-  RowOpCosts(const CostBasis& basis, const KernelCosts& kernels) : basis_(basis), kernels_(kernels) {}
+struct RowOpCosts {
+  const CostBasis& basis;
+  const KernelCosts& kernels;
 
   // The norm of rows of so many bytes in all.
   [[nodiscard]] Op norm(double row_bytes, ElementwisePass pass, RangeUse& use) const;
@@ -19,10 +19,6 @@ class RowOpCosts {
                           RangeUse& use) const;
   // The activation of an FFN whose product has `f` columns on this rank; an expert's FFN, too.
   [[nodiscard]] Op activation(std::int64_t rows, std::int64_t f, ElementwisePass pass, RangeUse& use) const;
-
- private:
-  const CostBasis& basis_;
-  const KernelCosts& kernels_;
 };
 
 }  // namespace equipoise
