@@ -53,7 +53,7 @@ class InABrowser(Pages):
         for mute, *walked in charts:
             self.assertEqual((mute, len(set(walked))), (0, 1), charts)
 
-    def beside_verdict(self, page):
+    def verdict_and_notes(self, page):
         """The line of what is beyond the profile's samples, and the notes."""
         return page.evaluate("[document.querySelector('#verdict .beyond')?.textContent, [...document.querySelectorAll('#verdict .notes li')].map(n => n.textContent)]")
 
@@ -99,7 +99,7 @@ class InABrowser(Pages):
                                     "delay", "provenance"])
         self.assertIn("--fidelity op", page.evaluate("document.getElementById('losses').textContent"))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter(s => !s.querySelector('p, svg, canvas, table')).length"), 0)
-        beyond, notes = self.beside_verdict(page)
+        beyond, notes = self.verdict_and_notes(page)
         self.assertLessEqual(set(self.notes_of(summary)), set(notes))
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         for chart in page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [c.getAttribute('aria-label'), c.querySelectorAll('svg, canvas').length])"):
@@ -345,7 +345,7 @@ class InABrowser(Pages):
         links = page.evaluate("[...document.querySelectorAll('#cases a')].map(a => decodeURIComponent(a.pathname))")
         for link in links:
             self.assertTrue(pathlib.Path(link).exists(), link)
-        beyond, notes = self.beside_verdict(page)
+        beyond, notes = self.verdict_and_notes(page)
         most = {p["label"]: max((row for case in cases for row in case["rows"] if row["label"] == p["label"]), key=lambda row: row["beyond_samples"]) for p in cases[0]["rows"]}
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{label} up to {100 * row['beyond_samples']:.0f} %" for label, row in most.items()) + ".")
         self.assertEqual(len(notes), len({note for case in cases for note in case["notes"]}))
@@ -380,7 +380,7 @@ class InABrowser(Pages):
     def test_a_search_has_its_notes_beside_the_verdict(self):
         page = self.look(self.tune(gpus=16, batch={"oversize": "truncate"}), "tune-notes")
         found = json.loads((self.folder / "tuned" / "tune.json").read_text())
-        beyond, notes = self.beside_verdict(page)
+        beyond, notes = self.verdict_and_notes(page)
         sides = {"the winner": found["ranking"][0], "the study’s baseline": found["baseline"]}
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{name} {self.share(row)}" for name, row in sides.items()) + ".")
         own = {name: row["study_notes"] + row.get("notes", []) for name, row in sides.items()}
@@ -482,7 +482,7 @@ class InABrowser(Pages):
             other = self.open(edges, width)
             self.assertIn("0.99x", other.evaluate("document.querySelector('#changes svg').textContent"))
             self.assertEqual(self.clipped(other, "#changes"), [], width)
-        beyond, notes = self.beside_verdict(page)
+        beyond, notes = self.verdict_and_notes(page)
         summaries = [json.loads((folder / "summary.json").read_text()) for folder in (before, after)]
         own = [self.notes_of(summary) for summary in summaries]
         both = [note for note in own[0] if note in own[1]]
@@ -511,7 +511,7 @@ class InABrowser(Pages):
         self.assertNotRegex(text, r"\d%")
         noise = page.evaluate("JSON.parse(document.getElementById('data').textContent).validation.policies.some(p => p.noise_seconds)")
         self.assertIn("measured, with its noise" if noise else "measured", page.evaluate("[...document.querySelectorAll('#steps .legend li')].map(n => n.textContent)"))
-        beyond, notes = self.beside_verdict(page)
+        beyond, notes = self.verdict_and_notes(page)
         summary = json.loads((self.folder / "own" / "summary.json").read_text())
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         self.assertTrue(summary["study"]["notes"])
