@@ -32,7 +32,8 @@ double plan_bytes(const RowSize& row) {
   constexpr double kSlice = kGrowth * sizeof(Slice), kMicroBatch = kGrowth * sizeof(MicroBatch);
   const double lanes = row.layout.data * static_cast<double>(sizeof(Lane));
   const PlanSize& size = row.plan;
-  return kSlice * (size.slices + size.carried) + kMicroBatch * size.micro_batches +
+  // The bins of a step had room for the slices that it carries.
+  return kSlice * size.slices + 2.0 * sizeof(Slice) * size.carried + kMicroBatch * size.micro_batches +
          size.steps * (sizeof(Step) + lanes);
 }
 
@@ -116,9 +117,10 @@ PlanSize plan_size(const PolicyRun& run, const DocumentSet& documents) {
 }
 
 Estimate estimate(const Study& study, const DocumentSet& documents, const RunStudyOptions& options) {
-  constexpr double kValues = 6;  // bytes of a JSON value over those of its text
+  constexpr double kProfile = 8e6;  // the profile and tables of fixed size
+  constexpr double kValues = 6;     // bytes of a JSON value over those of its text
   Estimate made;
-  double kept = 0, largest = 0;
+  double kept = kProfile, largest = 0;
   for (const PolicyRun& run : study.policies) {
     const RowSize row = row_size(study, run, documents, options.jobs);
     const double plan = plan_bytes(row), text = plan_text_bytes(row);
