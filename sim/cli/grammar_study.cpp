@@ -302,7 +302,7 @@ void add_validate(CLI::App& program, const std::vector<std::string>& arguments, 
       "--measured", options->measured,
       "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
   command.add_option("--out", options->out,
-                     "Folder: report.html, validation.json, .txt, .svg; ranks' timelines");
+                     "Folder: report.html, validation.json, .txt; ranks' timelines");
   command.callback([options, arguments, &status] {
     status = run_validate_command(*options, arguments, std::cout, std::cerr);
   });

@@ -4,7 +4,7 @@
 // the same list of ops with the same durations, and the ranks of a lane differ only in those durations. So
 // what is stored is, per lane and micro-batch, one block per part of the model (a layer's forward, a layer's
 // backward, the embedding, the head), and per op of the schedule (ScheduledOp) which blocks it repeats how
-// often. The engine (op_run.h) runs every op of every rank from that; tests/oracle/lowering.h writes the
+// often. The engine (op_run.h) runs every op of every rank from that; sim/verify/lowering.h writes the
 // same program out as a task graph.
 #pragma once
 

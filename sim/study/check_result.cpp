@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "policies/base/module.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/metrics.h"
 
@@ -65,19 +64,13 @@ std::string wrong_time(const PolicyResult& row, const PolicyResult& other) {
 
 using StepChecks = std::map<std::string, std::vector<Check>>;  // by row
 
-// RunStudyOptions::check_step that fills `checks`. Where the oracle's module is missing, the reason is said.
-std::function<void(const std::string&, const StepToCheck&)> checked_by_oracle(StepChecks& checks) {
-  std::string reason;
-  const auto check = reinterpret_cast<CheckStep>(
-      module_symbol(kOracleFile, kOracleCheck, "this program was built without its oracle", reason));
-  return [&checks, check, reason, several = std::make_shared<std::mutex>()](const std::string& label,
-                                                                            const StepToCheck& step) {
-    const std::scoped_lock one_at_a_time(*several);  // each takes memory
-    if (check == nullptr)
-      checks[label] = {{"schedule, timeline and memory", std::nullopt, reason}};
-    else
-      check(step, checks[label]);
-  };
+// A RunStudyOptions::check_step that fills `checks`.
+std::function<void(const std::string&, const StepToCheck&)> checked_into(StepChecks& checks) {
+  return
+      [&checks, several = std::make_shared<std::mutex>()](const std::string& label, const StepToCheck& step) {
+        const std::scoped_lock one_at_a_time(*several);  // each check takes memory
+        checks[label] = check_step(step);
+      };
 }
 
 }  // namespace
@@ -86,7 +79,7 @@ CheckedResult run_checked(Study study, const StudyInputs& inputs, RunStudyOption
   if (!verify) return {run_study(study, inputs, options), {}};
   for (PolicyRun& row : study.policies) row.pack.verify = true;
   StepChecks of_steps;
-  options.check_step = checked_by_oracle(of_steps);
+  options.check_step = checked_into(of_steps);
   CheckedResult checked{run_study(study, inputs, options), {}};
   std::optional<StudyResult> other;
   if (options.steps.op.is_plain()) {

@@ -8,7 +8,7 @@
 namespace equipoise {
 
 // Of each row the validator checks the plan, the engine of the other fidelity its times (not with jitter,
-// stragglers or contention, which only one of them knows), the oracle its slowest step's schedule, timeline
+// stragglers or contention, which only one of them knows), sim/verify its slowest step's schedule, timeline
 // and memory, and sums of its steps its table.
 struct CheckedResult {
   StudyResult result;

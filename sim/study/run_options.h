@@ -17,6 +17,7 @@
 #include "sim/step/step_result.h"
 #include "sim/study/cores.h"
 #include "sim/timeline/timeline.h"
+#include "sim/verify/check_step.h"
 
 namespace equipoise {
 
@@ -59,31 +60,6 @@ struct DetailOptions {
   std::size_t most_ops =
       kOpsOfPage;  // of a row's steps that report.html draws; a micro-batch counts as a few
 };
-
-// --- What `study --verify` shows of a row to a checker that shares no engine and no walk through memory with
-// the program: the module equipoise_oracle, made of the tests' reference (tests/oracle/check_step.cpp).
-
-// One thing that was looked at again.
-struct Check {
-  std::string what;
-  std::optional<bool> holds = true;  // none: it was not looked at
-  std::string found;                 // where it does not hold, or why it was not looked at
-};
-
-// A step of a row as it ran, op by op, every op with the network to itself.
-struct StepToCheck {
-  const Step& step;
-  const OpProgram& program;
-  const OpOptions& options;
-  const OpResult& result;
-  const MemoryModel& memory;
-  const StepWork& work;  // with the tokens of its ranks (StepOptions::record_ops)
-  bool recompute_ahead = false;
-};
-
-inline constexpr const char* kOracleFile = "libequipoise_oracle.so";
-inline constexpr const char* kOracleCheck = "equipoise_check_step";
-using CheckStep = void (*)(const StepToCheck&, std::vector<Check>&);
 
 struct RunStudyOptions {
   int jobs = 1;               // threads; results do not depend on it

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "policies/base/random.h"
-#include "tests/oracle/longest_path.h"
+#include "sim/verify/longest_path.h"
 #include "tests/bench/memory.h"
 
 namespace equipoise {

@@ -1,9 +1,9 @@
-// Runs a task graph in which transfers and collectives share links: a true event loop. Tests hold
-// the engine of `--contention` (sim/step/contended_run.h) against it.
+// Runs a task graph in which transfers and collectives share links: a true event loop. Tests
+// compare the engine of `--contention` (sim/step/contended_run.h) with it.
 //
 // A task with traffic moves `bytes` over each of its links (once per hop). Its own pace is bytes / duration;
 // where links are full, or slower than that, it gets its max-min fair share of them (FairShare) and
-// progresses that much slower. Rates change whenever such a task starts or ends. Where links suffice every
+// progresses that much slower. Rates change whenever such a task starts or ends. Where links suffice, every
 // task takes exactly its duration, so that the result is that of run().
 //
 // Order of events: by time; at one time all ends, by task id; each end at once starts what it releases, in
@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "tests/oracle/longest_path.h"
 #include "sim/topology/fabric.h"
+#include "sim/verify/longest_path.h"
 
 namespace equipoise {
 

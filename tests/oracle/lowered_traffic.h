@@ -9,8 +9,8 @@
 
 #include "sim/topology/fabric.h"
 #include "sim/topology/rank_grid.h"
+#include "sim/verify/lowering.h"
 #include "tests/oracle/event_loop.h"
-#include "tests/oracle/lowering.h"
 
 namespace equipoise {
 

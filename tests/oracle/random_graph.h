@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "policies/base/random.h"
-#include "tests/oracle/task_graph.h"
+#include "sim/verify/task_graph.h"
 
 namespace equipoise {
 

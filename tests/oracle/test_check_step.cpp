@@ -1,15 +1,12 @@
-// The oracle of `study --verify` passes what the engines make of random jobs, and names what was changed in
+// The check of `study --verify` passes what the engines make of random jobs, and names what was changed in
 // it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
 #include "sim/step/step_simulator.h"
-#include "sim/study/run_options.h"
+#include "sim/verify/check_step.h"
 #include "tests/sim/step/random_job.h"
-
-extern "C" void equipoise_check_step(const equipoise::StepToCheck& step,
-                                     std::vector<equipoise::Check>& checks);
 
 using namespace equipoise;
 using namespace equipoise::testing;
@@ -30,8 +27,8 @@ struct Ran {
   }
   // What does not hold; the names of all that was looked at in `looked`.
   std::vector<std::string> faults(const Job& job) const {
-    std::vector<Check> checks;
-    equipoise_check_step({job.step, program, {}, result, memory, simulated.work, ahead}, checks);
+    const std::vector<Check> checks =
+        check_step({job.step, program, {}, result, memory, simulated.work, ahead});
     REQUIRE(checks.size() == 3);
     std::vector<std::string> wrong;
     for (const Check& check : checks)

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "sim/step/op_run.h"
 #include "policies/base/error.h"
-#include "tests/oracle/longest_path.h"
+#include "sim/step/op_run.h"
+#include "sim/verify/longest_path.h"
 #include "tests/oracle/random_graph.h"
 
 using namespace equipoise;
@@ -72,7 +72,7 @@ TEST_CASE("a collective starts when its last member arrives and holds all of the
 }
 
 TEST_CASE("communication on its own stream overlaps compute, and a transfer holds nobody") {
-  // Compute 10 beside a bucket of 7 that needs only the first kernel (4): 4..11; compute runs on to 14.
+  // Compute 10 alongside a bucket of 7 that needs only the first kernel (4): 4..11; compute runs on to 14.
   TaskGraphBuilder builder;
   const StreamId compute = builder.add_stream(0);
   const StreamId data = builder.add_stream(0);

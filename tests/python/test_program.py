@@ -233,7 +233,7 @@ class Program(unittest.TestCase):
         result = equipoise.study(self.study, policies=rows, verify=True, ignore_memory=True, out=self.folder / "out")
         checks = result.checks()
         self.assertTrue((checks["holds"] == True).all(), checks)  # noqa: E712
-        for label in ("plain", "fixed-greedy", "wlb", "mine"):  # what the program looks at, and its oracle with it
+        for label in ("plain", "fixed-greedy", "wlb", "mine"):  # what the program checks again
             self.assertEqual([what for what in checks["what"] if what.startswith(f"{label}: ")], [f"{label}: {what}" for what in (
                 "plan, by the validator", "times, by the engine of the other fidelity", "schedule, op by op",
                 "timeline, by the longest path of a task graph", "memory, counted again", "table, by the sums of its steps")])

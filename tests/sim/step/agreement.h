@@ -6,8 +6,8 @@
 #include "sim/step/expansion.h"
 #include "sim/step/step_simulator.h"
 #include "sim/topology/fabric.h"
-#include "tests/oracle/longest_path.h"
-#include "tests/oracle/lowering.h"
+#include "sim/verify/longest_path.h"
+#include "sim/verify/lowering.h"
 #include "tests/sim/step/random_job.h"
 
 namespace equipoise::testing {

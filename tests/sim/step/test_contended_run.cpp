@@ -9,8 +9,8 @@
 
 #include "sim/step/contended_run.h"
 #include "sim/step/step_simulator.h"
+#include "sim/verify/lowering.h"
 #include "tests/oracle/lowered_traffic.h"
-#include "tests/oracle/lowering.h"
 #include "tests/sim/step/random_job.h"
 #include "tests/sim/step/random_program.h"
 

@@ -5,8 +5,8 @@
 
 #include "sim/step/expansion.h"
 #include "sim/step/step_simulator.h"
-#include "tests/oracle/longest_path.h"
-#include "tests/oracle/lowering.h"
+#include "sim/verify/longest_path.h"
+#include "sim/verify/lowering.h"
 #include "tests/sim/step/random_job.h"
 
 using namespace equipoise;

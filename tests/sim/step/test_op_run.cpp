@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "sim/step/op_run.h"
-#include "tests/oracle/longest_path.h"
-#include "tests/oracle/lowering.h"
+#include "sim/verify/longest_path.h"
+#include "sim/verify/lowering.h"
 #include "tests/sim/step/random_program.h"
 
 using namespace equipoise;

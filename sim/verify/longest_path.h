@@ -2,14 +2,14 @@
 //
 // Start times then do not depend on the order in which tasks are visited, so no event heap is needed: a stack
 // of ready tasks visits each task and each edge once, O(tasks + edges), and the speed does not depend on how
-// many durations differ. (With contention they do depend on it; see event_loop.h.)
+// many durations differ. (With contention they do depend on it; see tests/oracle/event_loop.h.)
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "tests/oracle/task_graph.h"
+#include "sim/verify/task_graph.h"
 
 namespace equipoise {
 

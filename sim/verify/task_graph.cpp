@@ -1,4 +1,4 @@
-#include "tests/oracle/task_graph.h"
+#include "sim/verify/task_graph.h"
 
 #include <algorithm>
 #include <cassert>

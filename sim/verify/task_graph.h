@@ -1,18 +1,17 @@
 // Tasks with integer durations, the streams that issue them, and who waits for whom: the plain form of a
-// step. Tests hold the product's engines against its longest path (longest_path.h) and its event loop
-// (event_loop.h).
+// step. Its longest path (longest_path.h) gives every task's times.
 //
 // A stream (one GPU's compute queue, or its queue for one communication axis) runs its tasks one at a time in
 // the order they were added. A task may sit on
 //   one stream    a kernel, or a communication that only this rank waits for;
 //   many streams  a collective: it starts when its last member stream reaches it and holds them all;
 //   no stream     a transfer between two ranks: it starts when its data is there and holds nobody.
-// Beyond that a task waits for its explicit dependencies. Everything is an edge in the end: a stream is a
-// chain, a collective a node that several chains share.
+// A task also waits for its explicit dependencies. All of these are edges of one graph: a stream is a chain,
+// and a collective is a node that several chains share.
 //
 // Storage is a structure of flat arrays indexed by TaskId, successors in compressed rows; about 30 bytes a
-// task and 4 an edge, plus 8 an edge while building. Number tasks so that those which wait for each other
-// are near each other (lane by lane): the longest path then stays in cache.
+// task and 4 an edge, plus 8 an edge while building. The longest path stays in cache where
+// tasks that wait for each other have close numbers (lane by lane).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "tests/oracle/longest_path.h"
+#include "sim/verify/longest_path.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,17 +1,16 @@
 // Writes an OpProgram out as a task graph: one task per kernel and rank, one per collective, one per
 // transfer.
 //
-// The graph's longest path must be the op engine's makespan, its event loop with shared links that of the
-// contended run (sim/step/contended_run.h). Takes about 40 bytes a task, so it is for hundreds
-// of GPUs, not thousands. Durations are those of the run: speed factors and jitter applied.
+// The graph's longest path must equal the op engine's makespan. A task takes about 40 bytes, so this is for
+// hundreds of GPUs, not thousands. Durations are those of the run, with speed factors and jitter applied.
 #pragma once
 
 #include "sim/step/op_run.h"
-#include "tests/oracle/task_graph.h"
+#include "sim/verify/task_graph.h"
 
 namespace equipoise {
 
-// Where a task of the graph came from.
+// The op that a task of the graph represents.
 struct LoweredTask {
   OpName name{};
   Stream stream = Stream::compute;
@@ -20,7 +19,7 @@ struct LoweredTask {
   std::int32_t scheduled = -1;
   std::int32_t rank = -1;  // in its lane (a collective: its first member)
   bool marker = false;     // takes no time: begin or end of a scheduled op
-  bool of_second = false;  // of a pair: belongs to the scheduled op behind
+  bool of_second = false;  // of a pair: belongs to the later scheduled op
   SyncGroup sync = SyncGroup::none;
   double bytes = 0;              // as in OpStep
   std::int32_t from_stage = -1;  // of a transfer; `stage` is the receiver
@@ -30,7 +29,7 @@ struct LoweredProgram {
   TaskGraph graph;
   std::vector<LoweredTask> origin;  // by task
 
-  // From ops to tasks. A row is one op of a scheduled op on every rank of its stage, in the order of
+  // Leads from ops to tasks. A row is one op of a scheduled op on every rank of its stage, in the order of
   // replay_scheduled_op.
   struct Stage {
     std::vector<TaskId> begin, end;  // [scheduled op * ranks + rank]: the scheduled op's borders

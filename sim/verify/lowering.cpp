@@ -1,4 +1,4 @@
-#include "tests/oracle/lowering.h"
+#include "sim/verify/lowering.h"
 
 #include <algorithm>
 #include <array>
@@ -12,13 +12,13 @@
 namespace equipoise {
 namespace {
 
-// What a rank's next op waits for: its latest op, or the two of a pair; and an exchange that they ran under.
+// What a rank's next op waits for: its latest op or the two of a pair, and an exchange that they overlapped.
 struct Tail {
   std::array<TaskId, 3> tasks;
   explicit Tail(TaskId latest = kNoTask) : tasks{latest, kNoTask, kNoTask} {}
 };
 
-// An exchange of experts and how many steps are still to run under it.
+// An exchange of experts, and how many more steps it overlaps.
 struct OpenExchange {
   TaskId task = kNoTask;
   std::uint32_t under = 0;
@@ -61,7 +61,7 @@ class Lowering final : public OpSink {
     if (block.steps[step].waits) return wait(op);
     if (op.synchronization >= 0) return synchronize(block.steps[step], op);
     const bool second = step > 0 && block.steps[step - 1].with_next;
-    (second ? beside_ : row_)[at(op.rank)] = op.end - op.start;
+    (second ? partner_ : row_)[at(op.rank)] = op.end - op.start;
     const bool pair = second || block.steps[step].with_next;
     if (at(op.rank) + 1 < ranks_ || (pair && !second)) return;  // the row goes on
     const std::uint32_t first = second ? step - 1 : step;
@@ -109,7 +109,7 @@ class Lowering final : public OpSink {
     return add(task, OpName::host_stall, Stream::compute, rank, true);
   }
 
-  // Notes which task an op of a rank is.
+  // Records which task an op of a rank is.
   void note(const OpEvent& op, std::uint32_t step, std::size_t rank, TaskId task) {
     out_.op_tasks[out_.lanes[lane_][stage_].first.back() + rows_->of(op.run, op.repetition, step) * ranks_ +
                   rank] = task;
@@ -138,7 +138,7 @@ class Lowering final : public OpSink {
     else
       tail_[at(op.rank)] = Tail(known->second);
   }
-  // A rank has run so many steps, which may be the last under an exchange.
+  // Counts steps that a rank has run, which may be the last that an exchange overlaps.
   void ran_under(std::size_t rank, std::uint32_t steps) {
     OpenExchange& exchange = exchange_[rank];
     if (exchange.under == 0) return;
@@ -158,7 +158,7 @@ class Lowering final : public OpSink {
     const OpLane& lane = program_.lanes[number];
     ranks_ = at(lane.context) * at(program_.tensor);
     row_.assign(ranks_, 0);
-    beside_.assign(ranks_, 0);
+    partner_.assign(ranks_, 0);
     streams_.assign(lane.stages.size(), {});
     begin_of_[number].resize(lane.stages.size());
     end_of_[number].resize(lane.stages.size());
@@ -185,7 +185,7 @@ class Lowering final : public OpSink {
     connect_stages(lane);
   }
 
-  // A row: one step (and the one beside it) on every rank.
+  // A row is one step on every rank, with the step that runs at the same time where it is one of a pair.
   void finish_row(const OpBlock& block, const OpEvent& op, std::uint32_t s, bool pair) {
     const OpStep& step = block.steps[s];
     const bool alone = step.sync == SyncGroup::none ||
@@ -218,7 +218,7 @@ class Lowering final : public OpSink {
       note(op, s, r, task_of[r]);
       Tail next(task_of[r]);
       if (pair) {
-        next.tasks[1] = builder_.add_task(stream(r, block.steps[s + 1].stream), beside_[r]);
+        next.tasks[1] = builder_.add_task(stream(r, block.steps[s + 1].stream), partner_[r]);
         add(next.tasks[1], block.steps[s + 1], r);
         depend(tail_[r], next.tasks[1]);
         note(op, s + 1, r, next.tasks[1]);
@@ -333,7 +333,7 @@ class Lowering final : public OpSink {
   TaskGraphBuilder builder_;
   std::vector<LoweredTask> origin_;
   LoweredProgram out_;
-  // Of the lane, stage and scheduled op being lowered.
+  // Where lowering is: the lane, the stage and the scheduled op.
   std::size_t lane_ = 0;
   std::size_t stage_ = 0;
   std::size_t scheduled_number_ = 0;
@@ -346,8 +346,8 @@ class Lowering final : public OpSink {
   std::vector<OpenExchange> exchange_;          // by rank
   std::vector<TaskId> background_;              // by TP coordinate: the stage's latest background op
   std::map<std::array<int, 4>, TaskId>
-      synchronizations_;                   // by lockstep group, stage, scheduled op and number in it
-  std::vector<Picoseconds> row_, beside_;  // by rank
+      synchronizations_;                    // by lockstep group, stage, scheduled op and number in it
+  std::vector<Picoseconds> row_, partner_;  // by rank
   // By lane and stage.
   std::vector<std::vector<std::vector<TaskId>>> begin_of_, end_of_;  // [scheduled op * ranks + rank]
   std::vector<std::vector<std::vector<std::vector<Tail>>>> filled_;  // [bucket][rank]

@@ -1,6 +1,5 @@
-// The oracle of `study --verify`: a step's times by the longest path through a graph of all its ops, the
-// order of its ops by their dependencies, and the memory that its stages hold by a list of what each op
-// leaves behind.
+#include "sim/verify/check_step.h"
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,21 +9,20 @@
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "sim/study/run_options.h"
-#include "tests/oracle/longest_path.h"
-#include "tests/oracle/lowering.h"
+#include "sim/verify/longest_path.h"
+#include "sim/verify/lowering.h"
 
 namespace equipoise {
 namespace {
 
-constexpr std::int64_t kMostTasks = 3'000'000;  // about 250 bytes each while the graph is made
+constexpr std::int64_t kMostCheckedTasks = 3'000'000;  // about 250 bytes each while the graph is made
 
 std::string place(std::size_t lane, std::size_t stage, const ScheduleOp& op) {
   return "lane " + std::to_string(lane) + ", stage " + std::to_string(stage) + ", " +
          std::string(letter_of(op.kind)) + " of micro-batch " + std::to_string(op.micro_batch);
 }
 
-// The first op whose times are not those of the graph, or the end of the step. Empty: there is none.
+// Names the first op whose times differ from the graph's, or the step's end. Empty: all are equal.
 std::string wrong_time(const StepToCheck& step, const LoweredProgram& lowered, const EngineResult& graph) {
   for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
     const OpLane& lane = step.program.lanes[l];
@@ -48,10 +46,10 @@ std::string wrong_time(const StepToCheck& step, const LoweredProgram& lowered, c
 
 void check_times(const StepToCheck& step, std::vector<Check>& checks) {
   const std::string what = "timeline, by the longest path of a task graph";
-  if (const std::int64_t tasks = step.program.tasks(); tasks > kMostTasks) {
+  if (const std::int64_t tasks = step.program.tasks(); tasks > kMostCheckedTasks) {
     checks.push_back({what, std::nullopt,
-                      "a step of " + std::to_string(tasks) + " tasks; up to " + std::to_string(kMostTasks) +
-                          " are looked at"});
+                      "a step of " + std::to_string(tasks) + " tasks; up to " +
+                          std::to_string(kMostCheckedTasks) + " are checked"});
     return;
   }
   const LoweredProgram lowered = lower(step.program, step.options, step.result);
@@ -59,8 +57,8 @@ void check_times(const StepToCheck& step, std::vector<Check>& checks) {
   checks.push_back({what, fault.empty(), fault});
 }
 
-// Whether each micro-batch's ops are all there, once, and none runs before what it needs. Lanes in lockstep have ops
-// without a partner beside others' work, each of a micro-batch without documents, numbered behind the lane's own.
+// Names the first op that is missing, runs twice or runs before what it needs. Lanes in lockstep also run ops
+// of micro-batches without documents, which are numbered after the lane's own and need no counterpart.
 std::string wrong_order(const StepToCheck& step) {
   for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
     const OpLane& lane = step.program.lanes[l];
@@ -80,7 +78,8 @@ std::string wrong_order(const StepToCheck& step) {
           return place(l, s, op) + " has nothing to run again";
         if (own && op.kind == OpKind::B && !have(op, OpKind::F) && !have(op, OpKind::R))
           return place(l, s, op) + " runs before its forward";
-        if (own && op.kind == OpKind::W && !have(op, OpKind::B)) return place(l, s, op) + " runs before its B";
+        if (own && op.kind == OpKind::W && !have(op, OpKind::B))
+          return place(l, s, op) + " runs before its B";
         if (scheduled.input_stage == kNoInput) continue;
         const auto from = at(scheduled.input_stage), input = at(scheduled.input_op);
         for (std::size_t r = 0; r < ranks; ++r)
@@ -238,15 +237,16 @@ std::string wrong_memory(const StepToCheck& step) {
 }
 
 }  // namespace
-}  // namespace equipoise
 
-extern "C" void equipoise_check_step(const equipoise::StepToCheck& step,
-                                     std::vector<equipoise::Check>& checks) {
-  using namespace equipoise;
+std::vector<Check> check_step(const StepToCheck& step) {
+  std::vector<Check> checks;
   const auto add = [&](const char* what, const std::string& fault) {
     checks.push_back({what, fault.empty(), fault});
   };
   add("schedule, op by op", wrong_order(step));
   check_times(step, checks);
   add("memory, counted again", wrong_memory(step));
+  return checks;
 }
+
+}  // namespace equipoise
