@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How far collectives between nodes are off on a fabric that no fit has seen, and how few of its points mend that.
+"""How far collectives between nodes are off on a fabric that no fit has seen, and how few of its points fix that.
 
   tests/fit_fabrics.py --data MEASUREMENTS [--program P] [--seeds N]
 
 MEASUREMENTS is a folder with nccl_multi_node.csv and nccl_single_node.csv (columns: profiler/README.md). Each fabric
-with enough rows is left out in its turn: the networks of profiler/recipes/h100-sxm.json are fitted to the other fabrics'
+with enough rows is held out in its turn: the networks of profiler/recipes/h100-sxm.json are fitted to the other fabrics'
 rows, and the fabric borrows the one that has most rows of its collectives, at its own NIC's rate. Then so many of its
 rows, drawn at random, are given to `equipoise fit --base`, and the rows that were not drawn are predicted. Printed are
 the median and the 90th percentile of abs(predicted / measured - 1), each the middle one of all seeds (0, 1, ... N - 1).
@@ -109,11 +109,11 @@ class Study:
         text = self.run("predict", "--profile", profile, "--network", network, "--nic-GBps", nic, "--rows", table)
         return [(float(row["size_bytes"]), abs(float(row["error"]))) for row in csv.DictReader(io.StringIO(text))]
 
-    def mended(self, base, network, nic, rows, drawn):
+    def calibrated(self, base, network, nic, rows, drawn):
         if not drawn:
             return self.errors(base, network, nic, rows)
         points = write(self.scratch / "points.csv", [rows[i] for i in drawn])
-        out = self.scratch / "mended.json"
+        out = self.scratch / "calibrated.json"
         self.run("fit", "--samples", points, "--base", base, "--base-network", network, "--nic-GBps", nic, "--out", out)
         rest = [row for i, row in enumerate(rows) if i not in drawn]
         return self.errors(out, "measured", nic, rest)
@@ -130,7 +130,7 @@ class Study:
         for count in POINTS:
             draws = [random.Random(f"{name}/{count}/{seed}").sample(range(len(rows)), count)
                      for seed in range(self.seeds if count else 1)]
-            errors = [self.mended(base, borrowed, nic, rows, draw) for draw in draws]
+            errors = [self.calibrated(base, borrowed, nic, rows, draw) for draw in draws]
             cells[count] = [self.cell(errors, large) for large in (False, True)]
         return borrowed, cells
 

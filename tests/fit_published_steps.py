@@ -4,22 +4,17 @@
   tests/fit_published_steps.py --rows ROWS.csv --models MODELS.csv [--program P] [--write]
 
 A slowdown is how much slower a kind of kernel runs in a long training than alone: one for GEMM, attention and
-elementwise kernels of a framework, never of a row or model. The cost that is minimised stands in
-sim/calibration/step_rows.h, whose C++ fit (`equipoise fit --steps`) is for one's own runs and finds the same; here
-SciPy does it (python3-scipy). Only bf16 rows are fitted. A row's seconds do not depend on which rows are fitted, so each
-row is simulated once on a grid of slowdowns; every fit starts from several points on the interpolant and is then
-polished in a small box around its optimum, whose corners are simulated. Rows of versions of one benchmark differ
-little: each benchmark is left out in its turn, the others are fitted from independent starts, and the rows left out are
-predicted by the simulator itself. Those errors are the result. Fewer than four benchmarks cannot tell three numbers
-apart: then one number is fitted for all kinds.
+elementwise kernels of a framework, never of a row or model. `equipoise fit --steps` fits these three
+(sim/calibration/slowdown_fit.h) to the bf16 rows, holds each benchmark out in its turn and predicts it by the fit of the
+others: those errors are the result. What follows is fitted here with SciPy (python3-scipy), since the command fits no such number.
 
 Rows of models with experts (of every precision: their groups are few) fit one number more, with those three as the
-dense rows have them: what each expert's product takes beside its arithmetic (launch, first and last wave, a host that
+dense rows have them: what each expert's product takes in addition to its arithmetic (launch, first and last wave, a host that
 falls behind), which is little for a few large experts and much for many small ones. There each benchmark counts
 once, however many rows it has, and again each is predicted by the fit of the others. `--experts` fits only that.
 
 Rows of small models that wait for their host (`--host`: nanotron's sweep, vTrain's A100 tables) fit what a launch takes it
-beside one slowdown of all kernels. Attention that writes its scores to memory has a slowdown of its own. Each size of model counts once and is predicted by the fit of the others; the least and most that these
+in addition to one slowdown of all kernels. Attention that writes its scores to memory has a slowdown of its own. Each size of model counts once and is predicted by the fit of the others; the least and most that these
 fits give a launch are its band. Every other preset keeps the host that its file states.
 
 --write puts slowdowns, rows, date, sources and errors into sim/framework/presets/. `deepspeed` has no rows in these tables;
@@ -31,6 +26,7 @@ import itertools
 import json
 import re
 import statistics
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -48,98 +44,39 @@ except ImportError:
 
 KINDS = ("gemm", "attention", "elementwise")
 PRESETS = steps.ROOT / "sim/framework/presets"
-LEAST, MOST = 1.0, 3.0            # a kernel in training is not faster than alone
 ROBUST = 0.08                     # of a logarithm: beyond it a row counts linearly
-PRIOR = 0.5                       # standard deviation of a slowdown's logarithm around 0
-LEAST_BENCHMARKS = 4              # for three numbers
 EXPERT_GRID_US = (0, 10, 25, 60, 90)
 LAUNCH_GRID_US = (0, 15, 30, 45, 60, 90)
 KERNEL_GRID = (1.0, 1.3, 1.8)
 SCORES_GRID = (0.5, 1.0, 2.0)
 HOSTS = {"nanotron": False, published_a100.PRESET: True}  # whether attention writes its scores
-GRID = (1.0, 1.25, 1.6, 2.2, 3.0)
-STARTS = ((1.1, 1.1, 1.1), (1.7, 1.1, 1.1), (1.1, 1.7, 1.1), (1.1, 1.1, 1.7), (1.7, 1.7, 1.7))
-BOX = 0.03                        # half the width of the last search, of a logarithm
 SAME_CHIP = {"H100": ("H800",)}   # H800: the H100's chip with a narrower NVLink
 
 
 class Family:
-    """The rows of one preset and their simulated seconds."""
+    """The rows of one preset, and the slowdowns that `equipoise fit --steps` finds for them."""
 
     def __init__(self, name, rows, args):
-        self.name = name
-        self.simulator = steps.Simulator(args.program, rows, args.shapes, name, args.jobs)
-        self.known = {}
-        first = self.simulator.predict("1,1,1")
+        simulator = steps.Simulator(args.program, rows, args.shapes, name, args.jobs)
+        made = Path(simulator.folder.name) / "fitted.json"
+        run = subprocess.run([*simulator.command, "--out", made], capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            sys.exit(run.stderr.strip().splitlines()[-1])
+        self.kernels = json.loads(made.read_text())["kernels"]
+        self.slowdowns = {kind: self.kernels["slowdowns"][kind] for kind in KINDS}
+        first = simulator.predict(self.at(self.slowdowns.values()))
         self.ids = [row["row_id"] for row in first]
         self.benchmarks = [row["benchmark"] for row in first]
         self.published = np.array([float(row["published_seconds"]) for row in first])
-        self.numbers = 3 if len(set(self.benchmarks)) >= LEAST_BENCHMARKS else 1
-        points = list(itertools.product(GRID, repeat=3))
-        self.simulate(points)
-        table = np.array([self.known[p] for p in points]).reshape([len(GRID)] * 3 + [len(self.ids)])
-        self.interpolant = RegularGridInterpolator([GRID] * 3, table)
+        self.predict = simulator.predict
 
-    def simulate(self, points):
-        """Seconds of every row at every point; what is known is not simulated again."""
-        points = [tuple(float(x) for x in p) for p in points]
-        fresh = list(dict.fromkeys(p for p in points if p not in self.known))
-        if fresh:
-            rows = self.simulator.predict(*(",".join(f"{x:.9g}" for x in p) for p in fresh))
-            for i, point in enumerate(fresh):
-                seconds = rows[i * len(rows) // len(fresh):(i + 1) * len(rows) // len(fresh)]
-                self.known[point] = [float(row["predicted_seconds"]) for row in seconds]
-        return np.array([self.known[p] for p in points])
+    @staticmethod
+    def at(slowdowns):
+        return ",".join(f"{x:.9g}" for x in slowdowns)
 
     def errors(self, slowdowns):
         """predicted / published - 1 of every row, by the simulator."""
-        return self.simulate([slowdowns])[0] / self.published - 1
-
-
-def residuals(theta, seconds, published, spread):
-    """Whose squares add up to the cost: robust ones of rows, and the prior."""
-    error = np.log(seconds(spread(theta)) / published)
-    robust = np.sign(error) * ROBUST * np.sqrt(2 * (np.sqrt(1 + (error / ROBUST) ** 2) - 1))
-    return np.concatenate([robust, ROBUST / PRIOR * np.log(spread(theta))])
-
-
-def search(seconds, published, spread, start, low, high):
-    found = least_squares(residuals, np.clip(start, low, high), bounds=(low, high), args=(seconds, published, spread),
-                          x_scale=0.1, ftol=1e-12, xtol=1e-12, gtol=1e-12)
-    return found.x, 2 * found.cost
-
-
-def fit(family, seen):
-    """Slowdowns and cost of the rows `seen`, from starts that know nothing of other fits."""
-    published = family.published[seen]
-
-    def spread_log(theta):
-        return theta if len(theta) == 3 else np.repeat(theta, 3)
-
-    def spread(theta):
-        return np.exp(spread_log(theta))
-
-    low, high = np.full(family.numbers, np.log(LEAST)), np.full(family.numbers, np.log(MOST))
-    edge = 1e-9  # starts lie inside the bounds
-
-    def on_grid(slowdowns):
-        return family.interpolant(np.clip(slowdowns, LEAST, MOST))[0][seen]
-
-    best = min((search(on_grid, published, spread, np.log(start[:family.numbers]), low, high + edge) for start in STARTS),
-               key=lambda found: found[1])
-    theta = best[0]
-    for _ in range(10):
-        box = np.maximum(low, theta - BOX), np.minimum(high, theta + BOX)
-        axes = [np.exp([a, b]) for a, b in zip(spread_log(box[0]), spread_log(box[1]))]
-        corners = list(itertools.product(*axes))
-        table = family.simulate(corners)[:, seen].reshape(2, 2, 2, len(seen))
-        near = RegularGridInterpolator(axes, table, bounds_error=False, fill_value=None)
-        found, cost = search(lambda s: near(s)[0], published, spread, theta, box[0], box[1] + edge)
-        at_edge = ((np.abs(found - box[0]) < 1e-6) & (box[0] > low)) | ((np.abs(found - box[1]) < 1e-6) & (box[1] < high))
-        theta = np.clip(found, low, high)
-        if not at_edge.any():
-            break
-    return spread(theta), cost
+        return np.array([float(row["predicted_seconds"]) for row in self.predict(self.at(slowdowns))]) / self.published - 1
 
 
 def summary(errors):
@@ -154,38 +91,34 @@ def print_errors(title, errors, constant="-"):
 
 
 def fit_family(name, rows, args):
-    """The `kernels` part of a preset, from its rows, and the errors of rows left out; prints them."""
+    """The `kernels` part of a preset, from its rows, and the errors of rows held out; prints them."""
     family = Family(name, rows, args)
-    everything = np.arange(len(family.ids))
     by_benchmark = defaultdict(list)
-    for i in everything:
-        by_benchmark[family.benchmarks[i]].append(i)
+    for i, benchmark in enumerate(family.benchmarks):
+        by_benchmark[benchmark].append(i)
     of_benchmark, left_out, seen_by_none = {}, [], []
-    constants = [{"row": family.ids[i], "benchmark": family.benchmarks[i], "published": float(family.published[i]), "family": name,
-                  "precision": "bf16"} for i in everything]
+    constants = [{"row": row_id, "benchmark": benchmark, "published": float(published), "family": name, "precision": "bf16"}
+                 for row_id, benchmark, published in zip(family.ids, family.benchmarks, family.published)]
     steps.add_constant(constants, rows, args.shapes)
     for benchmark, members in sorted(by_benchmark.items()):
-        slowdowns, _ = fit(family, np.setdiff1d(everything, members))
-        errors = [float(e) for e in family.errors(np.round(slowdowns, 3))[members]]
+        errors = [float(e) for e in family.errors(family.kernels["left_out"]["benchmarks"][benchmark]["slowdowns"])[members]]
         print_errors(f"{name}: {benchmark}", errors, steps.mean_constant([constants[i] for i in members]))
         of_benchmark[benchmark] = summary(errors)
         left_out += errors
         seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
     print_errors(f"{name}, all", left_out, steps.mean_constant(constants))
-    slowdowns, cost = fit(family, everything)
-    slowdowns = np.round(slowdowns, 3)
-    in_sample = [float(e) for e in family.errors(slowdowns)]
+    in_sample = [float(e) for e in family.errors(family.slowdowns.values())]
     print_errors(f"{name}, in sample", in_sample)
-    print(f"  fitted to all of them: {dict(zip(KINDS, slowdowns.tolist()))}, cost {cost:.4f}"
-          + (", one number for all kinds" if family.numbers == 1 else ""), flush=True)
+    numbers = family.kernels["fit"]["numbers"]
+    print(f"  fitted to all of them: {family.slowdowns}" + (", one number for all kinds" if numbers == 1 else ""), flush=True)
     used = [row for row in rows if (row.get("row_id") or "") in family.ids]
     families = sorted({word for row in used for word in ("H100", "H200") if word in row["gpu"]})
     sources = sorted({row.get("source", "").split("@")[0] for row in used} - {""})
     return {
         "kind": "fitted",
         "gpu_families": families + [alike for word in families for alike in SAME_CHIP.get(word, ())],
-        "slowdowns": {**dict(zip(KINDS, slowdowns.tolist())), "full_load": True},
-        "fit": {"rows": len(family.ids), "benchmarks": len(by_benchmark), "numbers": family.numbers,
+        "slowdowns": {**family.slowdowns, "full_load": True},
+        "fit": {"rows": len(family.ids), "benchmarks": len(by_benchmark), "numbers": numbers,
                 "source": sources, "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
         "left_out": {**summary(left_out), "benchmarks": of_benchmark},
     }, seen_by_none
@@ -201,7 +134,7 @@ def errors_of_others(name, rows, slowdowns, args):
 
 
 class ExpertFamily:
-    """The rows of models with experts and their seconds by what each expert's product takes beside its arithmetic."""
+    """The rows of models with experts and their seconds by what each expert's product takes in addition to its arithmetic."""
 
     def __init__(self, name, rows, args):
         slowdowns = json.loads((PRESETS / f"{name}.json").read_text())["kernels"]["slowdowns"]
@@ -240,7 +173,7 @@ class ExpertFamily:
 
 
 def fit_experts(name, rows, args):
-    """The experts' part of a preset, and the errors of rows left out; prints them."""
+    """The experts' part of a preset, and the errors of rows held out; prints them."""
     family = ExpertFamily(name, rows, args)
     everything = np.arange(len(family.ids))
     of_benchmark, seen_by_none = {}, []
@@ -253,7 +186,7 @@ def fit_experts(name, rows, args):
         seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
     mean = statistics.mean(of["mean_abs_error"] for of in of_benchmark.values())
     worst = max(of_benchmark, key=lambda b: of_benchmark[b]["mean_abs_error"])
-    print(f"mean of {len(of_benchmark)} groups left out {100 * mean:.1f} %, worst {worst}")
+    print(f"mean of {len(of_benchmark)} groups held out {100 * mean:.1f} %, worst {worst}")
     microseconds = family.fit(everything)
     in_sample = family.errors(microseconds, everything)
     print_errors(f"experts, in sample, at {microseconds} us", in_sample)
@@ -323,7 +256,7 @@ def fit_host(name, rows, benchmark_of, args):
     theta = family.fit(everything)
     errors = [float(e) for e in family.simulate(theta) / family.published - 1]
     print_errors(f"{name}, in sample", errors)
-    print(f"  {len(of_benchmark)} groups left out {100 * mean:.1f} %; fitted to all: {theta}", flush=True)
+    print(f"  {len(of_benchmark)} groups held out {100 * mean:.1f} %; fitted to all: {theta}", flush=True)
     fit = {"rows": len(errors), "benchmarks": len(of_benchmark), "numbers": len(theta),
            "source": sorted({row.get("source", "").split("@")[0] for row in family.rows} - {""}),
            "date": datetime.date.today().isoformat(), "error_in_sample": summary(errors)}
@@ -428,7 +361,7 @@ def main():
     rows = [row for row in rows if row["model_id"] not in routed]
     others = [row for row in rows if (row.get("precision") or "bf16") != "bf16"]
     rows = [row for row in rows if (row.get("precision") or "bf16") == "bf16"]
-    print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
+    print(f"{'held out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
           f"{'constant |err| %':>16}")
     for name in () if args.experts else [name for name in steps.FAMILIES if name not in HOSTS]:
         of_family = [row for row in rows if steps.family_of(row) == name]

@@ -1,4 +1,4 @@
-#include "sim/calibration/step_rows.h"
+#include "sim/calibration/slowdown_fit.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ namespace equipoise {
 namespace {
 
 constexpr double kCoarse = 0.5, kFine = 0.0625;  // spacing of the lattices; both divide 1 .. 3
-// Low, and each kind high in turn: the kinds trade against each other.
+// All low, each kind high in turn, all high: the kinds trade against each other.
 constexpr Slowdowns kStarts[] = {
     {1.1, 1.1, 1.1}, {1.7, 1.1, 1.1}, {1.1, 1.7, 1.1}, {1.1, 1.1, 1.7}, {1.7, 1.7, 1.7}};
 
@@ -104,7 +104,7 @@ Slowdowns slowdowns_of(std::span<const double> fitted) {
 }
 
 Fitted descend(Lattice& lattice, const Rows& rows, std::size_t numbers, const Slowdowns& from) {
-  // A number for all kinds has their priors.
+  // One number for all kinds takes the priors of all three.
   const double trust = numbers == 1 ? kPriorDeviation / std::sqrt(3.0) : kPriorDeviation;
   std::vector<FitParameter> parameters;
   for (std::size_t k = 0; k < numbers; ++k)
@@ -124,7 +124,7 @@ Fitted descend(Lattice& lattice, const Rows& rows, std::size_t numbers, const Sl
   return {slowdowns_of(found.values), found.cost};
 }
 
-// From several starts on the coarse lattice, then from the best of them on the fine one.
+// Descends from several starts on the coarse lattice, then from the best of them on the fine one.
 Fitted fit_rows(Lattice& coarse, Lattice& fine, const Rows& rows, std::size_t numbers) {
   std::optional<Fitted> best;
   for (const Slowdowns& start : kStarts) {

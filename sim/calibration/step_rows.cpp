@@ -9,9 +9,13 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
+#include "profiler/profile/profile.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -19,64 +23,34 @@ using nlohmann::json;
 
 namespace {
 
-// Why a row is no study; what it says is not wrong, so the others count.
+// Why a row becomes no study. The row is not wrong, so the other rows still count.
 struct NotThisRow {
   std::string why;
 };
 
-constexpr double kMixedAdam = 4 + 2 * 2;  // bytes: fp32 master weight, two bf16 moments
-
-// Modules as published tables name them, and as Megatron-LM does.
-constexpr std::pair<std::string_view, std::string_view> kModules[] = {
-    {"norm", "layernorm"},
-    {"rmsnorm", "layernorm"},
-    {"layernorm", "layernorm"},
-    {"act", "moe_act"},
-    {"moe_act", "moe_act"},
-    {"mla_up_proj", "mla_up_proj"},
-    {"mlp", "mlp"},
-    {"moe", "moe"},
-    {"core_attn", "core_attn"},
-    {"shared_expert", "shared_experts"},
-    {"shared_experts", "shared_experts"},
-    {"selective (per op)", "per_op"},
-};
-
-// Mixers and masks that the models' table names in words, and that ModelShape cannot say.
-constexpr const char* kNotModelled[] = {"linear attention", "Mamba"};
-
-// The whole number behind some words, 0 where they are not there: "chunked attention of 8192".
-std::int64_t number_after(std::string_view text, std::string_view words) {
-  const std::size_t at = text.find(words);
-  if (at == std::string_view::npos) return 0;
-  return std::strtoll(std::string(text.substr(at + words.size())).c_str(), nullptr, 10);
+// What the words of published tables say of a study.
+const json& words() {
+  static const json known = [] {
+    const std::string path =
+        shipped_path("calibration/published_words.json", EQUIPOISE_CALIBRATION_DIR "/published_words.json")
+            .string();
+    return parse_json(read_text_file(path), path);
+  }();
+  return known;
 }
 
-// "q_lora=1536 kv_lora=512 qk_nope=128 qk_rope=64 v_head=128"
-json mla_of(const std::string& id, std::string_view said) {
-  json mla = json::object();
-  for (const auto& [word, key] :
-       {std::pair{"q_lora=", "q_lora"}, std::pair{"kv_lora=", "kv_lora"}, std::pair{"qk_nope=", "nope_dim"},
-        std::pair{"qk_rope=", "rope_dim"}, std::pair{"v_head=", "v_dim"}}) {
-    // A word begins the text or follows a blank: q_lora is not the end of another.
-    std::size_t at = said.find(word);
-    while (at != std::string_view::npos && at > 0 && said[at - 1] != ' ') at = said.find(word, at + 1);
-    if (at == std::string_view::npos) {
-      if (std::string_view(key) == "q_lora") continue;
-      throw NotThisRow{"model " + id + ": mla without " + key};
-    }
-    const std::string_view word_text(word);
-    const std::string number(said.substr(at + word_text.size(), said.find(' ', at) - at - word_text.size()));
-    mla[key] = std::strtoll(number.c_str(), nullptr, 10);
-  }
-  return mla;
+// The whole number after some words, 0 where they are missing: "chunked attention of 8192".
+std::int64_t number_after(std::string_view text, std::string_view before) {
+  const std::size_t at = text.find(before);
+  if (at == std::string_view::npos) return 0;
+  return std::strtoll(std::string(text.substr(at + before.size())).c_str(), nullptr, 10);
 }
 
 // The terms of a list, without the blanks around them.
-std::vector<std::string_view> terms_of(std::string_view list) {
+std::vector<std::string_view> terms_of(std::string_view list, char between = ',') {
   std::vector<std::string_view> terms;
   for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::size_t end = std::min(list.find(between, begin), list.size());
     std::string_view term = list.substr(begin, end - begin);
     while (term.starts_with(' ')) term.remove_prefix(1);
     while (term.ends_with(' ')) term.remove_suffix(1);
@@ -86,38 +60,38 @@ std::vector<std::string_view> terms_of(std::string_view list) {
   return terms;
 }
 
-// The data's vocabulary of `dispatcher`: a name, of some with details in parentheses behind it, e.g. "custom
-// all-to-all (20 SMs, at most 4 nodes a token)".
-struct Dispatcher {
-  std::string_view said, priced_as;
-  bool takes_sms = false;  // its own SMs, beside those of the products
-};
-constexpr Dispatcher kDispatchers[] = {{"alltoall", "alltoall"},
-                                       {"deepep", "deepep"},
-                                       {"hybridep", "deepep"},
-                                       // DeepSeek-V3's own, published as DeepEP
-                                       {"custom all-to-all", "deepep", true}};
-
-// The data's vocabulary of `routing`: terms of which one makes the experts' loads equal (a balance that is
-// forced; a capacity of 1 that is filled up with padding).
-constexpr std::string_view kEqualLoads[] = {"forced balance", "tokendrop"};
+// "q_lora=1536 kv_lora=512 qk_nope=128 qk_rope=64 v_head=128"
+json mla_of(const std::string& id, std::string_view said) {
+  json mla = json::object();
+  for (const auto& [word, key] : words()["mla"].items()) {
+    const auto terms = terms_of(said, ' ');
+    const auto term =
+        std::ranges::find_if(terms, [&](std::string_view t) { return t.starts_with(word + "="); });
+    if (term != terms.end())
+      mla[key] = number_after(*term, "=");
+    else if (key != "q_lora")  // queries may come without a latent of their own
+      throw NotThisRow{"model " + id + ": mla without " + key.get<std::string>()};
+  }
+  return mla;
+}
 
 // "norm, act" as parallel.recompute; null if a word is no module.
 json modules_of(const std::string& said) {
   json modules = json::array();
+  const json& known = words()["recomputed_modules"];
   for (const std::string_view word : terms_of(said)) {
-    const auto* const known = std::ranges::find_if(kModules, [&](const auto& m) { return m.first == word; });
-    if (known == std::end(kModules)) return {};
-    modules.push_back(known->second);
+    if (!known.contains(word)) return {};
+    modules.push_back(known[std::string(word)]);
   }
   return {{"modules", std::move(modules)}};
 }
 
-// The word, if it is one of the allowed ones; throws NotThisRow.
+// Returns the word if it is one of the allowed ones, else throws NotThisRow.
 std::string one_of(const char* column, std::string_view found,
                    std::initializer_list<std::string_view> allowed) {
   if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return std::string(found);
-  throw NotThisRow{std::string(column) + " \"" + std::string(found) + "\", expected " + all_joined(allowed, " or ")};
+  throw NotThisRow{std::string(column) + " \"" + std::string(found) + "\", expected " +
+                   all_joined(allowed, " or ")};
 }
 
 class RowReader {
@@ -140,16 +114,16 @@ class RowReader {
   [[nodiscard]] std::int64_t size(const char* column) const;
   [[nodiscard]] std::int64_t size_or(const char* column, std::int64_t otherwise) const;
   [[nodiscard]] json stage_layers(const std::string& list) const;
-  [[nodiscard]] std::string word(const char* column, std::initializer_list<std::string_view> allowed) const;
+  void add_words(const json& columns, json& study) const;
   void check_gpus() const;
   [[nodiscard]] nlohmann::json model() const;
   [[nodiscard]] nlohmann::json parallel(const nlohmann::json& recompute) const;
   [[nodiscard]] nlohmann::json framework() const;
+  void add_routing(json& study) const;
   [[nodiscard]] std::string profile() const;
   void add_experts(std::size_t model_row, nlohmann::json& model) const;
   [[nodiscard]] bool has_experts() const;
   [[nodiscard]] std::int64_t expert_tensor() const;
-  void add_expert_framework(nlohmann::json& framework) const;
 
   const CsvTable& rows_;
   const CsvTable* models_;
@@ -157,8 +131,23 @@ class RowReader {
   std::size_t row_;
 };
 
-std::string RowReader::word(const char* column, std::initializer_list<std::string_view> allowed) const {
-  return one_of(column, text(column), allowed);
+// Adds to the study what the row's words in these columns say. A word may have details in parentheses, and
+// some of these have a number.
+void RowReader::add_words(const json& columns, json& study) const {
+  for (const auto& [column, known] : columns.items()) {
+    const std::string said = text(column.c_str());
+    if (said.empty()) continue;
+    const std::string word = said.substr(0, said.find(" ("));
+    if (!known.contains(word)) {
+      std::vector<std::string> allowed;
+      for (const auto& [name, _] : known.items()) allowed.push_back(name);
+      throw NotThisRow{column + " \"" + said + "\", expected " + all_joined(allowed, " or ")};
+    }
+    study.merge_patch(known[word]);
+    for (const auto& [before, key] : words()["numbers_in_details"].value(column, json::object()).items())
+      if (const std::int64_t number = number_after(said, before))
+        study["framework"][key.get<std::string>()] = number;
+  }
 }
 
 std::int64_t RowReader::size(const char* column) const {
@@ -188,7 +177,7 @@ std::vector<json> RowReader::recompute_modes() const {
     return {{{"layers", size("recompute_layers")}}};
   }
   if (mode.empty()) return {"none", "full"};
-  const bool partly = said.find(" on ") != std::string::npos || said.ends_with("(per op)");
+  const bool partly = said.find(" on ") != std::string::npos || words()["recomputed_modules"].contains(said);
   if (!partly && (mode == "none" || mode == "selective" || mode == "full")) return {mode};
   json modules = modules_of(said);
   if (modules.is_null()) throw NotThisRow{"recompute " + said};
@@ -230,53 +219,29 @@ json RowReader::model() const {
 std::string RowReader::profile() const {
   if (!tables_.profile.empty()) return tables_.profile;
   const std::string gpu = text("gpu");
-  for (const auto& [word, name] :
-       {std::pair{"H200", "h200-sxm"}, std::pair{"H800", "h800-sxm"}, std::pair{"500W", "h100-500w"},
-        std::pair{"H100", "h100-sxm"}, std::pair{"A100", "a100-sxm"}, std::pair{"B200", "b200-sxm"}})
-    if (gpu.find(word) != std::string::npos) return name;
+  for (const json& known : words()["gpu"])
+    if (gpu.find(known[0].get<std::string>()) != std::string::npos) return known[1];
   throw NotThisRow{"gpu " + gpu + " without a profile (--profile)"};
 }
 
 json RowReader::framework() const {
   const bool is_path = tables_.preset.find('/') != std::string::npos || tables_.preset.ends_with(".json");
   json node = {{"preset", is_path ? std::filesystem::absolute(tables_.preset).string() : tables_.preset}};
-  const std::string attention = word("attention_impl", {"", "flash-attention", "cudnn"});
-  if (attention == "flash-attention") node["attention_kernel"] = "flash-attention-2";
-  if (attention == "cudnn") node["attention_kernel"] = "";  // or its like: the profile's default
-  if (word("optimizer_state_dtype", {"", "bf16", "fp32"}) == "bf16") node["optimizer_bytes"] = kMixedAdam;
-  for (const char* key : {"tp_overlap", "fp8_param_gather"})
-    if (const std::string said = word(key, {"", "0", "1"}); !said.empty()) node[key] = said == "1";
-  const std::string notes = text("notes");
-  if (notes.find("AsyncTP") != std::string::npos || notes.find("async TP") != std::string::npos)
-    node["tp_overlap"] = true;
-  if (notes.find(", eager") != std::string::npos || notes.find("; eager") != std::string::npos) node["linear_layers"] = "torch-eager";
-  if (const std::string bytes = word("gradient_bytes", {"", "2", "4"}); !bytes.empty())
-    node["gradient_bytes"] = bytes == "4" ? 4 : 2;
   if (!text("tp_overlap_sms").empty()) node["tp_overlap_sms"] = size("tp_overlap_sms");
-  if (const std::string graphs = word("graphs", {"", "none", "attention", "layer", "full"}); !graphs.empty())
-    node["graphs"] = graphs;
-  if (has_experts()) add_expert_framework(node);
+  if (!has_experts()) return node;
+  for (const char* key : {"expert_kernel", "expert_router"})
+    if (const std::string stated = text(key); !stated.empty()) node[key] = stated;
   return node;
 }
 
 json RowReader::parallel(const json& recompute) const {
-  const std::string notes = text("notes");
   json parallel = {{"tensor", size("tp")}, {"context", size("cp")},  {"pipeline", size("pp")},
                    {"data", size("dp")},   {"recompute", recompute}, {"virtual_pipeline", size_or("vp", 1)}};
-  if (const std::string zero = word("zero", {"", "0", "1", "2", "3"}); !zero.empty())
-    parallel["zero"] = zero[0] - '0';
-  if (notes.find("SHARD_GRAD_OP") != std::string::npos) parallel["zero"] = 2;  // FSDP's name for it
-  if (word("context_comm", {"", "ring"}) == "ring" || notes.find("ring") != std::string::npos ||
-      tables_.preset == "torchtitan")  // PyTorch has no other
-    parallel["context_comm"] = "ring";
   if (!has_experts()) return parallel;
   parallel["expert"] = size("ep");
   parallel["expert_tensor"] = expert_tensor();
-  if (size_or("fsdp_shard", 1) > 1) {
-    if (size("fsdp_shard") != size("dp"))
-      throw NotThisRow{"fsdp_shard " + text("fsdp_shard") + ", expected dp = " + text("dp")};
-    parallel["zero"] = 3;
-  }
+  if (size_or("fsdp_shard", 1) > 1 && size("fsdp_shard") != size("dp"))
+    throw NotThisRow{"fsdp_shard " + text("fsdp_shard") + ", expected dp = " + text("dp")};
   return parallel;
 }
 
@@ -315,9 +280,21 @@ json RowReader::study(const json& recompute) const {
                 {"policies", {"plain"}}};
   if (const std::optional<double> rate = rows_.number(row_, "nic_GBps"))
     study["cluster"]["network"]["nic_GBps"] = *rate;
+  study.merge_patch(words()["presets"].value(tables_.preset, json::object()));
+  add_words(words()["columns"], study);
+  for (const auto& [column, parts] : words()["parts"].items())
+    for (const json& part : parts)
+      if (text(column.c_str()).find(part[0].get<std::string>()) != std::string::npos)
+        study.merge_patch(part[1]);
+  if (has_experts()) {
+    add_words(words()["columns_of_experts"], study);
+    add_routing(study);
+    if (size_or("fsdp_shard", 1) > 1) study["parallel"]["zero"] = 3;
+  }
   const json& model = study["model"];
-  // More virtual stages than layers: the first embeds and the last makes the logits, each as a layer.
-  const bool stated = word("count_embedding_and_head", {"", "0", "1"}) == "1";
+  // With more virtual stages than layers the first embeds and the last makes the logits, each as a layer.
+  const bool stated =
+      one_of("count_embedding_and_head", text("count_embedding_and_head"), {"", "0", "1"}) == "1";
   if (const std::string layers = text("stage_layers"); !layers.empty())
     study["parallel"]["stage_layers"] = stage_layers(layers);
   else if (stated ||
@@ -347,21 +324,22 @@ void RowReader::add_experts(std::size_t at, json& model) const {
     return static_cast<std::int64_t>(models_->number(at, column).value_or(0));
   };
   const std::string_view source = models_->text(at, "source");
-  for (const char* kind : kNotModelled)
+  const json& says = words()["model_source"];
+  for (const std::string kind : says["not_modelled"])
     if (source.find(kind) != std::string_view::npos)
       throw NotThisRow{"model " + id + ": " + kind + " is not modelled"};
-  // All layers see all of a sequence of one chunk.
-  if (const std::int64_t chunk = number_after(source, "chunked attention of "); chunk > 0) {
+  // Chunks are no mask where a sequence is one chunk.
+  if (const std::int64_t chunk = number_after(source, says["chunk"].get<std::string>()); chunk > 0) {
     if (size("seq_len") > chunk)
       throw NotThisRow{"model " + id + ": chunked attention is not modelled beyond one chunk of " +
                        std::to_string(chunk) + " tokens"};
   }
-  constexpr std::string_view kEveryOther = "every other layer uses sliding-window attention of ";
-  if (const std::int64_t window = number_after(source, kEveryOther); window > 0) {
+  const auto every_other = says["window_of_every_other_layer"].get<std::string>();
+  if (const std::int64_t window = number_after(source, every_other); window > 0) {
     model["sliding_window"] = window;
     model["sliding_window_pattern"] = 2;
-  } else if (source.find("sliding-window attention") != std::string_view::npos) {
-    throw NotThisRow{"model " + id + ": sliding-window attention, expected \"" + std::string(kEveryOther) +
+  } else if (source.find(says["window"].get<std::string>()) != std::string_view::npos) {
+    throw NotThisRow{"model " + id + ": sliding-window attention, expected \"" + every_other +
                      "N tokens\" in its source"};
   }
   if (number("n_experts") == 0) return;
@@ -375,8 +353,8 @@ void RowReader::add_experts(std::size_t at, json& model) const {
   if (!mla.empty()) model["mla"] = mla_of(id, mla);
 }
 
-// Megatron-LM's default is tp. A row that leaves it open while its group has rows that tp does not fit (ep x
-// etp must divide tp x cp x dp) ran as those did: with 1.
+// Megatron-LM's default is tp. Where tp does not fit some row of the group (ep x etp must divide tp x cp x
+// dp), all rows that leave it open ran with 1.
 std::int64_t RowReader::expert_tensor() const {
   if (!text("etp").empty()) return size("etp");
   const std::string group = text("group");
@@ -390,34 +368,19 @@ std::int64_t RowReader::expert_tensor() const {
   return size("tp");
 }
 
-void RowReader::add_expert_framework(json& framework) const {
-  const std::string said = text("dispatcher");
-  const std::size_t details = said.find(" (");
-  const std::string_view name = std::string_view(said).substr(0, details);
-  const auto* const dispatcher = std::ranges::find(kDispatchers, name, &Dispatcher::said);
-  if (dispatcher != std::end(kDispatchers)) {
-    framework["expert_dispatcher"] = dispatcher->priced_as;
-    if (dispatcher->takes_sms) framework["exchange_sm_margin"] = true;
-    if (const std::int64_t nodes = number_after(said, "at most ")) framework["expert_nodes"] = nodes;
-  } else {
-    (void)word("dispatcher", {"", "alltoall", "deepep", "hybridep"});
-  }
-  const std::string overlap = word("overlap", {"", "none", "1f1b", "dualpipe", "shared-expert"});
-  if (!overlap.empty()) framework["expert_overlap"] = overlap == "1f1b" ? "dualpipe" : overlap;
-  if (const std::string fused = word("permute_fusion", {"", "0", "1"}); !fused.empty())
-    framework["permute_fusion"] = fused == "1";
-  for (const char* key : {"expert_kernel", "expert_router"})
-    if (const std::string stated = text(key); !stated.empty()) framework[key] = stated;
+// Adds what the routing's terms say: some make the experts' loads equal, and one is the capacity of each
+// expert.
+void RowReader::add_routing(json& study) const {
   const std::string routing = text("routing");
-  constexpr std::string_view kCapacity = "capacity factor ";
+  const json& says = words()["routing"];
+  const auto capacity = says["capacity"].get<std::string>();
   for (const std::string_view term : terms_of(routing)) {
-    if (term.starts_with(kCapacity)) {
-      const double factor = std::strtod(std::string(term.substr(kCapacity.size())).c_str(), nullptr);
-      if (!(factor > 0)) throw NotThisRow{"routing \"" + routing + "\", expected capacity factor NUMBER"};
-      framework["expert_capacity_factor"] = factor;
+    if (term.starts_with(capacity)) {
+      const double factor = std::strtod(std::string(term.substr(capacity.size())).c_str(), nullptr);
+      if (!(factor > 0)) throw NotThisRow{"routing \"" + routing + "\", expected " + capacity + "NUMBER"};
+      study["framework"]["expert_capacity_factor"] = factor;
     }
-    if (std::find(std::begin(kEqualLoads), std::end(kEqualLoads), term) != std::end(kEqualLoads))
-      framework["expert_imbalance"] = 1, framework["expert_skew"] = 0, framework["expert_router"] = "stated";
+    if (const auto known = says["terms"].find(term); known != says["terms"].end()) study.merge_patch(*known);
   }
 }
 
@@ -480,7 +443,7 @@ std::string benchmark_of(const std::string& group) {
     else if (version > 0 && name[version] == 'v' && name[version - 1] == '_')
       name = name.substr(0, version - 1);
   }
-  for (const std::string_view precision : {"_bf16", "_fp8-linear", "_fp8"})
+  for (const std::string precision : words()["group_precisions"])
     if (name.ends_with(precision)) {
       name.remove_suffix(precision.size());
       break;
@@ -508,8 +471,10 @@ StepParts StepRow::parts_as_preset() const {
   const auto part = [&](const Metric& share) { return *m.step_seconds * share.value_or(0); };
   const auto exposed = [&](Stream stream) { return part(m.exposed_comm_ratio[at(stream)]); };
   const double waits = part(m.losses.waiting) + part(m.losses.lanes_wait);
-  return {*m.step_seconds,     waits, exposed(Stream::tp), exposed(Stream::cp), exposed(Stream::ep),
-          exposed(Stream::pp), exposed(Stream::dp), part(m.losses.recompute)};
+  return {*m.step_seconds,     waits,
+          exposed(Stream::tp), exposed(Stream::cp),
+          exposed(Stream::ep), exposed(Stream::pp),
+          exposed(Stream::dp), part(m.losses.recompute)};
 }
 
 StepRows read_step_rows(const StepTables& tables, int jobs) {

@@ -421,8 +421,10 @@ json preset_json(const FrameworkPreset& base, const StepRows& rows, const Slowdo
       {"date", date_today()},     {"error_in_sample", error_json(all_of(fit.errors))}};
   if (!fit.left_out.empty()) {
     kernels["left_out"] = error_json(all_of(fit.left_out_errors));
-    for (const BenchmarkError& error : fit.left_out)
-      kernels["left_out"]["benchmarks"][error.benchmark] = error_json(error);
+    for (const BenchmarkError& error : fit.left_out) {
+      json& benchmark = kernels["left_out"]["benchmarks"][error.benchmark] = error_json(error);
+      for (const double slowdown : error.slowdowns) benchmark["slowdowns"].push_back(rounded(slowdown, 3));
+    }
   }
   file["kernels"] = std::move(kernels);
   return file;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "policies/base/random.h"
-#include "sim/calibration/step_rows.h"
+#include "sim/calibration/slowdown_fit.h"
 
 using namespace equipoise;
 
@@ -45,7 +45,7 @@ double apart(const Slowdowns& a, const Slowdowns& b) {
 }  // namespace
 
 TEST_CASE("Steps made with known slowdowns give them back, from any corner of the bounds") {
-  // The prior pulls towards 1 with (R / P)^2 = 0.0256 beside rows that each count fully: a few percent at
+  // The prior pulls towards 1 with (R / P)^2 = 0.0256 against rows that each count fully: a few percent at
   // most with 60 rows, and the errors of rows stay within 1 %.
   for (const Slowdowns& truth :
        {Slowdowns{1.25, 1.5, 2.2}, Slowdowns{2.2, 1.1, 1.4}, Slowdowns{1.05, 2.8, 1.05}}) {
@@ -116,7 +116,7 @@ TEST_CASE("Few benchmarks cannot tell the kinds apart: one number for all three"
   CHECK(fit.slowdowns[0] == fit.slowdowns[2]);
   CHECK(fit.slowdowns[0] == doctest::Approx(1.4).epsilon(0.01));
   CHECK(fit_slowdowns(made_up(4, 4, {1.4, 1.4, 1.4}, 9), 1).numbers == 3);
-  // With one benchmark nothing can be left out.
+  // With one benchmark nothing can be held out.
   CHECK(fit_slowdowns(made_up(1, 4, {1.4, 1.4, 1.4}, 9), 1).left_out.empty());
 }
 

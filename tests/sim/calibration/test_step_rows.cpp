@@ -1,5 +1,5 @@
-// Rows of measured steps as studies: what they state counts, the preset fills the rest, bad rows are left
-// out.
+// Rows of measured steps as studies: what they state counts, the preset fills the rest, bad rows are
+// excluded.
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
@@ -108,7 +108,8 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   CHECK(with("context_comm", "ring").study.layout.context_comm == ContextComm::ring);
   CHECK(why("context_comm,notes", "torus,ring") == "context_comm \"torus\", expected ring");
   CHECK(with("act_recompute,recompute_layers", "full,3").study.layout.recompute_layers == 3);
-  CHECK(why("act_recompute,recompute_layers", "none,3") == "recompute_layers, expected with act_recompute full");
+  CHECK(why("act_recompute,recompute_layers", "none,3") ==
+        "recompute_layers, expected with act_recompute full");
   CHECK(with("act_recompute", "full").recompute == "full");
   CHECK(with("act_recompute", "selective").study.layout.recompute == Recompute::selective);
   CHECK(with("act_recompute", "selective (per op)").study.layout.repeats(RecomputeModule::per_op));
@@ -131,13 +132,13 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
 
 TEST_CASE("Where a row does not say what it recomputed, the cheapest that fits is taken") {
   // 16 sequences of 8192 tokens on one GPU: a token keeps about 41 KB in each of 16 layers, 86 GB in all, and
-  // its input 2 KB, 4 GB in all, beside logits of 25 GB.
+  // its input 2 KB, 4 GB in all, in addition to logits of 25 GB.
   const StepRows rows = read(kHeader + ",layers_run\na,b,H100,tiny,8192,1,1,1,1,16,16,1,16\n");
   REQUIRE(rows.rows.size() == 1);
   CHECK(rows.rows[0].recompute == "full");
 }
 
-TEST_CASE("A row that cannot be simulated is left out with its reason") {
+TEST_CASE("A row that cannot be simulated is excluded with its reason") {
   CHECK(reason("a,b,H100,tiny,2048,2,1,1,4,1,16,,,") == "no step time");
   CHECK(reason("a,b,H100,tiny,2048,2,1,1,4,1,16,-1,,") == "a step time of -1");
   CHECK(reason("a,b,H100,tiny,,2,1,1,4,1,16,1,,") == "no seq_len");
@@ -181,7 +182,8 @@ const std::string kExpertModels =
     "latent,4,1024,8,8,96,,0,512,16,2,0,32000,q_lora=256 kv_lora=128 qk_nope=64 qk_rope=32 v_head=64,a "
     "paper\n"
     "hybrid,4,1024,8,2,64,,0,512,16,2,0,32000,,hybrid: linear attention in most layers\n"
-    "sliding,4,1024,8,2,64,,0,512,16,2,0,32000,,every other layer uses sliding-window attention of 128 tokens\n"
+    "sliding,4,1024,8,2,64,,0,512,16,2,0,32000,,every other layer uses sliding-window attention of 128 "
+    "tokens\n"
     "slides,4,1024,8,2,64,,0,512,16,2,0,32000,,sliding-window attention somewhere\n"
     "chunked,4,1024,8,2,64,,0,512,16,2,0,32000,,chunked attention of 2048\n";
 const std::string kExpertHeader =
@@ -231,7 +233,8 @@ TEST_CASE("A row of a model with experts: sizes, expert parallelism, exchange an
   CHECK(latent.framework.on(rows.rows[1].inputs.profile).expert_overlap == ExpertOverlap::none);
 }
 
-TEST_CASE("Windows that the models' table names in words slide; one chunk is no mask; a capacity is a factor") {
+TEST_CASE(
+    "Windows that the models' table names in words slide; one chunk is no mask; a capacity is a factor") {
   const StepRows rows = read_experts(
       "a,g,H100,sliding,2048,1,1,1,4,4,1,,1,16,1.5,none,alltoall,none,\"tokendrop, capacity factor 1.25\"\n"
       "b,g,H100,chunked,2048,1,1,1,4,4,1,,1,16,1.5,none,alltoall,none,dropless");
@@ -266,14 +269,14 @@ TEST_CASE("What a row of a model with experts says and we cannot say is named") 
   };
   CHECK(why("a,g,H100,hybrid,2048,1,1,1,4,4,1,,1,16,1.5,none,,,") ==
         "model hybrid: linear attention is not modelled");
-  CHECK(why("a,g,H100,slides,2048,1,1,1,4,4,1,,1,16,1.5,none,,,").starts_with(
-      "model slides: sliding-window attention, expected"));
+  CHECK(why("a,g,H100,slides,2048,1,1,1,4,4,1,,1,16,1.5,none,,,")
+            .starts_with("model slides: sliding-window attention, expected"));
   CHECK(why("a,g,H100,chunked,4096,1,1,1,4,4,1,,1,16,1.5,none,,,") ==
         "model chunked: chunked attention is not modelled beyond one chunk of 2048 tokens");
   CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,,1,16,1.5,none,,,capacity factor much") ==
         "routing \"capacity factor much\", expected capacity factor NUMBER");
   CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,2,1,16,1.5,none,,,") == "fsdp_shard 2, expected dp = 4");
   CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,,1,16,1.5,none,pigeons,,") ==
-        "dispatcher \"pigeons\", expected alltoall or deepep or hybridep");
+        "dispatcher \"pigeons\", expected alltoall or custom all-to-all or deepep or hybridep");
   CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,,1,16,1.5,\"moe, brain\",,,") == "recompute moe, brain");
 }

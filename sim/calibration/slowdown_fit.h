@@ -1,0 +1,64 @@
+// Fits the three slowdowns of a framework (GEMM, attention, elementwise) to measured steps, and says how
+// wrong they are on benchmarks that the fit did not see.
+//
+// Problem: few rows, groups of which differ little, one of which may be misprinted; each prediction is a
+// simulation. Idea: minimise, over ln s within [ln 1, ln 3],
+//
+//   sum over rows of 2 R^2 (sqrt(1 + (e / R)^2) - 1)  +  sum over k of (R ln s_k / P)^2,   e = ln(predicted /
+//   published)
+//
+// with R = 0.08 (beyond 8 % a row counts linearly, so that one misprint does not bend the rest) and P = 0.5
+// (a weak prior on "no slowdown" where the rows do not say). Kernels in training are not faster than alone:
+// hence the bound at 1. A row's seconds are close to linear in the slowdowns and do not depend on which rows
+// are fitted: they are simulated once at the corners of the lattice boxes that the search visits and
+// interpolated between them, first on a coarse lattice from several starts, then on a fine one around the
+// best of these (by profiler/fit/least_squares.h). Fewer than four benchmarks do not determine three
+// numbers: one number is fitted for all three kinds.
+//
+// Cost: a few dozen simulations of each row, shared by the fits that hold one benchmark out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+// How much slower kernels run than alone: GEMM, attention, elementwise.
+using Slowdowns = std::array<double, 3>;
+
+inline constexpr double kLeastSlowdown = 1, kMostSlowdown = 3;
+inline constexpr double kRobustScale = 0.08;    // of a logarithm
+inline constexpr double kPriorDeviation = 0.5;  // of a slowdown's logarithm
+inline constexpr std::size_t kLeastBenchmarks = 4;
+
+// A measured step and what predicts it.
+struct StepSample {
+  std::string benchmark;
+  double published = 0;
+  std::function<double(const Slowdowns&)> seconds;
+};
+
+struct BenchmarkError {
+  std::string benchmark;
+  std::size_t rows = 0;
+  double mean_abs = 0, mean = 0, worst = 0;  // of predicted / published - 1, signed but for the first
+  Slowdowns slowdowns{};                     // fitted without it
+};
+
+struct SlowdownFit {
+  Slowdowns slowdowns{1, 1, 1};  // to all rows
+  int numbers = 3;               // fitted: 3, or 1 for all kinds
+  double cost = 0;
+  std::vector<double> errors;            // of the rows, with `slowdowns`: in sample
+  std::vector<BenchmarkError> left_out;  // each predicted by a fit without it; empty with one benchmark
+  std::vector<double> left_out_errors;   // of the rows
+};
+
+// Independent of `jobs`, the threads that simulate rows.
+SlowdownFit fit_slowdowns(std::span<const StepSample> samples, int jobs);
+
+}  // namespace equipoise
