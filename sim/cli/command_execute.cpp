@@ -10,7 +10,7 @@
 #include "sim/execution/launch.h"
 #include "sim/study/study_inputs.h"
 #include "sim/validation/compare_real.h"
-#include "sim/validation/figures.h"
+#include "sim/validation/execution_report.h"
 #include "sim/validation/real_run.h"
 
 namespace equipoise {

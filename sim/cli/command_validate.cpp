@@ -31,10 +31,13 @@
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/row/details.h"
+#include "sim/validation/compare_log.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/figures.h"
 #include "sim/validation/measured_log.h"
 #include "sim/validation/real_run.h"
+#include "sim/validation/two_timelines.h"
+#include "sim/validation/validation_report.h"
 
 namespace equipoise {
 namespace {
@@ -135,7 +138,6 @@ int conclude(const Validation& validation, const ValidateOptions& options, std::
     StagedFolder folder(options.out, "--out");
     write_file_atomically((folder.path() / "validation.json").string(), document);
     write_file_atomically((folder.path() / "validation.txt").string(), text);
-    write_file_atomically((folder.path() / "validation.svg").string(), validation_plot(validation, figures));
     write_file_atomically((folder.path() / "report.html").string(), validation_html(validation, figures));
     timelines(folder.path());
     folder.commit();

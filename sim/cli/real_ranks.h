@@ -22,7 +22,7 @@ struct RankOptions {
   std::uint64_t seed = 7;
   double max_memory_GB = 0;        // of all ranks on this machine; 0: default_memory_limit()
   double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
-  std::string out;                 // folder for execution.json, or validation.json, .txt, .svg and timelines
+  std::string out;                 // folder for execution.json, or validation.json, .txt and timelines
   Format format = Format::table;
   bool quiet = false;
 };

@@ -1,3 +1,5 @@
+#include "sim/validation/compare_log.h"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -9,13 +11,13 @@
 #include "sim/execution/executable_step.h"
 #include "sim/report/verdict.h"
 #include "sim/study/row/simulate.h"
-#include "sim/validation/measured_log.h"
+#include "sim/validation/torch_log.h"
 
 namespace equipoise {
 
 namespace {
 
-// Names that a log's op may have: those of the simulator, and kinds of them.
+// An op of a log may have the name of a simulator's op, or of a kind of them.
 std::vector<std::string> known_ops() {
   std::vector<std::string> names(log_kinds().begin(), log_kinds().end());
   for (std::size_t op = 0; op < kOpNames; ++op)
@@ -32,7 +34,7 @@ double op_seconds(const SimulatedStep& step, const std::string& kind, bool all_r
   return sum;
 }
 
-// Every entry of the log has to belong to one row of these.
+// Throws UserError unless every entry of the log belongs to one of these rows.
 void check_policies(const MeasuredLog& log, const std::vector<std::string>& labels) {
   const auto check = [&](const std::string& logged) {
     if (logged.empty() && labels.size() > 1)
@@ -72,7 +74,7 @@ class Comparison {
     return std::ranges::any_of(log_.steps, [&](const LoggedSteps& of) { return is_of(of.policy, policy); });
   }
 
-  // By the median of the steps: a single one may have waited for anything.
+  // The median of the steps decides, since a single step may have waited for anything.
   void check_unit(const PolicyPairs& policy) const {
     if (policy.steps.empty()) return;
     std::vector<std::pair<double, double>> steps;  // measured over simulated, simulated
@@ -129,7 +131,7 @@ class Comparison {
           policy.label + ": the log has none of the " + last +
           " simulated: its median is compared with their mean; more of batch.steps simulate its own");
     } else if (!elsewhere.empty()) {
-      notes.push_back(policy.label + ": left out: " + counted(elsewhere.size(), "entry") + " beyond the " +
+      notes.push_back(policy.label + ": excluded: " + counted(elsewhere.size(), "entry") + " beyond the " +
                       last + " simulated; more of batch.steps simulate them");
     }
     check_unit(out);
@@ -159,7 +161,7 @@ class Comparison {
     if (left_out)
       out.notes.push_back(
           policy.label +
-          ": op times of steps without simulated ops are left out: more of batch.steps simulate them");
+          ": op times of steps without simulated ops are excluded: more of batch.steps simulate them");
   }
 
   const MeasuredLog& log_;
@@ -193,7 +195,7 @@ void keep_rows(const std::string& label, Study& study, MeasuredLog& log) {
     nlohmann::json& entry = kept.emplace_back(file["policies"][i]);
     if (entry.is_string()) entry = {{"name", entry}};
     entry["label"] = labels[i];
-    entry.erase("published");  // it may be over a row that is left out
+    entry.erase("published");  // it may be over a row that is excluded
   }
   if (kept.empty() || kept.size() == labels.size()) return;  // what the log names is looked at later
   file["baseline"] = kept.front()["label"];
@@ -235,7 +237,7 @@ void add_end(const StageEnd& end, SecondsByOp& seconds) {
     seconds_of(seconds, end.steps[s].name) += to_seconds(end.durations[s]);
 }
 
-// The row's steps once more, for their ops.
+// Simulates the row's steps once more, for their ops.
 void add_ops(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
              const PolicyResult& row, int gpu, SimulatedPolicy& policy) {
   StudyRow again(study, inputs.documents, &inputs.profile, row.run);

@@ -108,8 +108,8 @@ bool is_kernel(const OpStep& step) {
   return step.stream == Stream::compute && step.sync == SyncGroup::none;
 }
 
-// The program with measured kernels: of each op of a block, the mean over all that ran it (layers, stages, TP
-// ranks).
+// The program with measured kernels: each op of a block takes its mean over all layers, stages and TP ranks
+// that ran it.
 OpProgram with_measured(const execution::ExecutableStep& step, const RankGrid& grid,
                         const std::vector<execution::StepRecord>& ranks) {
   OpProgram program = step.program;
@@ -163,7 +163,7 @@ void compose_steps(const RealRow& row, RealResult& result) {
         run(with_measured(row.steps[at(timed.step)], row.ready.models->grid, timed.ranks)).makespan);
 }
 
-// Of the study's window: below and above, so that what is validated lies between.
+// Windows are a share of the study's, below and above it, so that what is validated lies between them.
 constexpr double kWindows[] = {0.875, 1.125};
 constexpr std::int64_t kWindowMultiple = 64;
 
@@ -173,7 +173,8 @@ static std::int64_t window_of_share(std::int64_t window, double by) {
                                 least >= kWindowMultiple ? least / kWindowMultiple * kWindowMultiple : least);
 }
 
-// Documents from the end of the trace, drawn by another seed; rows with a plan of their own have none here.
+// Takes documents from the end of the trace, drawn by another seed. Rows with a plan of their own are
+// skipped.
 static StudyInputs other_documents(Study& study, const Trace& trace) {
   std::erase_if(study.policies, [](const PolicyRun& row) { return row.has_plan_file(); });
   study.batch.seed += 1;

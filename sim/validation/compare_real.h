@@ -1,15 +1,13 @@
-// A real run beside its simulation, op by op: both ran the same op program, so every op of one has its twin
-// in the other. And what a comparison needs before: the steps of a replay put together, the times of ops
+// A real run compared with its simulation, op by op: both ran the same op program, so every op of one has its
+// twin in the other. And what a comparison needs before: the steps of a replay put together, the times of ops
 // inside a step found on other documents.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "sim/validation/figures.h"
@@ -29,10 +27,6 @@ void compare_real(const std::vector<RealRow>& rows, const std::vector<RealResult
 // Leaves collectives and transfers out: what a replay does not measure.
 void keep_kernels(Validation& validation);
 
-// The first timed step of a row, measured and simulated, one track a rank.
-void write_real_timeline(const std::string& path, const RealRow& row, const RealResult& result,
-                         const InStepTimes* times);
-
 // --- Steps of a replay: ranks ran one after the other on one device, so their ops are put together by the op
 // program. Kernels take what was measured of them, collectives and transfers what the profile says.
 
@@ -50,7 +44,7 @@ struct CalibrationOptions {
   std::function<void(const std::string&)> progress;
 };
 
-// The study with this context window. May throw UserError: such a window is left out.
+// The study with this context window. May throw UserError: such a window is skipped.
 using StudyOfWindow = std::function<Study(std::int64_t context_window)>;
 
 // All ranks make one and call it alike. A machine's pace drifts over minutes, so a round of these steps is
@@ -82,21 +76,5 @@ class Calibration {
   std::vector<std::unique_ptr<Window>> windows_;  // rows refer to their window's study
   std::vector<std::string> left_out_;
 };
-
-// --- The measured and the simulated timeline of the same run in one Perfetto trace, one above the other.
-
-struct TimelineSlice {
-  std::string track;  // slices of equal track stand in one row, or below each other where they overlap
-  std::string name;
-  double begin_seconds = 0;
-  double end_seconds = 0;
-  std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>> arguments;
-};
-
-// Groups "measured", then "simulated", each beginning at its own first slice, so that both begin at 0. Tracks
-// stand in the order in which they first appear in either list, the same in both. A slice that ends before it
-// begins has no length. Throws UserError where the file cannot be written.
-void write_two_timelines(const std::string& path, std::span<const TimelineSlice> measured,
-                         std::span<const TimelineSlice> simulated);
 
 }  // namespace equipoise

@@ -9,7 +9,7 @@
 namespace equipoise {
 namespace {
 
-// The k of the interval, from 1; 1 also where even the whole range covers less than 95%.
+// The k of median_noise's interval, at least 1 even where the whole range covers less than 95%.
 std::size_t order_of_interval(std::size_t count) {
   const auto n = static_cast<double>(count);
   double term = std::exp2(-n), below = term;  // P(Binomial = 0), P(Binomial < 1)
@@ -103,7 +103,7 @@ std::vector<std::string> labels_by(std::vector<PolicyFigures> policies, double P
   return each_of(policies, &PolicyFigures::label);
 }
 
-// A pair counts as swapped only where the measurement tells its order: farther apart than both noises.
+// A pair counts as swapped only where its measured rates differ by more than both noises.
 Ranking ranking_of(const std::vector<PolicyFigures>& policies, bool per_token) {
   Ranking ranking;
   ranking.per_token = per_token;
@@ -232,7 +232,7 @@ ValidationFigures figures_of(const Validation& validation) {
 std::string ValidationFigures::verdict() const {
   if (passed()) return "passed";
   return judged() ? "failed"
-                  : "not judged: measured beside other work (" + fixed(other_load, 1) +
+                  : "not judged: measured while other work ran (" + fixed(other_load, 1) +
                         " CPUs were busy when the run began); run it again on a quiet machine";
 }
 

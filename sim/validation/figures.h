@@ -4,14 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "sim/execution/equivalence.h"
-#include "sim/validation/real_run.h"
 
 namespace equipoise {
 
@@ -60,9 +56,9 @@ struct Validation {
   ValidationLimits limits;
   std::vector<PolicyPairs> policies;
   std::vector<OpPair> ops;
-  std::vector<std::string> notes;  // what the reader has to know: which runs were used, what was left out
+  std::vector<std::string> notes;  // what the reader has to know: which runs were used, what was excluded
   std::map<std::string, double> beyond_samples;  // verdict.h's share of each policy, by label
-  double other_load = 0;           // CPUs that other programs kept busy when the run began
+  double other_load = 0;                         // CPUs that other programs kept busy when the run began
 };
 
 // --- How far repeated measurements leave their median open.
@@ -79,8 +75,8 @@ std::optional<double> median_noise(std::vector<double> values);
 // and which limit is broken. Every format shows these and computes none.
 //
 // An error is predicted / measured - 1, signed. A measured time is the median of its repetitions. The limit
-// of an op kind holds its error by time, (sum predicted - sum measured) / sum measured: what the kind adds to
-// a step; errors of single ops stand beside it.
+// of an op kind is on its error by time, (sum predicted - sum measured) / sum measured: what the kind adds to
+// a step; errors of single ops are shown as well.
 
 // The errors of a list of times that are compared one by one.
 struct Errors {
@@ -150,7 +146,7 @@ struct Ranking {
 
 struct ValidationFigures {
   std::vector<PolicyFigures>
-      policies;                // in the order of the input; those without a measured step are left out
+      policies;                // in the order of the input; those without a measured step are excluded
   std::vector<OpFigures> ops;  // most measured time first
   Errors micro_batches;
   std::vector<MicroBatchFigures> worst_micro_batches;  // a few, worst first
@@ -166,38 +162,5 @@ struct ValidationFigures {
 };
 
 ValidationFigures figures_of(const Validation& validation);
-
-// --- A comparison as JSON (equipoise.validation/1), as text tables, as a plot and as a page.
-
-nlohmann::ordered_json validation_json(const Validation& validation, const ValidationFigures& figures);
-
-// Tables of steps, op kinds and the worst micro-batches, the ranking, and what passed. Ends with a line end.
-std::string validation_text(const Validation& validation, const ValidationFigures& figures);
-
-// An SVG image without scripts, fonts or links, for light and dark pages: left each policy's predicted and
-// measured step with the measurement's noise, right the error of every op kind in the band of its limit.
-std::string validation_plot(const Validation& validation, const ValidationFigures& figures);
-
-// report.html: the JSON as a page for a browser.
-std::string validation_html(const Validation& validation, const ValidationFigures& figures);
-
-// --- What `execute` found, as JSON (equipoise.execution/1) and as text.
-
-struct ExecutionRow {
-  RealResult result;
-  std::vector<execution::LossBias> biases;  // of the first step
-};
-
-struct ExecutionReport {
-  std::string study, device, ranks;  // `ranks`: what they are and how many
-  std::string normalizer;
-  bool replay = false;  // measured steps are composed
-  std::vector<ExecutionRow> rows;
-
-  [[nodiscard]] bool all_equivalent() const;
-};
-
-nlohmann::ordered_json execution_json(const ExecutionReport& report);
-std::string execution_text(const ExecutionReport& report);
 
 }  // namespace equipoise

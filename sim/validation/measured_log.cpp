@@ -8,6 +8,7 @@
 
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
+#include "sim/validation/torch_log.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise {
@@ -80,12 +81,12 @@ MeasuredLog read_csv(std::string_view text, const std::string& name) {
 
 // --- Megatron-LM
 
-// What every log of it has in its lines.
+// Every log of Megatron-LM has this in its lines.
 constexpr std::string_view kMegatronTime = "elapsed time per iteration (ms):";
 constexpr std::int64_t kWarmUp = 3;  // iterations: allocation, autotuning, the first collectives
 constexpr std::int64_t kMostIterations = std::int64_t{1} << 40;
 
-// The number after `key`, behind spaces; nothing if there is none.
+// The number after `key` and spaces, if there is one.
 template <class Number>
 std::optional<Number> number_after(std::string_view line, std::string_view key) {
   const std::size_t found = line.find(key);
@@ -130,7 +131,7 @@ std::vector<Entry> read_entries(std::string_view text, const std::string& name) 
   return entries;
 }
 
-// The smallest distance of entries that follow each other; a restart goes back and counts for nothing.
+// The smallest distance between consecutive entries. A restart goes back and does not count.
 std::int64_t interval_of(const std::vector<Entry>& entries) {
   std::int64_t least = 0;
   for (std::size_t i = 1; i < entries.size(); ++i) {
@@ -160,7 +161,7 @@ MeasuredLog read_megatron(std::string_view text, const std::string& name) {
                         " iterations): log more often, or run longer");
   } else if (left_out > 0) {
     log.notes.push_back(name + ": " + std::to_string(left_out) + " of " + std::to_string(entries.size()) +
-                        " entries are left out as warm-up (the first " + std::to_string(kWarmUp) +
+                        " entries are excluded as warm-up (the first " + std::to_string(kWarmUp) +
                         " iterations)");
   }
   if (interval > 1)

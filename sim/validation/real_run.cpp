@@ -14,6 +14,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/dump.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/rank_executor.h"
@@ -34,7 +35,7 @@ RunStudyOptions quiet_options() {
   return options;
 }
 
-// What rank 0 decided.
+// What rank 0 has decided for all ranks.
 struct Decision {
   std::string reason, shard;
   nlohmann::json plan;
@@ -58,7 +59,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
   return decision;
 }
 
-// The same row on another rank: sizes are derived alike, the plan is taken over.
+// Makes the same row on another rank: it derives the sizes itself and takes over the plan.
 void take_over(const ModelShape& model, const Decision& decision, RealRow& row) {
   StudyRow& ready = row.ready;
   derive_sizes(ready, quiet_options().ignore_memory);
@@ -118,7 +119,7 @@ RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t numb
 
 std::string broadcast(kernels::Communicator& world, const std::string& text) {
   if (world.size() == 1) return text;
-  // Lengths first; both travel as floats, bit by bit.
+  // The length travels first. Both travel as floats, bit by bit.
   const auto round_up = [](std::size_t bytes) { return (bytes + 3) / 4; };
   std::vector<std::uint64_t> lengths(static_cast<std::size_t>(world.size()));
   const std::uint64_t mine = world.rank() == 0 ? text.size() : 0;
@@ -169,7 +170,7 @@ using execution::RankExecutor;
 using execution::RecordedOp;
 using execution::StepRecord;
 
-// CPU time of the machine by /proc/stat: all of it, and what a hypervisor gave to others.
+// The machine's CPU time by /proc/stat: all of it, and the part that a hypervisor gave to others.
 struct MachineTime {
   double all = 0, stolen = 0;
 };
@@ -313,7 +314,7 @@ class RealRun {
     rank_.floats.patient_barrier();  // the others wait for the reference
   }
 
-  // On a GPU every step: its first call of a shape tries the library's algorithms.
+  // On a GPU every step warms up, since the first call of a shape tries the library's algorithms.
   void warm_up(std::size_t i) {
     const std::size_t steps = is_gpu(rank_.backend.name()) ? rows_[i].steps.size() : 1;
     for (std::size_t s = 0; s < steps; ++s) {
@@ -323,7 +324,7 @@ class RealRun {
     }
   }
 
-  // One after the other, so that what disturbs the machine for a while disturbs all rows.
+  // Rows take turns, so that what disturbs the machine for a while disturbs all of them.
   void round(int repetition) {
     std::size_t most = 0;
     for (const RealRow& row : rows_) most = std::max(most, row.steps.size());
@@ -393,7 +394,7 @@ void append_rounds(std::vector<RealResult>& results, std::vector<RealResult> mor
   }
 }
 
-// --- The ranks that run it.
+// --- The ranks that run a study.
 
 namespace {
 
@@ -441,7 +442,8 @@ void as_process(int ranks, const std::string& device, kernels::Communicator& wor
   body({*backend, *elements, *floats, &watchdog});
 }
 
-// An error that all ranks see is told by rank 0, whose end ends all. If this rank alone has it, it speaks.
+// Rank 0 tells of an error that all ranks see, and its end ends all. A rank that is still there afterwards is
+// the only one with this error, and tells of it.
 [[noreturn]] void end_unless_rank_0_does(execution::Watchdog& watchdog, const UserError& error) {
   std::this_thread::sleep_for(std::chrono::seconds(15));
   std::fprintf(stderr, "error: %s\n", error.what());

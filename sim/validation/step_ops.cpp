@@ -107,7 +107,7 @@ StepOp StepOps::describe(const RecordedOp& recorded, int rank, const RankPlace& 
   return op;
 }
 
-// Equal for the members of one collective.
+// The key is equal for the members of one collective.
 StepOps::CollectiveKey StepOps::collective_of(const StepOp& op) const {
   const RecordedOp& r = *op.recorded;
   const RankPlace& p = op.place;
@@ -125,7 +125,7 @@ StepOps::CollectiveKey StepOps::collective_of(const StepOp& op) const {
           op.sync == SyncGroup::tensor ? -1 : p.tensor};
 }
 
-// When the scheduled op that made the input had ended on the rank that sends it.
+// The time at which the scheduled op that made the input ended on the rank that sends it.
 std::int64_t StepOps::sent_at(const StepOp& op) const {
   const OpLane& lane = step_.program.lanes[at(op.recorded->lane)];
   const ScheduledOp& scheduled = lane.stages[at(op.place.stage)][at(op.recorded->scheduled)];

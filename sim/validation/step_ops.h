@@ -80,7 +80,7 @@ class InStepTimes {
   InStepTimes() = default;
   // Least squares of each kind's measured times over those of the profile, so that the fitted ops take as
   // long in sum as measured: ops that take several times their line are part of what a step costs, and are
-  // not left out. Neither number is negative. Kinds with fewer than `kLeastOps` ops keep their price.
+  // not excluded. Neither number is negative. Kinds with fewer than `kLeastOps` ops keep their price.
   explicit InStepTimes(std::span<const OpPair> ops);
   static constexpr std::int64_t kLeastOps = 8;
 

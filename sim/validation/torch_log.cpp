@@ -1,3 +1,5 @@
+#include "sim/validation/torch_log.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -9,7 +11,6 @@
 
 #include "policies/base/error.h"
 #include "profiler/fit/torch_trace.h"
-#include "sim/validation/measured_log.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -61,7 +62,8 @@ class TraceReader {
     for (const auto& [number, span] : steps_) {
       const double seconds = span.time().length * kMicroseconds;
       if (!is_step_time(seconds))
-        throw UserError(name_, ": ", kStep, number, ": expected dur > 0, found ", std::to_string(span.time().length));
+        throw UserError(name_, ": ", kStep, number, ": expected dur > 0, found ",
+                        std::to_string(span.time().length));
       log.steps.push_back({"", number, 1, seconds, 0});
     }
     add_kernels(log);
@@ -78,7 +80,7 @@ class TraceReader {
     std::optional<Event>& side = event.category == "gpu_user_annotation" ? span.gpu : span.host;
     if (side && event.category != "gpu_user_annotation")
       throw UserError(name_, ": expected the trace of one rank, found ", kStep, number, " twice");
-    // On the GPU each stream has its own: from the first to the last.
+    // On the GPU each stream has its own span; the step lasts from the first begin to the last end.
     if (side) {
       const double end = std::max(side->end(), event.end());
       side->begin = std::min(side->begin, event.begin);
@@ -108,7 +110,7 @@ class TraceReader {
     if (outside > 0)
       log.notes.push_back(
           name_ + ": " + std::to_string(outside) +
-          " kernels outside of any step are left out: call the profiler's step() around each");
+          " kernels outside of any step are excluded: call the profiler's step() around each");
     if (kernels_.empty())
       log.notes.push_back(
           name_ + ": no GPU kernels, so that only steps are compared: record ProfilerActivity.CUDA, too");
@@ -126,7 +128,8 @@ struct Rule {
   std::string_view part;  // of the name in lower case
   std::string_view kind;
 };
-// The first that fits. An all-to-all is grouped sends to NCCL: SendRecv, unless it comes from elsewhere.
+// The first rule that fits counts. An all-to-all is grouped sends to NCCL: SendRecv, unless it comes from
+// elsewhere.
 constexpr Rule kNccl[] = {{"allgather", "all_gather"}, {"reducescatter", "reduce_scatter"},
                           {"allreduce", "all_reduce"}, {"alltoall", "send_recv"},
                           {"sendrecv", "send_recv"},   {"broadcast", "all_gather"}};

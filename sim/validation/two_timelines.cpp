@@ -1,4 +1,4 @@
-#include "sim/validation/compare_real.h"
+#include "sim/validation/two_timelines.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,7 +10,6 @@
 #include "policies/base/text.h"
 #include "sim/step/op_run.h"
 #include "sim/timeline/perfetto.h"
-#include "sim/validation/step_ops.h"
 
 namespace equipoise {
 namespace {
@@ -48,7 +47,7 @@ std::map<std::string, std::vector<Placed>> placed_by_track(std::span<const Timel
   return tracks;
 }
 
-// Slices of a row lie inside each other or apart; one that crosses another goes to the next row.
+// Slices of a row are nested or disjoint; one that crosses another goes to the next row.
 std::vector<std::vector<Placed>> rows_of(const std::vector<Placed>& sorted) {
   std::vector<std::vector<Placed>> rows;
   std::vector<std::vector<std::int64_t>> open;  // of each row: ends of the slices around the next one

@@ -123,7 +123,7 @@ class Validate(WithStudy):
         if report["policies"]:
             self.assertLessEqual({"attention", "qkv_gemm", "cp_all_gather", "optimizer"}, {op["op"] for op in report["ops"]})
         self.assertEqual(len(report["ranking"]["predicted"]), len(report["policies"]))
-        for name in ("validation.json", "validation.txt", "validation.svg", "report.html", "timeline/plain.pftrace"):
+        for name in ("validation.json", "validation.txt", "report.html", "timeline/plain.pftrace"):
             self.assertTrue((out / name).exists(), name)
 
     def test_a_log_is_compared_with_the_simulation(self):

@@ -1,8 +1,10 @@
 // Logs that somebody else measured, by form, and their comparison with a simulation.
 #include <nlohmann/json.hpp>
 
+#include "sim/validation/compare_log.h"
 #include "sim/validation/figures.h"
 #include "sim/validation/measured_log.h"
+#include "sim/validation/validation_report.h"
 #include "tests/fuzz/law.h"
 #include "traces/formats/formats.h"
 
@@ -43,7 +45,7 @@ void check_log(const std::string& name, const std::vector<std::string>& seeds, d
     const ValidationFigures figures = figures_of(validation);
     (void)validation_json(validation, figures).dump();  // throws for what is no UTF-8
     (void)validation_text(validation, figures);
-    (void)validation_plot(validation, figures);
+    (void)validation_html(validation, figures);
   });
 }
 

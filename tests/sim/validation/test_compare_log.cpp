@@ -1,8 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "sim/validation/figures.h"
-#include "sim/validation/measured_log.h"
+#include "sim/validation/compare_log.h"
 
 using namespace equipoise;
 
@@ -57,8 +56,8 @@ TEST_CASE("Steps are paired by number, repetitions together, ops by name or kind
   CHECK(
       v.notes ==
       std::vector<std::string>{
-          "plain: left out: 1 entry beyond the 4 steps simulated; more of batch.steps simulate them",
-          "plain: op times of steps without simulated ops are left out: more of batch.steps simulate them"});
+          "plain: excluded: 1 entry beyond the 4 steps simulated; more of batch.steps simulate them",
+          "plain: op times of steps without simulated ops are excluded: more of batch.steps simulate them"});
 }
 
 TEST_CASE("An entry of several steps is compared with their mean") {
@@ -81,7 +80,7 @@ TEST_CASE("A log that shares no step is compared as a whole") {
                                  "with their mean; more of batch.steps simulate its own"});
 }
 
-TEST_CASE("Policies are told apart by their labels") {
+TEST_CASE("Policies are distinguished by their labels") {
   const std::vector<SimulatedPolicy> two = {four_steps("plain"), four_steps("wlb")};
   const Validation v = compare_with_log(log_of("policy,step,step_seconds\nwlb,0,1\n"), two, {});
   REQUIRE(v.policies.size() == 1);

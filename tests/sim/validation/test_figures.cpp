@@ -42,7 +42,7 @@ TEST_CASE("Errors of opposite sign cancel in a step's time, not in its mean abso
   CHECK(p.steps[p.errors.worst_at].step == 0);
 }
 
-TEST_CASE("An op kind is held to its error by time; single ops stand beside it") {
+TEST_CASE("An op kind is judged by its error by time; single ops are shown as well") {
   // Sums: 11 against 10, +10%. Single: +100% and 0%, so a mean of 50%.
   Validation v = two_policies();
   v.policies.pop_back();
@@ -147,6 +147,7 @@ TEST_CASE("Nothing measured is no success, and no number either") {
 TEST_CASE("an error is shown with its sign") {
   CHECK(signed_percent(0.0321) == "+3.2 %");
   CHECK(signed_percent(-0.5, 0) == "-50 %");
-  CHECK(counted(1, "step") + ", " + counted(1234U, "batch") + ", " + counted(0, "entry") == "1 step, 1,234 batches, 0 entries");
+  CHECK(counted(1, "step") + ", " + counted(1234U, "batch") + ", " + counted(0, "entry") ==
+        "1 step, 1,234 batches, 0 entries");
   CHECK(signed_percent(std::nan("")) == "-");
 }

@@ -2,6 +2,7 @@
 
 #include "policies/base/error.h"
 #include "sim/validation/measured_log.h"
+#include "sim/validation/torch_log.h"
 #include "tests/scratch_folder.h"
 #include "traces/formats/formats.h"
 
@@ -87,7 +88,7 @@ TEST_CASE("Megatron-LM: an entry an iteration, the first 3 are warm-up") {
   CHECK(log.steps[0].seconds == doctest::Approx(1.004));
   CHECK(log.steps[2].step == 5);
   CHECK(log.notes ==
-        std::vector<std::string>{"log: 3 of 6 entries are left out as warm-up (the first 3 iterations)"});
+        std::vector<std::string>{"log: 3 of 6 entries are excluded as warm-up (the first 3 iterations)"});
 }
 
 TEST_CASE("Megatron-LM: entries of several iterations, a job that went on, one entry only") {
@@ -144,7 +145,7 @@ TEST_CASE("torch.profiler: steps by their annotations, kernels by name and by wh
     CHECK(log.notes ==
           std::vector<std::string>{
               log.name +
-              ": 1 kernels outside of any step are left out: call the profiler's step() around each"});
+              ": 1 kernels outside of any step are excluded: call the profiler's step() around each"});
   };
   check(parse(trace));
   const test::Scratch folder;

@@ -7,8 +7,7 @@
 #include "policies/base/error.h"
 #include "sim/report/result_files.h"
 #include "sim/report/verdict.h"
-#include "sim/validation/figures.h"
-#include "sim/validation/measured_log.h"
+#include "sim/validation/compare_log.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

@@ -1,6 +1,6 @@
 #include <map>
 
-#include "sim/validation/compare_real.h"
+#include "sim/validation/two_timelines.h"
 #include "tests/sim/timeline/decode.h"
 
 using namespace equipoise;

@@ -1,0 +1,20 @@
+// A comparison of simulated with measured times as JSON (equipoise.validation/1), as text tables and as a
+// page.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "sim/validation/figures.h"
+
+namespace equipoise {
+
+nlohmann::ordered_json validation_json(const Validation& validation, const ValidationFigures& figures);
+
+// Tables of steps, op kinds and the worst micro-batches, the ranking, and what passed. Ends with a line end.
+std::string validation_text(const Validation& validation, const ValidationFigures& figures);
+
+// report.html: the JSON as a page for a browser, which draws it.
+std::string validation_html(const Validation& validation, const ValidationFigures& figures);
+
+}  // namespace equipoise
