@@ -22,7 +22,7 @@
 
 namespace equipoise::kernels {
 
-// What ran: recorded beside every measurement.
+// What ran: recorded with every measurement.
 struct DeviceDescription {
   std::string name;                              // "NVIDIA H200", "AMD EPYC ... (avx512)"
   std::map<std::string, std::string> libraries;  // library -> version
@@ -32,7 +32,7 @@ struct DeviceDescription {
   double memory_bytes = 0;
 };
 
-// What an attention call needs besides its tensors, made once for a list of pieces and reused: workspaces,
+// What an attention call needs apart from its tensors, made once for a list of pieces and reused: workspaces,
 // device copies of the lengths, and on a GPU the compiled execution plan.
 class AttentionPlan {
  public:

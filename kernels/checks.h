@@ -142,7 +142,7 @@ void fill(Embedding& call, const Rows& shape, RowTensors& tensors);
 void fill(EmbeddingBackward& call, const Rows& shape, RowTensors& tensors);
 
 // An integer below `end` for each row of a timed call, in an order that jumps: what is moved is what the
-// table of row ops says, and no row lies beside the one before it.
+// table of row ops says, and no row lies next to the one before it.
 const std::int32_t* jumping_integers(std::int64_t rows, std::int64_t end, RowTensors& tensors);
 
 void check_attention_merge(Checker& checker, const Rows& shape);

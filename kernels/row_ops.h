@@ -209,7 +209,7 @@ inline constexpr std::array<RowOp, std::variant_size_v<RowCall>> kRowOps{{
     row<Rope>("rope", Elementwise::rope, Pass::forward, 2),
     row<Swiglu>("swiglu", Elementwise::swiglu, Pass::forward, 3),
     row<CrossEntropy>("cross_entropy", Elementwise::cross_entropy, Pass::forward, 1, 0, RowWidth::vocabulary),
-    // Beside gradient and weights: master and two moments, read and written.
+    // In addition to gradient and weights: the master and two moments, read and written.
     row<Adam>("adam_step", Elementwise::optimizer, Pass::forward, 2, 24, RowWidth::flat),
     row<Embedding>("embedding", Elementwise::embedding, Pass::forward, 2),
     row<AttentionMerge>("attention_merge", Elementwise::attention_merge, Pass::forward, 3),

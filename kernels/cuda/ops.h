@@ -1,4 +1,4 @@
-// What the module computes besides attention: matrix products by cuBLASLt and our own kernels.
+// What the module computes apart from attention: matrix products by cuBLASLt and our own kernels.
 #pragma once
 
 #include <cuda_bf16.h>

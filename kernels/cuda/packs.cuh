@@ -27,9 +27,10 @@ __device__ void store(bf16* target, const Pack<pack>& values) {
   *reinterpret_cast<Pack<pack>*>(target) = values;
 }
 
-// Numbers that one thread alone writes, for the packs of a row, in shared memory. The same value of each lane's pack lies
-// beside its neighbours', so that a warp's access meets each of the 32 banks once; pack by pack, in the order of columns,
-// eight lanes would wait for one bank. The values of a pack lie four banks apart, so that neighbouring columns do too.
+// Numbers that one thread alone writes, for the packs of a row, in shared memory. The same value of each
+// lane's pack lies next to its neighbours', so that a warp's access meets each of the 32 banks once; pack by
+// pack, in the order of columns, eight lanes would wait for one bank. The values of a pack lie four banks
+// apart, so that neighbouring columns do too.
 constexpr std::int64_t kValueStride = kThreads + 4;
 template <int pack>
 __device__ float& of_thread(float* shared, std::int64_t first_column, int i) {

@@ -1,10 +1,11 @@
+#include "sim/execution/communicators.h"
+
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "policies/base/index.h"
-#include "sim/execution/rank_context.h"
-#include "sim/execution/rank_executor.h"
+#include "sim/execution/device_memory.h"
 
 namespace equipoise::execution {
 namespace {
@@ -12,14 +13,14 @@ namespace {
 using kernels::Communicator;
 using kernels::Pending;
 
-// Owns the inner one if it has been split off for this one.
+// Wraps a communicator, and owns it where it was split off for this wrapper.
 class WrappedCommunicator : public Communicator {
  public:
   WrappedCommunicator(Communicator& inner, std::unique_ptr<Communicator> owned)
       : owned_(std::move(owned)), inner_(inner) {}
   [[nodiscard]] int rank() const override { return inner_.rank(); }
   [[nodiscard]] int size() const override { return inner_.size(); }
-  // Who waits so waits for no op: another rank works on its own for as long as it takes.
+  // This wait is not counted: another rank works on its own for as long as it takes.
   void patient_barrier() override { inner_.patient_barrier(); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
 
@@ -28,7 +29,7 @@ class WrappedCommunicator : public Communicator {
   Communicator& inner_;
 };
 
-// --- A rank that waits
+// --- Counting the calls in which a rank waits
 class WaitingCall {
  public:
   explicit WaitingCall(Progress& progress) : progress_(progress) { add(1); }
@@ -115,7 +116,7 @@ class WatchedCommunicator final : public WrappedCommunicator {
 // --- Device memory that travels through the host
 using Floats = std::vector<float>;
 
-// Holds the host's copy until the message has gone.
+// Keeps the host's copy until the message has gone.
 class StagedSend final : public Pending {
  public:
   StagedSend(Floats values, Communicator& host, int to, int tag) : values_(std::move(values)) {

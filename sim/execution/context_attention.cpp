@@ -76,7 +76,7 @@ std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int6
   return pieces;
 }
 
-// --- What forms share that go block by block
+// --- What the forms share that attend block by block
 
 std::int64_t BlockwiseAttention::rows_in_block(int rank) const {
   std::int64_t sum = 0;

@@ -19,7 +19,7 @@
 namespace equipoise::execution {
 namespace {
 
-// Rows of one rank that another one computes with, or the same.
+// Rows of one rank with which another rank, or the same one, computes.
 struct MovedRows {
   int owner = 0, rank = 0;
   std::int64_t row = 0, place = 0, count = 0;  // of the owner, and where they lie on the rank that computes
@@ -111,7 +111,7 @@ class DisaggregatedAttention final : public AttentionForm {
     plan.self = rank_.place.stage * static_cast<int>(context) + rows_.rank;
   }
 
-  // Tasks of all ranks, by the simulator's rule; the attention of this one's.
+  // Deals the tasks of all ranks by the simulator's rule, and plans the attention of this rank's.
   void make_plan(const StageTick* tick, Plan& plan) {
     list_ranks(tick, plan);
     Sharding owners;
@@ -186,13 +186,13 @@ class DisaggregatedAttention final : public AttentionForm {
           visit(run, std::min(end, run.segment.q_end) - run.segment.q_begin);
   }
 
-  // Rows of one kind, on their owner and on the rank that computes with them.
+  // The rows of one kind, as their owner has them and as the rank that computes with them does.
   struct Field {
     const std::vector<MovedRows>& moved;
     void* owned = nullptr;
     void* placed = nullptr;
     std::int64_t width = 0;
-    bool adds = false;  // where they come home
+    bool adds = false;  // to what is there, when they come home
   };
   // Visits what goes from `owner` to `rank`: (rows at the owner, rows where they are placed, elements or
   // floats, field).
@@ -256,7 +256,7 @@ class DisaggregatedAttention final : public AttentionForm {
   [[nodiscard]] Field log_sums() const {
     return {plan_->queries, run_->log_sum.data(), task_.log_sum.data(), shape_.query_heads, false};
   }
-  // K and V, or their gradients.
+  // The fields that hold K and V, or their gradients.
   [[nodiscard]] Field first_keys(const Memory& owned, const Memory& placed) const {
     return {plan_->keys, owned.data(), placed.data(), key_width_, true};
   }
@@ -302,10 +302,10 @@ class DisaggregatedAttention final : public AttentionForm {
   }
 
   std::map<const StageTick*, std::pair<Plan, std::unique_ptr<AttentionCall>>> plans_;
-  const Plan* plan_ = nullptr;                 // of the op that runs, and
-  AttentionCall* call_ = nullptr;              // the attention of its tasks
-  AttentionRun task_;                          // of its tasks: inputs and output
-  AttentionGradient found_;                    // their gradients
+  const Plan* plan_ = nullptr;     // of the op that runs, and
+  AttentionCall* call_ = nullptr;  // the attention of its tasks
+  AttentionRun task_;              // of its tasks: inputs and output
+  AttentionGradient found_;        // their gradients
 };
 
 }  // namespace

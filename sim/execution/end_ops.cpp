@@ -1,10 +1,12 @@
+#include "sim/execution/end_ops.h"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/execution/rank_ops.h"
+#include "sim/execution/layer_ops.h"
 
 namespace equipoise::execution {
 
@@ -134,7 +136,7 @@ void EndOps::head_forward(OpName op) {
   }
 }
 
-// Of every token whose loss counts; all TP ranks know it, the first one tells it.
+// Adds up the losses of all tokens that count. All TP ranks know them, and the first one reports them.
 void EndOps::losses() {
   if (!counts_loss_ || rank_.place.tensor != 0 || run_->padded_rows == 0) return;
   const auto rows = static_cast<std::size_t>(run_->padded_rows);

@@ -4,64 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "sim/execution/executable_step.h"
-#include "sim/execution/parameters.h"
 #include "sim/execution/rank_executor.h"
+#include "sim/execution/reference_model.h"
 
 namespace equipoise::execution {
-
-// --- What a plan must compute, whatever its packing, sharding and schedule: every sequence alone, unpacked, in
-// float64, in one process. Only the inputs of layers are kept, a layer is computed again for its backward,
-// and logits exist for a block of tokens at a time: 16K tokens of a small model fit in a few GB.
-
-// Tokens [begin, end) of a document of `document_tokens`, attending to nothing before `begin`, where its
-// positions start from 0. A group of dependent chunks is one sequence: all that its chunks hold.
-struct Sequence {
-  std::int64_t document = 0;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t document_tokens = 0;
-
-  [[nodiscard]] std::int64_t tokens() const { return end - begin; }
-};
-
-struct WeightedSequence {
-  Sequence sequence;
-  double weight = 1;  // of each of its token losses
-};
-
-class ReferenceModel {
- public:
-  using Values = std::vector<std::vector<double>>;  // by tensor of the inventory, row-major
-
-  // bf16_weights: weights are rounded to bf16 first, as a device that holds them so has them.
-  ReferenceModel(const ModelShape& model, std::uint64_t seed, bool bf16_weights = false);
-
-  // The sums of each sequence's token losses, in order; the gradients of weight * sum are added to gradients().
-  // On `threads` threads, with a copy of the gradients each.
-  // Which thread takes what depends on the lengths only: the same call gives the same bits again.
-  std::vector<double> add_all(std::span<const WeightedSequence> sequences, int threads);
-
-  [[nodiscard]] const ModelShape& model() const { return model_; }
-  [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
-  [[nodiscard]] const Values& gradients() const { return gradients_; }
-  [[nodiscard]] const Values& weights() const { return weights_; }
-  // For tests that move a weight and look what the loss does.
-  [[nodiscard]] double& weight(std::size_t tensor, std::size_t element) { return weights_[tensor][element]; }
-
- private:
-  ModelShape model_;
-  std::uint64_t seed_;
-  std::vector<Tensor> tensors_;
-  Values weights_;
-  Values gradients_;
-};
-
-// --- What was executed against it.
 
 inline constexpr double kLimitF32 = 1e-4;   // relative Frobenius error of each gradient, and of the loss
 inline constexpr double kLimitBf16 = 3e-2;  // each op rounds to 2^-9; errors of a dozen layers add up

@@ -57,8 +57,8 @@ Samples samples_of(const Lane& lane) {
   return all;
 }
 
-// A sharding rule may round a chunk up, and computes what is nobody's behind its tokens. Behind a chunk that
-// others follow there are their tokens: ranks leave the padding out.
+// A sharding rule may round a chunk up and then computes padding behind its tokens. Behind a chunk that
+// others follow lie their tokens, so ranks skip that padding.
 void leave_out_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
   const Chunk& chunk = micro_batch.chunk;
   if (chunk.count == 1 || chunk.index + 1 == chunk.count) return;
@@ -77,7 +77,7 @@ void leave_out_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) 
   sharding.segments = std::move(kept);
 }
 
-// Of these micro-batches on the stages that run them side by side.
+// The moves of these micro-batches, on the stages that run them at the same time.
 std::string recompute_fault(const PartOrders& orders, const Layout& layout,
                             std::span<const MicroBatch> micro_batches) {
   const int first = orders.recomputed_layers(0, micro_batches.front());
@@ -93,7 +93,7 @@ void check_no_fault(const std::string& fault) {
     throw UserError("execute: stage_attention_exchange is true: expected ", fault, "; allowed: false");
 }
 
-// Ticks in an order that no stage's own contradicts, nor what stages hand on from tick to tick.
+// Orders the ticks so that neither a stage's own order nor what stages pass on from tick to tick is broken.
 std::vector<Tick> in_order(std::vector<Tick> ticks, const Schedule& schedule) {
   std::vector<std::vector<std::size_t>> ops;  // [stage][op]: its tick
   for (const auto& of_stage : schedule.ops) ops.emplace_back(of_stage.size());
@@ -142,7 +142,7 @@ LaneTicks lane_ticks(const LockstepLane& lane, std::span<const MicroBatchCost> c
   return out;
 }
 
-// By lane, from the same prices as the simulator's.
+// The ticks of every lane, from the same prices as the simulator's.
 std::vector<LaneTicks> shared_ticks(const LayerCosts& costs, const ShardRule& rule,
                                     const StepOptions& options, const Step& step) {
   const Layout& layout = costs.layout();

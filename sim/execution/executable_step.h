@@ -67,8 +67,8 @@ struct ExecutableStep {
 // layers, and recompute as many.
 std::string stage_exchange_fault(const ModelShape& model, const Layout& layout);
 
-// The program as ranks run it that overlap nothing: a collective beside a kernel comes before it, gradients
-// are reduced after the last backward.
+// The program as ranks run it that overlap nothing: a collective that overlaps a kernel comes before it,
+// gradients are reduced after the last backward.
 OpProgram sequential(OpProgram program);
 
 // How the losses of a step's tokens become one number. token: mean over all tokens of the step. sample: mean

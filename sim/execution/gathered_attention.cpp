@@ -1,6 +1,6 @@
 // All-gather: the group gathers the K and V of the slices that it shares, each rank attends to them with its
 // own queries; the gradients of K and V go back by a reduce-scatter. Slices that a rank holds whole are
-// attended to beside the gather. A lone rank is the same without any exchange.
+// attended to during the gather. A lone rank is the same without any exchange.
 #include <algorithm>
 
 #include "sim/execution/context_attention.h"
@@ -64,7 +64,8 @@ class GatheredAttention final : public AttentionForm {
 
  private:
   enum Which { kLocal, kShared, kBoth };
-  // Beside the exchange the local slices, after it the shared ones; without an exchange all at once.
+  // The local slices are attended to during the exchange and the shared ones after it; without an exchange
+  // all at once.
   [[nodiscard]] Which part_of(int call) const {
     if (!exchanges_) return kBoth;
     return call == 0 && rows_.rows.any_local ? kLocal : kShared;
@@ -76,7 +77,7 @@ class GatheredAttention final : public AttentionForm {
   }
   [[nodiscard]] std::int64_t shared_begin() const { return rows_.own().local_rows; }
 
-  // Rows of the chunks before this one and of this one, as a rank's contribution to the gather.
+  // A rank contributes the rows of the chunks before this one and of this one to the gather.
   void set_blocks() {
     if (!exchanges_) return;
     block_ = 0;
@@ -130,7 +131,7 @@ class GatheredAttention final : public AttentionForm {
       });
     }
   }
-  // The keys of a run, where they lie among the assembled ones (or in their gradients).
+  // Finds the keys of a run among the assembled ones (or their gradients).
   [[nodiscard]] KeyRows assembled(const Memory& keys, std::size_t chunk, const RowRun& run) const {
     return keys_at(keys, key_of(chunk, run), rows_.rows.keys);
   }
@@ -211,7 +212,7 @@ class GatheredAttention final : public AttentionForm {
                       deliver(j, run, keys_at(own, row, block_));
                     });
   }
-  // Without an exchange: what was found for the assembled keys belongs to this rank.
+  // Without an exchange the gradients of the assembled keys belong to this rank.
   void spread_key_gradients(const Memory& found) {
     const auto me = static_cast<std::size_t>(rows_.rank);
     for (std::size_t j = 0; j < chain_.size(); ++j)
@@ -227,14 +228,14 @@ class GatheredAttention final : public AttentionForm {
     add_rows(keys_at(state.gradients, run.row, capacity), found, run.count());
   }
 
-  // Rows that no token fills must not hold what is no number.
+  // Rows that no token fills must not hold NaN.
   void zero_rest(const Memory& memory) const {
     rank_.zero(rank_.at(memory, rows_.own().rows * query_width_),
                (rows_.padded_rows - rows_.own().rows) * query_width_);
   }
 
   bool exchanges_;
-  bool assembles_;  // keys are brought together in a buffer of their own
+  bool assembles_;  // keys are copied together into one buffer
   AttentionCall local_, shared_;
   std::int64_t block_ = 0;       // K rows that each rank gives to the gather
   bool whole_ = false;           // it gives its K and V as they lie

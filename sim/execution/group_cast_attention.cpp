@@ -18,7 +18,7 @@
 namespace equipoise::execution {
 namespace {
 
-// Rows of one chunk of the chain that one rank sends another.
+// Rows of one chunk of the chain that one rank sends to another.
 struct CastRows {
   int from = 0;
   std::size_t chunk = 0;
@@ -45,7 +45,7 @@ class GroupCastAttention final : public BlockwiseAttention {
   void forward_sync(int sync) override { cast(stages_[at(sync)]); }
   void forward_attend(int call) override { attend_call(call, run_->out, run_->log_sum); }
 
-  // Beside the attention to a stage the next one arrives and the gradients of the one before go home.
+  // While a stage is attended to, the next one arrives and the gradients of the one before it go home.
   void backward_sync(int sync) override {
     const std::size_t number = at(sync), delay = stages_.size() == 1 ? 1 : 2;
     if (number < stages_.size()) cast(stages_[number]);
@@ -69,9 +69,9 @@ class GroupCastAttention final : public BlockwiseAttention {
  private:
   struct Stage {
     std::vector<CastRows> received;           // by place
-    std::vector<std::vector<CastRows>> sent;  // by receiver, this rank too: what this one hands over
+    std::vector<std::vector<CastRows>> sent;  // what this rank hands over, by receiver, itself included
     std::int64_t rows = 0;                    // received
-    // What several ranks of a node need: by the rank that passes it on, and what this one does.
+    // What several ranks of a node need, by the rank that passes it on; and what this rank passes on.
     std::vector<std::vector<CastRows>> to_node;
     std::vector<CastRows> passed;
     std::int64_t passed_rows = 0;
@@ -79,7 +79,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     Memory arrived, gradients;
   };
 
-  // What every rank is sent, and attention to what this one is sent.
+  // Plans what every rank is sent, and the attention to what this rank is sent.
   void find_casts() {
     const MicroBatchRows& all = rows_.rows;
     Sharding shared;
@@ -95,7 +95,7 @@ class GroupCastAttention final : public BlockwiseAttention {
       stage.sent.resize(all.ranks.size());
       stage.to_node.resize(all.ranks.size());
     }
-    std::vector<bool> attends(stages_.size(), false);  // any rank: then the program has the call for all
+    std::vector<bool> attends(stages_.size(), false);  // if any rank does, the program has the call for all
     for (std::size_t to = 0; to < all.ranks.size(); ++to) {
       const auto rank = static_cast<int>(to);
       const std::vector<CastRows> casts = casts_to(rank, blocks);
@@ -122,7 +122,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     for (Stage& stage : stages_) find_passed(stage);
   }
 
-  // What goes once to a node, and where this rank then finds what it passes on.
+  // Plans what goes to a node once, and where this rank then finds what it passes on.
   void find_passed(Stage& stage) const {
     for (std::vector<CastRows>& rows : stage.to_node) join_shared(rows);
     join_shared(stage.passed);
@@ -140,7 +140,7 @@ class GroupCastAttention final : public BlockwiseAttention {
         rows.row += whole->place - whole->row;
       }
   }
-  // Rows that several ranks need, once.
+  // Keeps one copy of the rows that several ranks need.
   static void join_shared(std::vector<CastRows>& rows) {
     std::ranges::sort(rows, {}, [](const CastRows& r) { return std::tie(r.from, r.chunk, r.row); });
     std::vector<CastRows> joined;
@@ -170,7 +170,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     return pieces;
   }
 
-  // By chunk, slice and position; the chunks before come in the first stage.
+  // Rows are sorted by chunk, slice and position; earlier chunks come in the first stage.
   [[nodiscard]] std::vector<CastRows> casts_to(int rank, CastBlocks& blocks) const {
     std::vector<CastRows> casts;
     const bool reads = rows_.rows.ranks[at(rank)].shared_rows() > 0;
@@ -207,7 +207,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     AttentionForm::begin(run, layer);
     block_ = own_block(own_rows_);
   }
-  // First to the rank's own rows, then stage by stage.
+  // A rank attends to its own rows first, then stage by stage.
   void attend_call(int call, const Memory& out, const Memory& log_sum) {
     if (call == 0) {
       attend(own_, block_, own_rows_, out, log_sum);
@@ -223,9 +223,7 @@ class GroupCastAttention final : public BlockwiseAttention {
       if (of.*who == rank) rows.push_back(of);
     return rows;
   }
-  static std::int64_t count_of(const std::vector<CastRows>& rows) {
-    return sum_of(rows, &CastRows::count);
-  }
+  static std::int64_t count_of(const std::vector<CastRows>& rows) { return sum_of(rows, &CastRows::count); }
 
   // Sends every rank the rows outgoing(rank), of which pack(rows, keys) fills a message, and takes those of
   // incoming(rank) apart with unpack.
@@ -248,7 +246,7 @@ class GroupCastAttention final : public BlockwiseAttention {
                       [&](int from, const Memory& message) { for_rows(incoming(from), message, unpack); });
   }
 
-  // To the ranks that pass rows on, and from those that hand them over; a rank hands over to itself, too.
+  // Messages go to the ranks that pass rows on; a rank also hands over to itself.
   void cast(Stage& stage) {
     stage.arrived = rank_.elements(2 * stage.rows * key_width_);
     const Memory passed = rank_.elements(2 * stage.passed_rows * key_width_);

@@ -23,6 +23,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -38,26 +39,26 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// What Open MPI takes, about twice: its book-keeping, and what ranks hand each other messages through.
+// About twice what Open MPI takes for its book-keeping and for the messages between ranks.
 constexpr std::uintmax_t kFolderBytes = 16 << 20;
 constexpr std::uintmax_t kFolderBytesOfRank = 8 << 20;
 
 constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // until all ranks have been seen
-// The ranks see what is wrong themselves; the supervisor is for what they cannot see, a little later.
+// The supervisor waits a little longer than the ranks, which usually find the fault themselves.
 constexpr double kPatienceSeconds = 5;
-// In which mpirun ends all ranks after one has said what is wrong, or its parent, the supervisor, has died.
+// mpirun is given this long to end all ranks after one has said what is wrong, or the supervisor has died.
 constexpr double kFaultSeconds = 5;
 constexpr std::chrono::seconds kOrphansEnd{3};
 
-// --- The machine
-// As far as it can be read: of a process that ends meanwhile, nothing.
+// --- What is planned: the machine, the files, the command
+// Reads what there is: nothing of a process that ends meanwhile.
 std::string all_of(const fs::path& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();  // an iterator would throw
   return text.str();
 }
 
-// Debian lets another MPI have the plain name, so the full one is tried first.
+// On Debian the plain name may belong to another MPI, so the full one is tried first.
 std::string find_launcher() {
   const char* path = std::getenv("PATH");
   const std::string folders = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
@@ -73,8 +74,8 @@ std::string find_launcher() {
       "ranks one after another with --replay");
 }
 
-// Threads of a core count once. A container's quota "200000 100000" is two cores' worth, "max 100000" is
-// none.
+// Counts the threads of a core once. A container's quota "200000 100000" is two cores, and "max 100000" is no
+// limit.
 int count_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -95,7 +96,7 @@ int count_cores() {
   return std::max(1, static_cast<int>(count));
 }
 
-// Where a container forbids it, it forbids reading the own memory this way, too.
+// A container that forbids it also forbids a process to read its own memory this way.
 bool can_read_processes() {
   int from = 1;
   int to = 0;
@@ -104,7 +105,7 @@ bool can_read_processes() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof to);
 }
 
-// In the first of these that has so much space. What lies on a disk would be written to it again and again.
+// Takes the first folder with enough space. Memory comes first: a disk would be written to again and again.
 std::string make_job_folder(int ranks) {
   const std::uintmax_t bytes =
       kFolderBytes + static_cast<std::uintmax_t>(std::max(ranks, 1)) * kFolderBytesOfRank;
@@ -122,18 +123,18 @@ std::string make_job_folder(int ranks) {
                   " MiB in one of these, found less, or no right to write: ", tried);
 }
 
-// What lies in that folder.
-fs::path ranks_stderr(const std::string& folder) {
-  return fs::path(folder) / "stderr";
+// The files of that folder.
+std::string ranks_stderr(const std::string& folder) {
+  return folder + "/stderr";
 }
-fs::path launcher_stderr(const std::string& folder) {
-  return fs::path(folder) / "mpirun.stderr";
+std::string launcher_stderr(const std::string& folder) {
+  return folder + "/mpirun.stderr";
 }
-fs::path fault_file(const std::string& folder) {
-  return fs::path(folder) / "fault";
+std::string fault_file(const std::string& folder) {
+  return folder + "/fault";
 }
 
-// --- Processes
+// --- How ranks are watched
 std::string text_of_signal(int signal) {
   const char* name = strsignal(signal);
   const std::string text =
@@ -165,7 +166,7 @@ void kill_children() {
   }
 }
 
-// Of a process that mpirun has started; empty: it is none, or not yet.
+// The rank of a process that mpirun has started; empty if it is no rank, or not one yet.
 std::string rank_of(int pid) {
   constexpr std::string_view kRank = "OMPI_COMM_WORLD_RANK=";
   std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
@@ -174,40 +175,28 @@ std::string rank_of(int pid) {
   return "";
 }
 
-// mpirun or a rank that is stopped; empty if none is.
-std::string stopped_process(pid_t launcher) {
-  if (process_state(launcher) == ProcessState::stopped)
-    return "mpirun (pid " + std::to_string(launcher) + ")";
-  for (const int child : children_of(launcher)) {
-    if (process_state(child) != ProcessState::stopped) continue;
-    const std::string rank = rank_of(child);
-    return "rank " + (rank.empty() ? "?" : rank) + " (pid " + std::to_string(child) + ")";
-  }
-  return "";
-}
-
-// The signal that ended a process which nobody has waited for yet; 0: none, or it is not to be known.
+// The signal that ended a process for which nobody has waited yet; 0 if there was none or it cannot be known.
 int signal_of_ended(int pid) {
   const std::string stat = all_of("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t last = stat.find_last_of(' ');  // field 52, the status that a parent will be told
   return last == std::string::npos ? 0 : std::atoi(stat.c_str() + last) & 0x7f;
 }
 
-// The ranks under mpirun, as they are seen. mpirun may miss the end of one that dies while it starts, and
-// waits for ever with the others; or it ends the others, too, and does not say which was the first.
+// Watches the ranks under mpirun. mpirun may miss the end of a rank that dies while it starts, and then waits
+// for ever; or it ends the others, too, and does not say which rank ended first.
 class SeenRanks {
  public:
   struct Rank {
     std::string number;
     int file = -1;   // readable once the process has ended; -1 after that
-    int signal = 0;  // that ended it; 0: none, or mpirun has waited for it before we looked
+    int signal = 0;  // that ended it; 0: none, or mpirun was told before we looked
   };
   SeenRanks(pid_t launcher, int ranks, const sigset_t& signals)
       : launcher_(launcher),
         ranks_(at(ranks)),
         signals_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
 
-  // Waits until a signal comes, a rank ends or it is time to look again. The signal, or 0.
+  // Waits until a signal comes, a rank ends or it is time to look again. Returns the signal, or 0.
   int wait() {
     for (const int child : children_of(launcher_))
       if (!rank_by_pid_.contains(child) && process_state(child) != ProcessState::gone)
@@ -217,7 +206,7 @@ class SeenRanks {
     for (const auto& [pid, rank] : rank_by_pid_) events.push_back({rank.file, POLLIN, 0});
     poll(events.data(), events.size(),
          rank_by_pid_.size() < ranks_ ? kStartLookMilliseconds : kLookMilliseconds);
-    const Rank* ended = nullptr;  // of several at one look, one that mpirun did not end
+    const Rank* ended = nullptr;  // if several ended since the last look: one that mpirun did not end
     for (std::size_t next = 1; auto& [pid, rank] : rank_by_pid_) {
       if (events[next++].revents == 0) continue;
       close(std::exchange(rank.file, -1));
@@ -228,8 +217,24 @@ class SeenRanks {
     signalfd_siginfo signal{};
     return read(signals_, &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
   }
-  // Null: none.
-  [[nodiscard]] const Rank* first_ended() const { return first_ended_; }
+  // The rank that ended first, as "rank 1 died: signal 9 (Killed)"; empty: none. `signal`: where it is known
+  // otherwise.
+  [[nodiscard]] std::string death(int signal = 0) const {
+    if (first_ended_ == nullptr) return "";
+    if (first_ended_->signal != 0) signal = first_ended_->signal;
+    return "rank " + first_ended_->number + " died" + (signal > 0 ? ": " + text_of_signal(signal) : "");
+  }
+  // What the ranks cannot see themselves: one that ended while others have yet to start, all stopped, or
+  // mpirun.
+  [[nodiscard]] std::string wrong() const {
+    if (first_ended_ != nullptr) return death();
+    if (process_state(launcher_) == ProcessState::stopped)
+      return "mpirun (pid " + std::to_string(launcher_) + ") was stopped";
+    for (const auto& [pid, rank] : rank_by_pid_)
+      if (process_state(pid) == ProcessState::stopped)
+        return "rank " + rank.number + " (pid " + std::to_string(pid) + ") was stopped";
+    return "";
+  }
 
  private:
   pid_t launcher_;
@@ -239,7 +244,20 @@ class SeenRanks {
   const Rank* first_ended_ = nullptr;
 };
 
-// --- The supervisor
+// The rank that a signal ended, and the signal, by what mpirun says.
+struct KilledRank {
+  int rank = 0, signal = 0;
+};
+std::optional<KilledRank> killed_rank(const std::string& words_of_mpirun) {
+  const char* sign = std::strstr(words_of_mpirun.c_str(), "process rank ");
+  KilledRank killed;
+  if (sign == nullptr || std::sscanf(sign, "process rank %d with PID %*d on node %*s exited on signal %d",
+                                     &killed.rank, &killed.signal) != 2)
+    return std::nullopt;
+  return killed;
+}
+
+// --- How ranks are started
 struct Supervision {
   const LaunchCommand& command;
   int ranks;
@@ -270,7 +288,7 @@ pid_t start_launcher(const Supervision& job) {
   _exit(kRankFailed);
 }
 
-// Whether there was anything to pass on.
+// Copies what the ranks wrote to stderr. False if there was nothing.
 bool pass_on(int from) {
   std::array<char, 4096> buffer{};
   bool any = false;
@@ -279,13 +297,8 @@ bool pass_on(int from) {
   return any;
 }
 
-// What is said of a rank that died. Where mpirun says the signal, last_words() does.
-std::string death_of(const SeenRanks::Rank& rank, int signal, const Supervision& job) {
-  const bool is_said = all_of(launcher_stderr(job.folder)).find("process rank ") != std::string::npos;
-  return "rank " + rank.number + " died" + (signal > 0 && !is_said ? ": " + text_of_signal(signal) : "");
-}
-
-// In a process of its own, which has no other children. Returns the exit status of the run.
+// Starts mpirun and watches the run to its end, in a process that has no other children. Returns the exit
+// status.
 int supervise(const Supervision& job) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks whose mpirun is gone become our children
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -295,9 +308,7 @@ int supervise(const Supervision& job) {
   const pid_t launcher = start_launcher(job);
   std::string fault = errors < 0 || launcher < 0 ? "no process or no pipe for the ranks" : "";
   SeenRanks seen(launcher, job.ranks, job.signals);
-  double stopped_seconds = 0;
-  double fault_seconds = 0;
-  double ended_seconds = 0;
+  double wrong_seconds = 0;
   bool interrupted = false;
   bool ranks_spoke = false;
   int status = 0;
@@ -305,41 +316,37 @@ int supervise(const Supervision& job) {
     const int signal = seen.wait();
     ranks_spoke |= pass_on(errors);
     interrupted = (signal > 0 && signal != SIGCHLD) || getppid() != job.caller;
-    if (interrupted || fault_seconds > kFaultSeconds) break;
+    if (interrupted) break;
     const auto now = Clock::now();
     const double elapsed = std::min(std::chrono::duration<double>(now - last).count(), 1.0);
     last = now;
-    if (fs::exists(fault_file(job.folder))) fault_seconds += elapsed;
-    if (seen.first_ended() != nullptr) ended_seconds += elapsed;
-    if (ended_seconds > job.limits.silence_seconds + kPatienceSeconds) {
-      fault = death_of(*seen.first_ended(), seen.first_ended()->signal, job);
-      continue;
-    }
-    const std::string who = stopped_process(launcher);
-    stopped_seconds = who.empty() ? 0 : stopped_seconds + elapsed;
-    if (stopped_seconds < job.limits.silence_seconds + kPatienceSeconds) continue;
-    fault = who + " was stopped";
+    const bool told = fs::exists(fault_file(job.folder));
+    const std::string wrong = told ? "a rank failed" : seen.wrong();
+    wrong_seconds = wrong.empty() ? 0 : wrong_seconds + elapsed;
+    if (wrong_seconds > (told ? kFaultSeconds : job.limits.silence_seconds + kPatienceSeconds)) fault = wrong;
   }
   kill_children();
   ranks_spoke |= pass_on(errors);
   if (interrupted) return 128 + SIGTERM;
+  const std::string words = all_of(launcher_stderr(job.folder));
   constexpr int kBySignal = 128;  // a status above it is that of a process that a signal ended
-  if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && seen.first_ended() != nullptr)
-    fault = death_of(*seen.first_ended(), WEXITSTATUS(status) - kBySignal, job);
-  if (const std::string told = all_of(fault_file(job.folder)); !told.empty()) fault = told;
-  const std::string words = last_words(status, fault, all_of(launcher_stderr(job.folder)), ranks_spoke);
-  std::fputs(words.c_str(), stderr);
-  return words.empty() ? WEXITSTATUS(status) : kRankFailed;
+  if (const std::string told = all_of(fault_file(job.folder)); !told.empty())
+    fault = told;
+  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && !killed_rank(words))
+    fault = seen.death(WEXITSTATUS(status) - kBySignal);
+  const std::string last = last_words(status, fault, words, ranks_spoke);
+  std::fputs(last.c_str(), stderr);
+  return last.empty() ? WEXITSTATUS(status) : kRankFailed;
 }
 
-// --- The end
-// What mpirun says of itself while it shuts down, in any run. It may lose its own message that way.
+// --- What comes back
+// What mpirun may say of itself while it shuts down, in any run; its own message may then be lost.
 bool is_a_log_line(const std::string& line) {
   return line.find("ORTE_ERROR_LOG") != std::string::npos || line.rfind("[warn] Epoll", 0) == 0;
 }
 
-// mpirun says so of a rank that has ended with a status of its own, and has itself told the user why. Where
-// mpirun has lost that message, what the ranks said is the only sign.
+// Whether a rank ended with a status of its own and has told the user why. Where mpirun has lost its message
+// about that, what the ranks said is the only sign.
 bool tells_of_a_status(const std::string& words, bool ranks_spoke) {
   for (const char* sign :
        {"non-zero status", "a non-zero exit code", "MPI_ABORT was invoked", "exiting improperly"})
@@ -375,7 +382,7 @@ LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, 
   words.insert(words.end(), {"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", ranks_stderr(folder), program});
   words.insert(words.end(), arguments.begin(), arguments.end());
 
-  // One host: no network, no remote shell, no batch system.
+  // All ranks are on one host: they need no network, no remote shell and no batch system.
   command.variables = {{"OMPI_MCA_plm", "isolated"},
                        {"OMPI_MCA_btl", "vader,self"},
                        {"OMPI_MCA_orte_tmpdir_base", folder},
@@ -393,16 +400,13 @@ std::string last_words(int status, std::string fault, const std::string& words_o
   if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) < kRankFailed &&
       (WEXITSTATUS(status) == 0 || tells_of_a_status(words_of_mpirun, ranks_spoke)))
     return "";
-  int rank = 0;
-  int signal = 0;
-  const char* sign = std::strstr(words_of_mpirun.c_str(), "process rank ");
-  const bool killed =
-      sign != nullptr &&
-      std::sscanf(sign, "process rank %d with PID %*d on node %*s exited on signal %d", &rank, &signal) == 2;
-  const std::string name = "rank " + std::to_string(rank) + " ";
-  if (killed && fault.empty()) fault = name + "died";
-  if (killed && fault.rfind(name, 0) == 0 && fault.find(" died") != std::string::npos)
-    fault += ": " + text_of_signal(signal);
+  if (const auto killed = killed_rank(words_of_mpirun)) {
+    const std::string name = "rank " + std::to_string(killed->rank) + " ";
+    if (fault.empty()) fault = name + "died";
+    if (fault.starts_with(name) && fault.find(" died") != std::string::npos &&
+        fault.find(": signal ") == std::string::npos)
+      fault += ": " + text_of_signal(killed->signal);
+  }
   if (!fault.empty()) return "error: " + fault + "\n";
   if (WIFSIGNALED(status)) return "error: mpirun died: " + text_of_signal(WTERMSIG(status)) + "\n";
   return words_of_mpirun + "error: the ranks could not be run: mpirun ended with status " +
@@ -415,7 +419,7 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   const std::string folder = make_job_folder(ranks);
   const LaunchCommand command = launch_command(host, folder, ranks, program, arguments);
 
-  // From here on signals are taken one by one, other than those that nohup or a shell has had ignored.
+  // From here on signals are taken one by one, except those that nohup or a shell had ignored.
   sigset_t signals;
   sigset_t before;
   sigemptyset(&signals);

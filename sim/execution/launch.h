@@ -1,11 +1,10 @@
 // Starts the ranks of a run on this host, as processes under Open MPI's mpirun, and sees them to their end.
 //
-// mpirun ends all ranks when one dies, and the ranks look after each other (rank_health.h). What is left for
-// the supervisor, a process between the caller and mpirun, is what neither can do: see that mpirun or all
-// ranks are stopped, end everything when the caller or mpirun is gone, put together one line that says why,
-// and leave no process and no file behind. Words are kept apart: stderr of mpirun goes to a file of the job,
-// which a user sees only if mpirun itself failed, and stderr of the ranks through a pipe to the supervisor's
-// own.
+// mpirun ends all ranks when one dies, and the ranks watch each other (rank_health.h). A supervisor, which is
+// a process between the caller and mpirun, does what neither can do: it notices that mpirun or all ranks are
+// stopped, ends everything when the caller or mpirun is gone, says in one line why the run ended, and leaves
+// no process and no file behind. The stderr of mpirun goes to a file of the job, which a user sees only if
+// mpirun itself failed; the stderr of the ranks goes through a pipe to the supervisor's own.
 #pragma once
 
 #include <string>
@@ -28,9 +27,9 @@ bool under_launcher();
 // and no file of the job stays. Throws UserError where there is no mpirun.
 int run_ranks(int ranks, const std::vector<std::string>& arguments, const HealthLimits& limits = {});
 
-// --- Its parts, for tests.
+// --- The parts of run_ranks, for tests.
 
-// What of the machine the command depends on.
+// The properties of the machine on which the command depends.
 struct LaunchHost {
   std::string launcher;  // path of mpirun
   int cores = 1;         // that this process may use: not threads of a core, and not more than its quota
@@ -42,15 +41,15 @@ LaunchHost this_host();
 
 struct LaunchCommand {
   std::vector<std::string> words;
-  // To set; the second of each is kept where the user has set it.
+  // Environment variables: those that are set, and defaults, which the user's own override.
   std::vector<std::pair<std::string, std::string>> variables, defaults;
 };
 // `folder`: of all files of the job, and of the memory that its ranks share.
 LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, int ranks,
                              const std::string& program, const std::vector<std::string>& arguments);
 
-// What the user is to be told after the end: lines for stderr, or nothing where a rank's exit status says
-// all. `status`: of mpirun, as wait() gives it. `fault`: what a rank or the supervisor found, if anything.
+// What the user is told after the end: lines for stderr, or nothing where a rank's exit status says all.
+// `status`: of mpirun, as wait() gives it. `fault`: what a rank or the supervisor found, if anything.
 // `ranks_spoke`: whether a rank wrote to stderr.
 std::string last_words(int status, std::string fault, const std::string& words_of_mpirun,
                        bool ranks_spoke = false);

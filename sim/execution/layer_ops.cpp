@@ -1,6 +1,7 @@
+#include "sim/execution/layer_ops.h"
+
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/execution/rank_ops.h"
 
 namespace equipoise::execution {
 namespace {
@@ -146,13 +147,13 @@ void LayerOps::end_backward() {
   layer_->waiting = std::move(waiting);
 }
 
-// Sequence parallelism: the rows of all TP ranks, which a column-parallel GEMM needs.
+// Gathers the rows of all TP ranks, which a column-parallel GEMM needs (sequence parallelism).
 Memory LayerOps::gathered(const Memory& rows, std::int64_t width) {
   Memory all = rank_.elements(run_->padded_rows * width);
   rank_.tensor.elements->all_gather(rows.data(), all.data(), run_->sequence_rows * width);
   return all;
 }
-// What the TP ranks made, added up; each keeps its rows.
+// Adds up what the TP ranks made; each keeps its rows.
 void LayerOps::scatter(std::int64_t width) {
   rows_ = rank_.elements(run_->sequence_rows * width);
   rank_.tensor.elements->reduce_scatter(all_.data(), rows_.data(), run_->sequence_rows * width);
@@ -260,7 +261,7 @@ void LayerOps::forward(OpName op) {
   }
 }
 
-// The linear layers of a backward, from the last to the first.
+// The linear layers in the order of a backward: from the last to the first.
 void LayerOps::input_gradient(int number) {
   const std::int64_t hidden = rank_.model.hidden, rows = run_->padded_rows;
   LayerRun& l = *layer_;

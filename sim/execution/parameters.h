@@ -45,7 +45,7 @@ void check_runnable(const ModelShape& model);
 
 // Elements [first, first + out.size()) of the tensor, counted row-major in the whole tensor. Matrices are
 // uniform around 0 with variance 1 / columns, so that activations and gradients keep their size from layer to
-// layer; norms are uniform in 1 +- 1/4, so that a norm that is left out or swapped shows.
+// layer; norms are uniform in 1 +- 1/4, so that a norm that is skipped or swapped shows.
 void fill_initial(std::uint64_t seed, const Tensor& tensor, std::int64_t first, std::span<float> out);
 
 // The nearest bf16 value, ties to even.

@@ -11,10 +11,12 @@
 
 #include "kernels/backend.h"
 #include "kernels/collectives.h"
+#include "sim/execution/end_ops.h"
 #include "sim/execution/executable_step.h"
+#include "sim/execution/layer_ops.h"
+#include "sim/execution/micro_batch_run.h"
 #include "sim/execution/rank_context.h"
 #include "sim/execution/rank_health.h"
-#include "sim/execution/rank_ops.h"
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise::execution {
@@ -32,16 +34,6 @@ struct RankSetup {
   Progress* progress = nullptr;    // told of every op, if there is one
   bool times_ops = true;           // waits for the device after every op
 };
-
-// Communicators around another one, which does the work. They keep references; both it and what they are
-// given outlive them. Groups that are split off are of the same kind.
-
-// Notes in `progress` while its rank waits for others.
-std::unique_ptr<kernels::Communicator> watched(kernels::Communicator& inner, Progress& progress);
-
-// Ranks of one device talk through host memory: device memory of the backend's type goes to the host as
-// floats, travels there, and comes back. For replays, whose collectives are not timed.
-std::unique_ptr<kernels::Communicator> staged(kernels::Communicator& host, kernels::Backend& backend);
 
 // What only whole-step checks need, gathered on rank 0 of the world; empty on the others.
 struct Gathered {
@@ -94,7 +86,7 @@ class RankExecutor final : private ChunkStates {
                  RecordedOp at_op, StepRecord& record);
   void receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op, StepRecord& record);
   void pass_on(const ScheduledOp& scheduled, const Memory& hidden);
-  // rank_step_end.cpp
+  // The end of the step
   void run_end(const ExecutableStep& step, StepRecord& record, Gathered* gathered);
   void reduce(Part& part);
   void add_over_tensor_ranks(Part& part);

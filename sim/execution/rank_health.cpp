@@ -1,5 +1,11 @@
 #include "sim/execution/rank_health.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -7,14 +13,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <functional>
 #include <limits>
-#include <semaphore.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -23,7 +23,7 @@
 namespace equipoise::execution {
 namespace {
 
-// A rank that beats twice a second has missed two.
+// A rank has missed a dozen beats.
 constexpr double kSuspiciousSeconds = 1.2;
 constexpr double kLongestLookSeconds = 1;
 
@@ -32,7 +32,7 @@ static_assert(std::atomic<std::int32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<char>::is_always_lock_free);
 
 std::size_t table_bytes(int slots) {
-  return sizeof(RankFault) + at(slots) * sizeof(RankSlot);
+  return (at(slots) + 1) * sizeof(RankSlot);  // the first tells whether the run has ended
 }
 
 std::string whole_seconds(double value) {
@@ -82,7 +82,7 @@ std::optional<RankTable> RankTable::open(int pid, int file) {
 }
 
 RankSlot& RankTable::slot(int index) const {
-  return reinterpret_cast<RankSlot*>(static_cast<char*>(memory_.get()) + sizeof(RankFault))[index];
+  return static_cast<RankSlot*>(memory_.get())[index + 1];
 }
 
 void join(RankSlot& slot, int rank) {
@@ -90,16 +90,6 @@ void join(RankSlot& slot, int rank) {
   slot.step = -1;
   slot.progress.name = Progress::kNoOp;
   slot.pid = static_cast<std::int32_t>(getpid());  // last: whoever sees it sees the rest
-}
-
-bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_pid) {
-  std::int32_t nobody = 0;
-  if (!fault.claimed.compare_exchange_strong(nobody, 1)) return false;
-  fault.culprit = culprit_pid;
-  fault.teller = teller_pid;
-  fault.text.set(text);
-  fault.told = 1;
-  return true;
 }
 
 std::string name_of(const RankSlot& slot) {
@@ -129,7 +119,7 @@ RankHealth::RankHealth(RankTable table, HealthLimits limits, bool all_here, Proc
       state_of_(state_of),
       seen_(at(table_.slots())) {}
 
-std::optional<Finding> RankHealth::look(int own, double elapsed_seconds) {
+std::optional<std::string> RankHealth::look(int own, double elapsed_seconds) {
   elapsed_seconds = std::min(elapsed_seconds, kLongestLookSeconds);
   for (int i = 0; i < table_.slots(); ++i) {
     const RankSlot& slot = table_.slot(i);
@@ -145,24 +135,23 @@ std::optional<Finding> RankHealth::look(int own, double elapsed_seconds) {
   return stuck();
 }
 
-std::optional<Finding> RankHealth::missing(int own, double least_silence) const {
+std::optional<std::string> RankHealth::missing(int own, double least_silence) const {
   for (int i = 0; i < table_.slots(); ++i) {
     const RankSlot& slot = table_.slot(i);
     const double silence = seen_[at(i)].silent_seconds;
     if (i == own || slot.pid == 0 || slot.left != 0 || silence < least_silence) continue;
     const ProcessState state = state_of_(slot.pid);
     if (slot.left != 0) continue;  // it left before it ended
-    if (state == ProcessState::gone) return Finding{name_of(slot) + " died" + doing_of(slot), slot.pid};
+    if (state == ProcessState::gone) return name_of(slot) + " died" + doing_of(slot);
     if (silence < limits_.silence_seconds) continue;
     const char* what = state == ProcessState::stopped ? " was stopped" : " hangs";
-    return Finding{name_of(slot) + what + ": no sign of life for " + whole_seconds(silence) + doing_of(slot),
-                   slot.pid};
+    return name_of(slot) + what + ": no sign of life for " + whole_seconds(silence) + doing_of(slot);
   }
   return std::nullopt;
 }
 
 // One rank computes the same op for too long and all others wait, or all wait.
-std::optional<Finding> RankHealth::stuck() const {
+std::optional<std::string> RankHealth::stuck() const {
   const RankSlot* culprit = nullptr;
   const RankSlot* waiting = nullptr;
   double shortest_wait = std::numeric_limits<double>::infinity();
@@ -185,44 +174,30 @@ std::optional<Finding> RankHealth::stuck() const {
   }
   if (waiting == nullptr) return std::nullopt;
   if (culprit != nullptr)
-    return Finding{name_of(*culprit) + " hangs: the others wait, and it has not gone on for " +
-                       whole_seconds(limits_.same_op_seconds) + doing_of(*culprit),
-                   culprit->pid};
+    return name_of(*culprit) + " hangs: the others wait, and it has not gone on for " +
+           whole_seconds(limits_.same_op_seconds) + doing_of(*culprit);
   if (!all_here_ || shortest_wait < limits_.same_op_seconds) return std::nullopt;
-  return Finding{"all ranks wait for each other for " + whole_seconds(shortest_wait) + ": " +
-                     name_of(*waiting) + doing_of(*waiting),
-                 0};
+  return "all ranks wait for each other for " + whole_seconds(shortest_wait) + ": " + name_of(*waiting) +
+         doing_of(*waiting);
 }
 
 namespace {
 
 using kernels::Communicator;
 
-constexpr long kBeatNanoseconds = 500'000'000;
+constexpr auto kBeat = std::chrono::milliseconds(100);
 constexpr double kFollowSeconds = 2;
 constexpr std::size_t kReserveBytes = 1 << 20;
 
-// --- SIGTERM: launchers send it to all ranks as soon as one has died. It wakes the thread, which says who.
-sem_t wake_up;  // sem_post is one of the few calls that a handler may make
+// Launchers send SIGTERM to all ranks as soon as one has died. The watchdog's thread sees it at its next beat
+// and says who: they give it a second.
 std::atomic<bool> terminate_asked{false};
 
 void on_terminate(int) {
-  const int error = errno;
   terminate_asked = true;
-  sem_post(&wake_up);
-  errno = error;
 }
 
-void wait_for_beat() {
-  timespec until{};
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += kBeatNanoseconds;
-  until.tv_sec += until.tv_nsec / 1'000'000'000;
-  until.tv_nsec %= 1'000'000'000;
-  sem_clockwait(&wake_up, CLOCK_MONOTONIC, &until);
-}
-
-// --- Two whole numbers below 2^24 of every rank, through a communicator, which moves f32.
+// Two whole numbers below 2^24 of every rank, through a communicator, which moves f32.
 using Pair = std::array<float, 2>;
 std::vector<Pair> share_pair(Communicator& world, std::size_t first, std::size_t second) {
   const Pair mine = {static_cast<float>(first), static_cast<float>(second)};
@@ -280,7 +255,6 @@ Watchdog::Watchdog(const Place& place, int rank, const HealthLimits& limits)
   join(own(), rank);
   // A rank that is stopped cannot see that its launcher died.
   if (fault_file_ != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  sem_init(&wake_up, 0, 0);
   terminate_asked = false;
   std::signal(SIGTERM, on_terminate);
   thread_ = std::thread([this] { watch(); });
@@ -289,7 +263,6 @@ Watchdog::Watchdog(const Place& place, int rank, const HealthLimits& limits)
 Watchdog::~Watchdog() {
   own().left = 1;
   stop_ = true;
-  sem_post(&wake_up);
   thread_.join();
   std::signal(SIGTERM, SIG_DFL);
 }
@@ -301,45 +274,37 @@ void Watchdog::doing(std::string_view label, int step) {
 
 void Watchdog::watch() {
   using Clock = std::chrono::steady_clock;
+  double ended_seconds = 0;  // since another rank has ended the run
   for (auto last = Clock::now();;) {
-    wait_for_beat();
+    std::this_thread::sleep_for(kBeat);
     if (stop_) return;
     own().beats.fetch_add(1);
     if (terminate_asked) terminated();
     const auto now = Clock::now();
-    look(std::chrono::duration<double>(now - last).count());
+    const double elapsed = std::chrono::duration<double>(now - last).count();
     last = now;
+    if (table_.is_ended()) {
+      ended_seconds += elapsed;
+      if (ended_seconds > kFollowSeconds) _exit(kRankFailed);
+    } else if (getppid() != launcher_pid_) {
+      end("the launcher (pid " + std::to_string(launcher_pid_) + ") died");
+    } else if (const auto found = health_.look(own_, elapsed)) {
+      end(*found);
+    }
   }
 }
 
-void Watchdog::look(double elapsed_seconds) {
-  if (table_.fault().told != 0) return follow(elapsed_seconds);
-  if (getppid() != launcher_pid_) end("the launcher (pid " + std::to_string(launcher_pid_) + ") died", 0);
-  if (const auto found = health_.look(own_, elapsed_seconds)) end(found->text, found->culprit_pid);
-}
-
-// Another rank ends the run. Its launcher should be quicker than this.
-void Watchdog::follow(double elapsed_seconds) {
-  told_seconds_ += elapsed_seconds;
-  if (told_seconds_ < kFollowSeconds) return;
-  const RankFault& fault = table_.fault();
-  for (const std::int32_t pid : {fault.culprit.load(), fault.teller.load()})
-    if (pid > 0 && pid != getpid() && process_state(pid) != ProcessState::gone) kill(pid, SIGKILL);
-  _exit(kRankFailed);
-}
-
 void Watchdog::terminated() {
-  if (const auto found = health_.gone(own_); found && table_.fault().claimed == 0)
-    end(found->text, found->culprit_pid);
+  if (const auto found = health_.gone(own_); found && !table_.is_ended()) end(*found);
   own().left = 1;
   _exit(128 + SIGTERM);
 }
 
-void Watchdog::end(std::string_view text, int culprit_pid) {
-  if (claim(table_.fault(), text, culprit_pid, getpid())) {
+void Watchdog::end(const std::string& text) {
+  if (table_.claim_end()) {
     const int file = fault_file_ == nullptr ? -1 : open(fault_file_, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (file < 0 || write(file, text.data(), text.size()) < 0)
-      std::fprintf(stderr, "error: %.*s\n", static_cast<int>(text.size()), text.data());
+      std::fprintf(stderr, "error: %s\n", text.c_str());
   }
   std::fflush(stderr);
   kernels::end_mpi_job(kRankFailed);
@@ -348,8 +313,7 @@ void Watchdog::end(std::string_view text, int culprit_pid) {
 
 void Watchdog::fail(std::string_view what) {
   std::vector<char>().swap(reserve_);
-  const std::string text = name_of(own()) + " " + std::string(what) + doing_of(own());
-  end(text, 0);
+  end(name_of(own()) + " " + std::string(what) + doing_of(own()));
 }
 
 void Watchdog::end_all(int exit_status) {

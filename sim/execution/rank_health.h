@@ -1,10 +1,10 @@
-// Finds ranks that died, were stopped or hang, from what the ranks of a host write about themselves into a
-// table in memory that they share.
+// Finds ranks that died, were stopped or hang, and ends the run with one line that names the rank.
 //
-// The table has no name in any file system (memfd): it is gone with the last process that has it, however
-// that ends. A rank writes its op at every op, and a thread of it (the watchdog, below) counts a beat twice a second.
-// An observer counts for how long it has itself seen no change, a second a look at most: so a machine that
-// sleeps, or a job that is stopped and continued as a whole, makes no rank look dead.
+// The ranks of a host share a table in memory, which has no name in any file system (memfd) and so is gone
+// with the last process that has it. A rank writes its op into its slot at every op, and a thread of it
+// (Watchdog) counts a beat several times a second and looks at the slots of the others. An observer counts
+// for how long it has itself seen no change, at most a second per look: a machine that sleeps, or a job that
+// is stopped and continued as a whole, makes no rank look dead.
 #pragma once
 
 #include <array>
@@ -67,15 +67,6 @@ struct alignas(128) RankSlot {
   SharedText<64> label;  // of the policy
 };
 
-// Why the ranks end before their time. The first to claim it has the word.
-struct alignas(128) RankFault {
-  std::atomic<std::int32_t> claimed;
-  std::atomic<std::int32_t> told;     // the text is complete
-  std::atomic<std::int32_t> culprit;  // pid, or 0
-  std::atomic<std::int32_t> teller;   // pid of the rank that claimed it, or 0
-  SharedText<512> text;
-};
-
 // Copies share the memory.
 class RankTable {
  public:
@@ -85,22 +76,23 @@ class RankTable {
   static std::optional<RankTable> open(int pid, int file);
 
   [[nodiscard]] int file() const { return file_; }
-  [[nodiscard]] int slots() const {
-    return static_cast<int>((bytes_ - sizeof(RankFault)) / sizeof(RankSlot));
-  }
+  [[nodiscard]] int slots() const { return static_cast<int>(bytes_ / sizeof(RankSlot)) - 1; }
   [[nodiscard]] RankSlot& slot(int index) const;
-  [[nodiscard]] RankFault& fault() const { return *static_cast<RankFault*>(memory_.get()); }
+  // True for the first rank that ends the run, which says why.
+  [[nodiscard]] bool claim_end() const { return ended().exchange(1) == 0; }
+  [[nodiscard]] bool is_ended() const { return ended() != 0; }
 
  private:
   RankTable(int file, std::size_t bytes);
+  [[nodiscard]] std::atomic<std::int32_t>& ended() const {
+    return *static_cast<std::atomic<std::int32_t>*>(memory_.get());
+  }
   int file_;
   std::size_t bytes_;
   std::shared_ptr<void> memory_;
 };
 
 void join(RankSlot& slot, int rank);
-// False where another was first.
-bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_pid);
 // "rank 3 (pid 4711)".
 std::string name_of(const RankSlot& slot);
 
@@ -115,29 +107,25 @@ struct HealthLimits {
   double same_op_seconds = 120;
 };
 
-struct Finding {
-  std::string text;  // one line that names the rank
-  int culprit_pid = 0;
-};
-
 class RankHealth {
  public:
   // `all_here`: the world has no ranks on other hosts, so that all waiting for each other is a fault, too.
   RankHealth(RankTable table, HealthLimits limits, bool all_here,
              ProcessState (*state_of)(int) = process_state);
 
-  // Of all slots but `own`. `elapsed_seconds` since the last look.
-  std::optional<Finding> look(int own, double elapsed_seconds);
-  // At once, without waiting for silence: somebody ended us, maybe because another rank died.
-  [[nodiscard]] std::optional<Finding> gone(int own) const { return missing(own, 0); }
+  // What is wrong with a rank, in one line that names it, looking at all slots but `own`; `elapsed_seconds`
+  // since the last look.
+  std::optional<std::string> look(int own, double elapsed_seconds);
+  // A rank that is gone, at once and without waiting for silence: somebody ended us, maybe because it died.
+  [[nodiscard]] std::optional<std::string> gone(int own) const { return missing(own, 0); }
 
  private:
   struct Seen {
     std::uint64_t beats = 0, ops = 0;
     double silent_seconds = 0, same_op_seconds = 0;
   };
-  [[nodiscard]] std::optional<Finding> missing(int own, double least_silence) const;
-  [[nodiscard]] std::optional<Finding> stuck() const;
+  [[nodiscard]] std::optional<std::string> missing(int own, double least_silence) const;
+  [[nodiscard]] std::optional<std::string> stuck() const;
 
   RankTable table_;
   HealthLimits limits_;
@@ -146,19 +134,15 @@ class RankHealth {
   std::vector<Seen> seen_;
 };
 
-// --- Ends a run in which a rank died, was stopped, hangs or ran out of memory, with one line that says which.
-//
-// Every rank has one, made right after the communicator of all ranks. Its thread writes a sign of life and
-// looks at the other ranks of the host twice a second. The first that finds something wrong prints it (or
-// tells it to the supervisor of run_ranks, launch.h) and ends all ranks; where that does not succeed, each
-// other rank ends the culprit and itself two seconds later. Works under any launcher.
-
 // Exit status of a run in which a rank died, was stopped, hung or ran out of memory.
 inline constexpr int kRankFailed = 3;
 // Environment variable, set for the ranks of run_ranks: the file in which the first rank that finds something
 // wrong says what. Its supervisor prints it.
 inline constexpr const char* kFaultFileVariable = "EQUIPOISE_FAULT_FILE";
 
+// One per rank, made right after the communicator of all ranks, under any launcher. The first rank whose
+// watchdog finds something wrong prints it, or leaves it to the supervisor of run_ranks (launch.h), and has
+// MPI abort all ranks; a rank that is still there two seconds later ends itself.
 class Watchdog {
  public:
   // All ranks call it. One a process: it takes SIGTERM while it lives.
@@ -185,10 +169,8 @@ class Watchdog {
   Watchdog(const Place& place, int rank, const HealthLimits& limits);
   [[nodiscard]] RankSlot& own() const { return table_.slot(own_); }
   void watch();
-  void look(double elapsed_seconds);
-  void follow(double elapsed_seconds);
   [[noreturn]] void terminated();
-  [[noreturn]] void end(std::string_view text, int culprit_pid);
+  [[noreturn]] void end(const std::string& text);
 
   RankTable table_;
   int own_;
@@ -196,7 +178,6 @@ class Watchdog {
   int launcher_pid_;
   RankHealth health_;
   std::vector<char> reserve_;  // given back when memory is short
-  double told_seconds_ = 0;    // since another rank has said what is wrong
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

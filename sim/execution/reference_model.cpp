@@ -1,9 +1,9 @@
+#include "sim/execution/reference_model.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "policies/base/parallel.h"
-#include "sim/execution/equivalence.h"
-#include "sim/execution/parameters.h"
 #include "sim/execution/reference_ops.h"
 
 namespace equipoise::execution {

@@ -1,5 +1,5 @@
 // The equivalence matrix by one command: every case is planned, run for real on ranks that are threads, and
-// held against its slices alone in float64.
+// compared with its slices alone in float64.
 //   equivalence_matrix                            everything; --seed N: with other documents
 //   equivalence_matrix --sample SECONDS --seed N  first what covers every value of every axis, then more
 //   equivalence_matrix --group NAME               one group of cases

@@ -7,7 +7,7 @@
 // before it on its stream are done, all before it on its NCCL communicator, and what its stream was told to
 // wait for; it ends when all whom it concerns have begun. NCCL may do better (a short message can leave
 // before it is received); what the model passes hangs in no such case. It knows nothing of SMs: calls on
-// different communicators are taken to run beside each other.
+// different communicators are taken to run at the same time.
 #pragma once
 
 #include <map>

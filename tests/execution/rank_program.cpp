@@ -19,8 +19,8 @@
 
 #include "kernels/collectives.h"
 #include "policies/base/error.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/launch.h"
-#include "sim/execution/rank_executor.h"
 #include "sim/execution/rank_health.h"
 
 namespace {

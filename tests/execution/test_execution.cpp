@@ -418,7 +418,7 @@ TEST_CASE("a group-cast once a node sends no more to other nodes, whatever the d
   }
 }
 
-TEST_CASE("Idle stages of a pool compute beside a stage that has nothing to attend to") {
+TEST_CASE("Idle stages of a pool compute alongside a stage that has nothing to attend to") {
   // So few tokens that not every rank gets a task.
   for (std::int64_t tokens = 4; tokens < 28; ++tokens) {
     CAPTURE(tokens);

@@ -55,7 +55,7 @@ void check_sizes(const Float64Gemm& gemm, std::int64_t rows, std::int64_t column
       add_by_definition(product);
       product.c = c.data();
       gemm.add_product(product, workspace.data());
-      double worst = 0;  // what lies beside C is in it too: it must not change
+      double worst = 0;  // what lies next to C is in it too: it must not change
       for (std::size_t i = 0; i < c.size(); ++i) worst = std::max(worst, std::abs(c[i] - expected[i]));
       CHECK(worst < 1e-13 * static_cast<double>(depth + 1));
     }

@@ -1,5 +1,5 @@
 // Each fault that a plan or a rank could have makes the equivalence check fail, well above its limit, where
-// the same case without it passes: what the matrix finds equal was held against something.
+// the same case without it passes: what the matrix finds equal was compared with something.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ TEST_CASE("the check finds a token that two ranks compute") {
               }));
 }
 
-TEST_CASE("the check finds a document whose loss is left out") {
+TEST_CASE("the check finds a document whose loss is skipped") {
   // Of one token among 256.
   check_found(windows(json::object()), Options([](ExecutableStep& step) { step.weights[0][1][0] = 0; }));
 }

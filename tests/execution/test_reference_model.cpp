@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/execution/equivalence.h"
 #include "sim/execution/parameters.h"
+#include "sim/execution/reference_model.h"
 #include "tests/execution/tiny_model.h"
 
 using namespace equipoise;

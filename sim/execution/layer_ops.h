@@ -1,66 +1,17 @@
-// The ops of a micro-batch on one rank: those of a layer, those at the model's ends, and what they hold for
-// each other between forward and backward.
+// The ops of one transformer layer on one rank, and the products and norms of which they and those at the
+// model's ends consist.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <memory>
-#include <vector>
+#include <utility>
 
 #include "policies/base/index.h"
-#include "policies/plan.h"
-#include "sim/execution/context_attention.h"
+#include "sim/execution/micro_batch_run.h"
 #include "sim/execution/rank_context.h"
-#include "sim/step/op_program.h"
 #include "sim/workload/ops.h"
 
 namespace equipoise::execution {
-
-// A weight gradient that waits for its op: gradient += out_gradient^T input.
-struct WeightProduct {
-  Memory out_gradient;
-  std::int64_t out_offset = 0;  // elements
-  std::int64_t outputs = 0;
-  Memory input;
-  std::int64_t inputs = 0;
-  std::int64_t rows = 0;
-  std::size_t shard = 0;  // of the part
-};
-
-// The products of one linear layer, which one op makes.
-using WeightProducts = std::vector<WeightProduct>;
-
-// One layer, between its forward and the end of its backward. Rows are sequence-parallel (x, norms) or all of
-// the CP rank's (the rest).
-struct LayerRun {
-  Memory input, input_inverse, input_norm;
-  AttentionRun attention;
-  Memory middle, middle_inverse, middle_norm;
-  Memory gate_up, activated;
-  std::vector<WeightProducts> waiting;  // for their weight-gradient ops, in order
-};
-
-struct HeadRun {
-  Memory input, inverse, norm, logits, log_sum;
-  std::vector<WeightProducts> waiting;
-};
-
-struct MicroBatchRun {
-  const MicroBatch* micro_batch = nullptr;
-  int index = 0;
-  AttentionRows rows;
-  AttentionRows inner_rows;                // where CP ranks share out heads
-  std::int64_t padded_rows = 0;            // of this CP rank: a multiple of TP
-  std::int64_t sequence_rows = 0;          // of this TP rank
-  Memory tokens, targets, positions;       // (padded_rows), int32
-  Memory weights;                          // (padded_rows), f32: of each row's loss; 0 for padding
-  std::vector<std::int32_t> slice_of_row;  // -1: nobody's token
-  std::unique_ptr<ContextAttention> attention;
-  std::vector<LayerRun> layers;   // by layer of the model; those of other ranks stay empty
-  std::vector<ChunkState> chunk;  // likewise
-  HeadRun head;
-  std::vector<double> slice_losses;  // sums over this rank's tokens
-};
 
 // --- The three products of a linear layer with weights (outputs, inputs).
 
@@ -135,45 +86,6 @@ class LayerOps {
   // TP rank that a norm has made or reads.
   Memory all_, rows_, norm_gradient_, middle_gradient_, activated_gradient_, gate_up_gradient_;
   AttentionGradient attention_gradient_;
-};
-
-// --- The ops at the model's ends on one rank: embedding, and head with loss. The vocabulary is dealt to the
-// TP ranks; those at its end may hold fewer tokens, so there are no padded logits.
-
-// The parts that hold the ends' parameters on this rank.
-struct EndParts {
-  Part* embedding = nullptr;
-  Part* head = nullptr;  // the final norm, and the head's weights unless they are the embedding's
-};
-
-class EndOps {
- public:
-  explicit EndOps(const RankContext& rank) : rank_(rank) {}
-
-  // `counts_loss`: of a forward whose activations are kept; one that is run for its keys only does not count.
-  void begin(BlockRole role, MicroBatchRun& run, EndParts parts, Memory& hidden, bool counts_loss);
-  void run(OpName op);
-  void end();
-
- private:
-  void embedding_forward(OpName op);
-  void embedding_backward(OpName op);
-  void head_forward(OpName op);
-  void head_backward(OpName op);
-  void gather(const Memory& rows);
-  void scatter();
-  void losses();
-  [[nodiscard]] bool shares_embedding() const { return parts_.head->tensors.size() == 1; }
-  [[nodiscard]] Part& head_part() const { return shares_embedding() ? *parts_.embedding : *parts_.head; }
-  [[nodiscard]] std::size_t norm_shard() const { return parts_.head->tensors.size() - 1; }
-
-  const RankContext& rank_;
-  BlockRole role_ = BlockRole::none;
-  MicroBatchRun* run_ = nullptr;
-  EndParts parts_;
-  Memory* hidden_ = nullptr;
-  bool counts_loss_ = false;
-  Memory all_, rows_, logits_gradient_, local_log_sum_, target_logit_;
 };
 
 }  // namespace equipoise::execution

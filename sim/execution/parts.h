@@ -1,0 +1,92 @@
+// The parameters that one rank holds: its TP shard of every part of its virtual stages, with gradients
+// and optimizer states.
+//
+// A part's tensors lie one after the other, padded so that the replicas can share the part out evenly: its
+// gradients are reduced by one collective, its states sharded by one range (ZeRO-1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "sim/execution/device_memory.h"
+#include "sim/execution/parameters.h"
+#include "sim/workload/layout.h"
+#include "sim/workload/model.h"
+#include "sim/workload/stage_layers.h"
+
+namespace equipoise::execution {
+
+// The rank's piece of a tensor of the model: some rows, or some columns of all rows.
+struct TensorShard {
+  std::size_t tensor = 0;  // in the inventory
+  std::int64_t first_row = 0, rows = 0;
+  std::int64_t first_column = 0, columns = 0;
+  std::int64_t offset = 0;  // elements from the part's begin
+  bool everywhere = false;  // TP ranks that hold the same piece add up what each of them found for it
+
+  [[nodiscard]] std::int64_t elements() const { return rows * columns; }
+};
+
+struct Part {
+  ModelPart kind{};
+  int layer = -1;  // of the model
+  std::vector<TensorShard> tensors;
+  std::int64_t elements = 0;                // a multiple of the replicas
+  Memory weights, gradients;                // of the backend's type
+  Memory master, mean, square;              // f32, `owned` elements
+  std::int64_t first_owned = 0, owned = 0;  // whose states this replica holds
+  // Norms lie last. Their gradients are f32, in memory of their own where the backend's type is another.
+  std::int64_t first_norm = 0, norm_elements = 0;
+  Memory norm_gradients;
+  std::vector<char> touched;  // by tensor: this step has set its gradient
+  Memory reduced;             // gradients of the owned elements over all replicas, where there are several
+};
+
+struct PartsOptions {
+  int replicas = 1;  // data x context
+  int replica = 0;
+  int tensor_rank = 0;
+  std::uint64_t seed = 0;
+};
+
+// Heads of one rank, and which.
+struct LocalHeads {
+  int query = 0, kv = 0;
+  int first_query = 0, first_kv = 0;
+};
+LocalHeads local_heads(const ModelShape& model, int tensor, int tensor_rank);
+// Rows [first, first + count) of the vocabulary that a TP rank holds: ceil(vocab / t), the last ones fewer.
+struct LocalVocabulary {
+  std::int64_t first = 0, count = 0;
+};
+LocalVocabulary local_vocabulary(const ModelShape& model, int tensor, int tensor_rank);
+
+// Places of a layer's tensors in its part. Gate and up lie together: one product makes both.
+struct LayerShards {
+  enum : std::size_t { q, k, v, o, gate, up, down, input_norm, post_norm };
+};
+// Of the head's part, the last tensor is the norm; the first is the head's weights unless it shares them.
+
+// The parts of a virtual stage in backward order (the order of its gradient buckets), with initial weights
+// and gradients of zero.
+std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int virtual_stage,
+                             const PartsOptions& options, kernels::Backend& backend, MemoryPool& pool);
+
+// Initial weights, gradients and states of zero.
+void initialise_parts(const ModelShape& model, std::uint64_t seed, kernels::Backend& backend,
+                      std::vector<Part>& parts);
+// The same without memory.
+std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int virtual_stage,
+                              const PartsOptions& options);
+
+// Puts a part's values into their place in a whole tensor.
+void put_shard(const Tensor& whole, const TensorShard& shard, std::span<const float> part,
+               std::span<float> out);
+
+// Where the head's weights are the embedding's, on one rank.
+[[nodiscard]] bool shares_embedding(const ModelShape& model, const Layout& layout);
+
+}  // namespace equipoise::execution
