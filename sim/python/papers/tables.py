@@ -1,14 +1,18 @@
 """Makes the tables of a paper from its data file (wlb_llm.toml and the like), by one draw of lengths.
 
 A file has the paper's name, what is not compared and why (`not_here`), texts, policies, settings and lists of settings that several
-tables use, and the tables. A *setting* is a study, its rows (`policies`, or so many of the shipped `first_rows`), and keys as `equipoise study --set` takes them; it may
-start from a named one (`like`), and "$name" anywhere in it stands for the value of its own key "$name". A *table* has figures, each
-with what is printed and how ours is measured; an *experiment* has rows and columns. Settings are merged from the table, the row,
-the column and the cell, later ones over earlier ones.
+tables use, and the tables.
+
+A *setting* is a study, its rows (`policies`, or so many of the shipped `first_rows`), and keys as `equipoise study --set` takes
+them. It may start from a named one (`like`), draw with one seed (`seed`) and be one that the program may refuse (`refusable`). A
+"$name" in it is replaced by the value of its own key "$name". `trace` and `batch` have further forms (inputs.py). A *table* has
+figures: what is printed, and how ours is measured. An *experiment* has rows, which begin with the cells of `is`, and columns. The
+settings (`at`) of table, row or figure, column and cell are merged, later ones over earlier ones.
 
     measure   a function of measures.py and its arguments, e.g. ["speedup", "wlb-llm", "plain-4d"]
     over      a setting whose measure ours is divided by
     each      a list of settings whose values are combined: `combine` is mean, most or least
+    change    what is made of the value: loss is 1 - 1 / value, percent is 100 (value - 1)
     open      lists of settings that the paper does not print: their values are the band
 """
 
@@ -64,7 +68,7 @@ class Paper:
         return [{"like": item} if isinstance(item, str) else item for item in self.data["list"][name]]
 
     def policy(self, entry):
-        """A study's row; a name that the file defines stands for its options."""
+        """A study's row; a name that the file defines is replaced by its options."""
         own = self.data.get("policy", {})
         if isinstance(entry, str):
             return own.get(entry, entry)
@@ -74,7 +78,8 @@ class Paper:
         """What a measure says of the merged setting; nothing where the program refuses a setting that may be `refusable`."""
         setting = self.setting(*parts)
         if "first_rows" in setting:
-            setting["policies"] = json.loads((STUDIES / f"{setting['study']}.json").read_text())["policies"][: setting.pop("first_rows")]
+            shipped = json.loads((STUDIES / f"{setting['study']}.json").read_text())
+            setting["policies"] = shipped["policies"][: setting.pop("first_rows")]
         elif "policies" in setting:
             setting["policies"] = [self.policy(entry) for entry in setting["policies"]]
         names = {key: value for key, value in setting.items() if key.startswith("$")}
