@@ -148,6 +148,7 @@ case "${1:-}" in
     preset=${2:-release}
     [ "$preset" = clang ] && install_missing clang || install_missing
     install_if_there python3-torch
+    install_if_there python3-matplotlib
     install_if_there chromium
     build "$preset"
     # Other presets test the module only if it is there, and then as it is now.

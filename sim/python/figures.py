@@ -153,7 +153,11 @@ FIGURES = {
 def main():
     parser = argparse.ArgumentParser(prog="figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="papers, atlas or measured; all of them by default")
-    for page in parser.parse_args().pages or FIGURES:
+    pages = parser.parse_args().pages or list(FIGURES)
+    for page in pages:
+        if page not in FIGURES:
+            parser.error(f"expected {', '.join(FIGURES)}, found {page}")
+    for page in pages:
         FIGURES[page]()
 
 
