@@ -144,7 +144,8 @@ void RowReader::add_words(const json& columns, json& study) const {
       throw NotThisRow{column + " \"" + said + "\", expected " + all_joined(allowed, " or ")};
     }
     study.merge_patch(known[word]);
-    for (const auto& [before, key] : words()["numbers_in_details"].value(column, json::object()).items())
+    const json details = words()["numbers_in_details"].value(column, json::object());
+    for (const auto& [before, key] : details.items())
       if (const std::int64_t number = number_after(said, before))
         study["framework"][key.get<std::string>()] = number;
   }

@@ -96,7 +96,7 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
     return rows.left_out[0].why;
   };
   CHECK(why("attention_impl", "flash-attn-3") ==
-        "attention_impl \"flash-attn-3\", expected flash-attention or cudnn");
+        "attention_impl \"flash-attn-3\", expected cudnn or flash-attention");
   CHECK(why("optimizer_state_dtype", "int8") == "optimizer_state_dtype \"int8\", expected bf16 or fp32");
   CHECK(why("n_gpus", "512") == "n_gpus 512, expected tp x cp x pp x dp = 8");
   CHECK(why("stage_layers", "2;x") == "stage_layers 2;x, expected layers of each virtual stage, as 6;5;5;0");
