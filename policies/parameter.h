@@ -148,7 +148,7 @@ inline constexpr PackParameter kMicroBatches = parameter::integer<&PackOptions::
     "micro_batches", 1, 1 << 24, "Micro-batches of a step over all lanes");
 inline constexpr PackParameter kOversize = parameter::choice<&PackOptions::oversize>(
     "oversize", kOversizeNames,
-    "What happens to a document above the policy's limit; error: the row is refused; drop: it is left out; "
+    "What happens to a document above the policy's limit; error: the row is refused; drop: it is dropped; "
     "truncate: the tokens above are; split: it is cut into documents of the limit");
 inline constexpr PackParameter kSeed =
     parameter::integer<&PackOptions::seed>("seed", 0, INT64_MAX, "Of shuffles");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that a Hopper GPU is needed for, in one call of under ten minutes: checks every kernel against its float64
-# reference, measures the full profile, fits it, sets the achieved rates beside published ones and executes a plan.
+# reference, measures the full profile, fits it, compares the achieved rates with published ones and executes a plan.
 #
 #   profiler/gpu_check.sh OUT_DIR [--device cuda|cpu] [--minutes N] [--trace FILE] [--build DIR] [--resume DIR]
 #
@@ -9,7 +9,7 @@
 # the run that wrote DIR stopped. --device cpu runs the same steps on the CPU: that is how this script is tested.
 #
 # A kernel that is wrong, a shape that no library takes or a crash costs its own points, not the run. OUT_DIR gets
-#   report.txt   checks, fit, rates, plan  log.txt   progress and everything that was left out, with the reason
+#   report.txt   checks, fit, rates, plan  log.txt   progress and everything that was skipped, with the reason
 #   machine.txt  GPU, driver, libraries      samples.json, .journal, .failed   DEVICE-measured.json, the profile
 # Exit status: 0 all passed, 1 a check failed or a part crashed (what was measured is there), 2 wrong use or no device.
 set -uo pipefail
@@ -135,7 +135,7 @@ echo "2/4 fit"
 timeout 60 "$program" fit --samples "$samples" --out "$out/$device-measured.json" 2>> "$log" | tee -a "$report"
 [[ ${PIPESTATUS[0]} -eq 0 ]] || { status=1; tail -1 "$log" | tee -a "$report"; }
 
-echo "3/4 achieved rates beside published ones"
+echo "3/4 achieved and published rates"
 python3 "$root/profiler/measure/rates.py" "$samples" 2>&1 | tee -a "$report" || status=1
 if [[ -s $samples.failed ]]; then
   echo "$(wc -l < "$samples.failed") points could not be measured, the first of them:" | tee -a "$report"

@@ -3,7 +3,7 @@
 
 Inputs are files and folders (one file = one document; .gz is unpacked, HTML is stripped to its text on --html),
 .jsonl (one object = one document, --field) and .parquet (through pyarrow: a text column, a column of token ids, or a
-column of lengths). Beside the output goes OUT.json: the tokenizer with its SHA-256, the sources, what was skipped.
+column of lengths). OUT.json next to the output records the tokenizer with its SHA-256, the sources and what was skipped.
 
 Example: equipoise trace record ~/corpus --out mine.txt.zst
          equipoise trace record data.jsonl --field text --tokenizer tokenizer.json --out mine.txt.gz

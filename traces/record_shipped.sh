@@ -57,7 +57,7 @@ sources "${docs[@]}" | record debian-docs --html --include '*.html' --include '*
   --include '*.pod' --include '*.rst' --include '*.gz' --include '*.dz' --exclude '*/_sources/*'
 
 # What the studies use: equal thirds of the tokens until the documentation runs out. Documents above 1M tokens (register
-# headers, dictionaries, changelogs) are left out, as corpora leave out files above a size.
+# headers, dictionaries, changelogs) are excluded, as corpora exclude files above a size.
 if [ -x build/release/bin/equipoise ]; then
   (cd "$out" && "$OLDPWD/build/release/bin/equipoise" trace convert linux-source.txt.zst debian-code.txt.zst \
     debian-docs.txt.zst --weights 1,1,1 --longest 1M --seed 0 --out mixed.txt.zst)

@@ -10,7 +10,9 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "traces/formats/formats.h"
+#include "traces/formats/arrays.h"
+#include "traces/formats/bytes.h"
+#include "traces/formats/lines.h"
 
 namespace equipoise {
 namespace {

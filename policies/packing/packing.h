@@ -174,7 +174,8 @@ inline constexpr PackParameter kEquipoise[] = {
         "start", kStartNames,
         "whose steps are packed anew, best by default; best: those of the one that ends fastest; plain: "
         "windows as they came; fixed-greedy: those of fixed-greedy; lpt: of lpt; karmarkar-karp: of "
-        "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow; gather: long documents beside their like; "
+        "karmarkar-karp; wlb: of wlb; chunkflow: of chunkflow; gather: long documents gathered in few "
+        "steps; "
         "sequence-slices: those, cut as sequence-slices does"),
     parameter::integer<&EquipoiseOptions::moves>("moves", 0, 1'000'000'000,
                                                  "moves tried for a global batch, 0.3 to 1 us each"),

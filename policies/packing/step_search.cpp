@@ -72,7 +72,7 @@ class StepPacker::Search {
     std::int64_t spread_tokens = 0, tokens = 0;
     double scale = 1, forward = 1.0 / 3;  // ratio of the price to the sums; the forward's part of the price
     PassTimes time;
-    bool priced = false;  // as it stands
+    bool priced = false;  // in its present state
   };
   struct Load {
     double whole = 0;

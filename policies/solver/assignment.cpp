@@ -1,3 +1,5 @@
+#include "policies/solver/assignment.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -5,7 +7,6 @@
 
 #include "policies/base/index.h"
 #include "policies/least_loaded.h"
-#include "policies/solver/mixed_program.h"
 
 namespace equipoise {
 

@@ -3,7 +3,7 @@
 // is distributed (DACP). For lane i, its micro-batch j, CP rank r and document k:
 //
 //   min z  such that  sum_j (m_ij + sum_k shared_k y_kij) <= z     the slowest lane
-//                     sum_k whole_k x_kijr <= m_ij                 its slowest rank, beside which
+//                     sum_k whole_k x_kijr <= m_ij                 its slowest rank, during which
 //                     sum_k exchange_k y_kij <= m_ij               the distributed ones are exchanged
 //                     sum_ij (y_kij + sum_r x_kijr) = 1            every document once
 //                     N sum_k s_k x_kijr + sum_k s_k y_kij <= N C  the bucket of a rank, in 1/N token
@@ -119,7 +119,7 @@ class Loads {
   }
 
   // m_ij, the part of a micro-batch's time that is not distributed work.
-  [[nodiscard]] double beside(int bin) const {
+  [[nodiscard]] double before_distributed(int bin) const {
     const auto first = whole_.begin() + bin * joint_.ranks;
     return std::max(exchange_[at(bin)], *std::max_element(first, first + joint_.ranks));
   }
@@ -130,7 +130,7 @@ class Loads {
       double seconds = 0;
       for (int j = 0; j < joint_.micro_batches; ++j) {
         const int bin = lane * joint_.micro_batches + j;
-        seconds += beside(bin) + shared_[at(bin)];
+        seconds += before_distributed(bin) + shared_[at(bin)];
       }
       slowest = std::max(slowest, seconds);
     }
@@ -249,7 +249,8 @@ class JointProgram : public MixedProgram {
     const Places named = renamed(joint_, places);
     const Loads loads(joint_, named);
     values[0] = loads.slowest_lane() * scale_;
-    for (int bin = 0; bin < joint_.bins(); ++bin) values[at(1 + bin)] = loads.beside(bin) * scale_;
+    for (int bin = 0; bin < joint_.bins(); ++bin)
+      values[at(1 + bin)] = loads.before_distributed(bin) * scale_;
     for (std::size_t k = 0; k < named.size(); ++k)
       for (int c = first_[k]; c < first_[k + 1]; ++c)
         if (place_of(c) == named[k]) values[at(c)] = 1;

@@ -7,7 +7,7 @@
 #include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
-#include "policies/solver/mixed_program.h"
+#include "policies/solver/assignment.h"
 
 namespace equipoise {
 

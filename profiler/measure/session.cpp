@@ -391,8 +391,8 @@ class Session {
                    {"seconds_waited", waited_},
                    {"samples_disturbed", report_.disturbed_samples},
                    {"ruler_tests", ruler_tests_},
-                   {"seconds_are",
-                    gpu_ ? "device time between events" : "CPU time of the thread; wall_seconds beside it"}};
+                   {"seconds_are", gpu_ ? "device time between events"
+                                        : "CPU time of the thread; wall_seconds in addition"}};
     file["samples"] = std::move(samples);
     write_file_atomically(options_.out, file.dump(1) + "\n");
   }

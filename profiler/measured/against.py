@@ -53,7 +53,7 @@ def groups(ours, torch, cudnn):
 
 
 def base_error(program, base, kind, samples, folder):
-    file, out = folder / "samples.json", folder / "mended.json"
+    file, out = folder / "samples.json", folder / "calibrated.json"
     file.write_text(json.dumps({"device": {"name": "measured"}, "samples": {kind: samples}}))
     done = subprocess.run([program, "fit", str(file), "--base", base, "--out", str(out)], capture_output=True, text=True, check=False)
     if done.returncode != 0:

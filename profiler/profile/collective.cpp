@@ -189,7 +189,7 @@ NodeParameters node_parameters(const nlohmann::json& table, const std::string& w
   const NodeParameters fit = parameters_of(kNodeParameters, table, where);
   if (fit.message_KB > 0 && fit.short_GBps == 0)
     throw UserError(
-        where, ".parameters.short_GBps: expected above 0 beside message_KB, found 0; fit the profile anew");
+        where, ".parameters.short_GBps: expected above 0 with message_KB, found 0; fit the profile anew");
   return fit;
 }
 

@@ -34,7 +34,7 @@
 #include "sim/study/models.h"
 #include "sim/study/read/json_object.h"
 #include "sim/validation/measured_log.h"
-#include "traces/formats/formats.h"
+#include "traces/formats/bytes.h"
 
 namespace equipoise {
 namespace {

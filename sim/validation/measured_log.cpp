@@ -9,7 +9,8 @@
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "sim/validation/torch_log.h"
-#include "traces/formats/formats.h"
+#include "traces/formats/bytes.h"
+#include "traces/formats/lines.h"
 
 namespace equipoise {
 namespace {

@@ -6,7 +6,7 @@
 #include "sim/validation/measured_log.h"
 #include "sim/validation/validation_report.h"
 #include "tests/fuzz/law.h"
-#include "traces/formats/formats.h"
+#include "traces/formats/bytes.h"
 
 using namespace equipoise;
 

@@ -18,7 +18,7 @@
 #include "policies/base/random.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
-#include "policies/solver/mixed_program.h"
+#include "policies/solver/assignment.h"
 #include "policies/solver/solvers.h"
 #include "tests/policies/packing_cases.h"
 

@@ -72,7 +72,7 @@ TEST_CASE("collectives move nccl-tests' bytes over their slowest link") {
   table["parameters"]["short_GBps"] = 0;
   CHECK_THROWS_WITH_AS(
       (void)node_parameters(table, "node"),
-      "node.parameters.short_GBps: expected above 0 beside message_KB, found 0; fit the profile anew",
+      "node.parameters.short_GBps: expected above 0 with message_KB, found 0; fit the profile anew",
       UserError);
 
   NetworkParameters network;

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "policies/base/files.h"
-#include "traces/formats/formats.h"
+#include "traces/formats/arrays.h"
+#include "traces/formats/bytes.h"
+#include "traces/formats/lines.h"
 
 namespace equipoise::test {
 

@@ -1,8 +1,9 @@
-// Reads lengths from binary arrays: NumPy files and the indexes of tokenised corpora.
+#include "traces/formats/arrays.h"
+
 #include <algorithm>
 
 #include "policies/base/error.h"
-#include "traces/formats/formats.h"
+#include "traces/formats/bytes.h"
 
 namespace equipoise::formats {
 

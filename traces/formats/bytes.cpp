@@ -1,3 +1,5 @@
+#include "traces/formats/bytes.h"
+
 #include <zlib.h>
 #include <zstd.h>
 
@@ -10,7 +12,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "traces/formats/formats.h"
 
 namespace equipoise::formats {
 

@@ -1,5 +1,5 @@
-// Reads lengths from text: one per line, a column of a table, a field of JSON lines, or a JSON description of
-// lengths to draw.
+#include "traces/formats/lines.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -11,13 +11,11 @@
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
-#include "traces/formats/formats.h"
 #include "traces/json_text.h"
 #include "traces/synth.h"
 
 namespace equipoise::formats {
 
-// Reads one integer per line. A byte order mark, blank lines and lines that start with # are skipped.
 void refuse_length(const std::string& where, std::string_view found) {
   throw UserError(where, ": found ", shown(found), "; expected a document length, an integer from 1 to ",
                   kLongestDocument, " (tokens)");
@@ -49,6 +47,7 @@ std::string shown(std::string_view found) {
   return out;
 }
 
+// Reads one integer per line. A byte order mark, blank lines and lines that start with # are skipped.
 Lengths read_text(std::string_view bytes, const std::string& name) {
   Lengths lengths;
   lengths.reserve(bytes.size() / 4);

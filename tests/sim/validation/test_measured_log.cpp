@@ -4,7 +4,7 @@
 #include "sim/validation/measured_log.h"
 #include "sim/validation/torch_log.h"
 #include "tests/scratch_folder.h"
-#include "traces/formats/formats.h"
+#include "traces/formats/bytes.h"
 
 using namespace equipoise;
 
