@@ -169,7 +169,7 @@ void CastBlocks::for_readers(std::vector<Edge>& edges, std::vector<int>& reads, 
 }
 
 int cast_node_ranks(const Layout& layout, const RankGrid& grid, int degree) {
-  if (!layout.cast_once_per_node || layout.acting_form() != ContextComm::group_cast || degree < 2) return 0;
+  if (!layout.cast_once_per_node || !layout.acting_facts().casts || degree < 2) return 0;
   const int in_node = grid.context_shape(degree).ranks_per_node;
   return in_node > 1 && in_node < degree && degree % in_node == 0 ? in_node : 0;
 }
