@@ -21,7 +21,7 @@ struct ShardPolicy;  // policies/sharding/sharding.h
 
 // The documents that the loader (policies/loader.h) gives to a policy for one optimizer step.
 struct GlobalBatch {
-  std::vector<Slice> slices;  // in arrival order
+  std::vector<Slice> slices;  // the batch's slices in arrival order
   std::vector<std::size_t>
       window_begin;  // window batches: index of each window's first slice, then slices.size()
 };
@@ -59,7 +59,7 @@ constexpr std::string_view key_of(Derives derives) {
 
 // The prices that a search for options needs. The caller computes them by simulation or by a formula.
 struct PlanPrices {
-  std::function<double(const Plan&)> seconds;  // of all steps
+  std::function<double(const Plan&)> seconds;  // seconds of all steps of a plan
   // The functions below are empty where there is no memory model.
   std::function<double(const Plan&)>
       seconds_that_fit;  // the same; infinite where a step does not fit in memory
@@ -102,7 +102,7 @@ Room room_by(std::string_view key, std::int64_t value, PackOptions options) {
 
 // A policy as the registry defines it. Members that a definition does not name have the defaults below.
 struct Policy {
-  std::string_view name;     // as typed after --policy
+  std::string_view name;     // the name typed after --policy
   std::string_view paper;    // source of the policy
   std::string_view summary;  // one line for `list policies`
   BatchKind batches = BatchKind::windows;

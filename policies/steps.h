@@ -20,7 +20,7 @@ namespace equipoise {
 // options give no valid step.
 
 // Options of policies whose packs have one length.
-enum class PackOrder { shuffled, created };  // of finished packs, before iterations are cut
+enum class PackOrder { shuffled, created };  // order of finished packs before iterations are cut
 inline constexpr std::string_view kPackOrderNames[] = {"shuffled", "created"};
 struct PackLengthOptions {
   std::int64_t pack_length = 0;  // 0: context_window

@@ -183,7 +183,7 @@ std::vector<std::int64_t> draw(const Components& components, std::size_t documen
   const double body_weight = weight_of(body);
   const double spaced_weight = weight_of(spaced);
   const double distance = spaced.empty() ? 0 : (body_weight + spaced_weight) / spaced_weight;
-  double taken = 0;  // of the second source
+  double taken = 0;  // share of the second source's documents so far
   double next = spaced.empty() ? -1 : std::floor(components.jitter * open_unit(random) * distance);
   std::vector<std::int64_t> lengths(documents);
   for (std::size_t i = 0; i < documents; ++i) {

@@ -95,7 +95,7 @@ Plan plan_flexsp(const PackingProblem& packing) {
 
 namespace {
 
-constexpr double kFaster = 1 - 1e-12;  // below this a gain is rounding
+constexpr double kFaster = 1 - 1e-12;  // a smaller gain is rounding
 
 class ExactSearch {
  public:
@@ -202,7 +202,7 @@ static void fill(int left, int degree, int unit, GroupLayout& layout, std::vecto
 // The number of layouts that fill() makes, up to `most`.
 static std::size_t count_layouts(const CpGrid& grid, int unit, std::size_t most) {
   std::vector<std::size_t> ways(static_cast<std::size_t>(grid.gpus) + 1,
-                                1);  // to fill g GPUs with single ones
+                                1);  // there is one way to fill g GPUs with single ones
   for (int degree = 2; degree <= grid.max_degree; degree *= 2) {
     const auto block = static_cast<std::size_t>(std::max(degree, unit));
     for (std::size_t g = block; g < ways.size(); ++g) ways[g] = std::min(most, ways[g] + ways[g - block]);

@@ -57,7 +57,7 @@ class LayoutBounds {
   const Areas& areas_of(std::size_t degrees);
 
   const FlexspProblem& problem_;
-  std::vector<Areas> areas_;  // by set of degrees (bit k: 2^k); empty until asked for
+  std::vector<Areas> areas_;  // indexed by set of degrees (bit k: 2^k); computed on demand
 };
 
 // A fast, deterministic solution: greedy on the most promising layouts, then moves and swaps.

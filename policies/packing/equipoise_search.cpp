@@ -35,7 +35,7 @@ PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
 struct Alternative {
   PackOptions options;
   std::vector<double> steps = {};  // seconds
-  double seconds = kCannotRun;     // of all steps
+  double seconds = kCannotRun;     // seconds of all steps
   double delay = 0;                // mean delay of a token
 };
 

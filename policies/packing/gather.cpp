@@ -357,7 +357,7 @@ class Gathering {
   const PackOptions& options_;
   std::size_t steps_, reach_, lanes_, waiting_;
   double slices_;         // slices of a long document, where those are cut
-  double micro_batches_;  // of a step
+  double micro_batches_;  // mean micro-batches of a step
   std::int64_t tokens_ = 0;
   std::vector<Document> longs_, shorts_;  // long ones heaviest first, short ones in arrival order
   double per_token_ = 0;                  // weight of a token of short documents

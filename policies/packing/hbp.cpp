@@ -98,7 +98,7 @@ class Untaken {
 struct GroupPacks {
   Packs packs;
   std::size_t per_iteration = 1;
-  std::vector<std::uint32_t> order;  // of the packs, after balance batching
+  std::vector<std::uint32_t> order;  // order of the packs after balance batching
 };
 
 std::vector<Untaken> split_by_length(std::span<const std::int64_t> lengths, std::span<const Group> groups) {

@@ -150,7 +150,7 @@ struct Strategy {
   std::int64_t length = 0;
   int context = 1;
   int layers = -1;
-  double seconds = kNeverFits;  // of as many tokens as an iteration has
+  double seconds = kNeverFits;  // time for as many tokens as an iteration has
 };
 
 struct GroupSet {

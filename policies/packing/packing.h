@@ -135,7 +135,7 @@ struct StepDegrees {
 
 struct EquipoiseOptions {
   Start start = Start::best;
-  std::int64_t moves = 40000;    // of a global batch
+  std::int64_t moves = 40000;    // moves per global batch
   double max_delay = 0.5;        // mean token delay, iterations
   std::int64_t look_ahead = 16;  // global batches
   bool place = true;

@@ -16,7 +16,7 @@ namespace equipoise {
 // A PackOptions::bucket_size of 0 is refused.
 inline constexpr PackParameter kSkrull[] = {kBucketSize, kRollback};
 
-enum class PlacementOrder { as_grouped, arrival };  // of a micro-batch's documents
+enum class PlacementOrder { as_grouped, arrival };  // order in which a micro-batch's documents are placed
 inline constexpr std::string_view kPlacementOrderNames[] = {"as-grouped", "arrival"};
 struct RoundRobinOptions {
   PlacementOrder placement_order = PlacementOrder::as_grouped;
@@ -57,7 +57,7 @@ namespace skrull {
 // The documents of one micro-batch, in the order of placement.
 struct PlacementProblem {
   std::span<const std::int64_t> tokens;
-  std::span<const double> cost;  // of a whole document
+  std::span<const double> cost;  // cost of each whole document
   int ranks = 1;                 // N, the CP degree
   std::int64_t bucket = 0;       // C, the tokens of a rank
   bool rollback = true;          // false: a document that fits nowhere is distributed, even over budget
@@ -81,10 +81,11 @@ class Buckets {
  public:
   explicit Buckets(const PlacementProblem& problem);
 
-  [[nodiscard]] std::size_t least_loaded() const;  // by cost; ties to the lower rank, here and below
+  [[nodiscard]] std::size_t least_loaded()
+      const;  // the rank with the least cost; ties go to the lower rank, here and below
   [[nodiscard]] std::size_t most_room() const;
   [[nodiscard]] std::size_t least_room() const;
-  [[nodiscard]] std::int64_t room(std::size_t rank) const;  // in 1/N token; negative: over its bucket
+  [[nodiscard]] std::int64_t room(std::size_t rank) const;  // room in 1/N token; negative: over its bucket
 
   [[nodiscard]] bool fits_local(std::size_t rank, std::size_t document) const;
   [[nodiscard]] bool fits_distributed(std::size_t document) const;

@@ -72,7 +72,7 @@ class StepPacker::Search {
     std::int64_t spread_tokens = 0, tokens = 0;
     double scale = 1, forward = 1.0 / 3;  // ratio of the price to the sums; the forward's part of the price
     PassTimes time;
-    bool priced = false;  // in its present state
+    bool priced = false;  // whether its present state is priced
   };
   struct Load {
     double whole = 0;
@@ -520,9 +520,9 @@ class StepPacker::Search {
   std::vector<int> rank_of_;  // or kDistributed
 
   std::vector<Bin> bins_;
-  std::vector<Load> loads_;  // by micro-batch and rank
+  std::vector<Load> loads_;  // loads by micro-batch and rank
   std::vector<std::uint32_t> slot_of_, bin_at_;
-  std::vector<PassTimes> effective_;  // by group of lanes and place
+  std::vector<PassTimes> effective_;  // times by group of lanes and place
   std::vector<double> group_sum_, group_time_;
   double work_ = 0, objective_ = 0, may_lose_ = 1;
 

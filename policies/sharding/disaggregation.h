@@ -48,7 +48,7 @@ struct AttentionTask {
 };
 
 struct AttentionTasks {
-  std::vector<AttentionTask> tasks;  // by rank, slice and query
+  std::vector<AttentionTask> tasks;  // tasks ordered by rank, slice and query
   std::vector<std::int64_t> pairs;   // by rank
   std::vector<TaskTraffic> traffic;  // by rank
   [[nodiscard]] bool travels() const;

@@ -62,7 +62,7 @@ bool within_capacity(const AssignmentProblem& problem, const BinOf& bin_of) {
 namespace {
 
 constexpr int kMostRounds = 10000;
-constexpr double kWorthIt = 1 - 1e-12;  // below this a gain is rounding
+constexpr double kWorthIt = 1 - 1e-12;  // a smaller gain is rounding
 constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
 // Document `i` of the heaviest bin moves to bin `to`, and `partner`, unless kNobody, moves back.

@@ -87,7 +87,7 @@ class AssignmentProgram : public MixedProgram {
 
   // Minimises the sum of the first columns, z_s. There is one row per document (= 1), two rows per bin
   // (weight - z <= 0, tokens <= capacity), and with several steps one row for the sum of z.
-  double scale = 1;  // of the objective
+  double scale = 1;  // factor from weights to the program's objective
 
   // An assignment as column values, with steps and bins renamed to satisfy the symmetry breaking.
   [[nodiscard]] std::vector<double> columns_of(const BinOf& bin_of) const;

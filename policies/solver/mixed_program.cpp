@@ -22,8 +22,8 @@ constexpr int kRowWise = 2;
 constexpr int kMinimise = 1;
 constexpr int kContinuous = 0;
 constexpr int kInteger = 1;
-constexpr int kOptimal = 7;           // of Highs_getModelStatus
-constexpr int kFeasible = 2;          // of primal_solution_status
+constexpr int kOptimal = 7;           // a value of Highs_getModelStatus
+constexpr int kFeasible = 2;          // a value of primal_solution_status
 constexpr int kMipInterrupt = 6;      // callback that is polled between nodes
 constexpr int kSimplexInterrupt = 1;  // callback that is polled while the root relaxation is solved
 

@@ -48,7 +48,7 @@ namespace equipoise {
 namespace {
 
 constexpr int kMostColumns = 200'000;
-constexpr double kWorthIt = 1 - 1e-12;  // below this a gain is rounding
+constexpr double kWorthIt = 1 - 1e-12;  // a smaller gain is rounding
 constexpr double kOptimalGap = 1e-9;
 constexpr double kBound =
     1000;  // the bound in the program's scale, so that absolute tolerances mean the same for any cost
@@ -59,7 +59,7 @@ struct Place {
   int rank = kDistributed;
   friend bool operator==(const Place&, const Place&) = default;
 };
-using Places = std::vector<Place>;  // of each document
+using Places = std::vector<Place>;  // place of each document
 
 // One batch, with documents sorted heaviest first.
 struct Joint {
@@ -345,7 +345,8 @@ class JointProgram : public MixedProgram {
 
 // A step of GDS as an assignment, with the number of micro-batches of its fullest lane.
 Places places_of(const Step& step, const GlobalBatch& batch, Joint& joint) {
-  std::map<std::pair<std::int64_t, std::int64_t>, Place> place_of;  // of a slice, by document and first token
+  std::map<std::pair<std::int64_t, std::int64_t>, Place>
+      place_of;  // place of a slice, by document and first token
   for (int lane = 0; lane < joint.lanes; ++lane) {
     const std::vector<MicroBatch>& micro_batches = step.lanes[at(lane)].micro_batches;
     joint.micro_batches = std::max(joint.micro_batches, static_cast<int>(micro_batches.size()));

@@ -444,7 +444,7 @@ class ProfileAdapter {
   }
 
   void adapt_attention() {
-    std::map<std::string, std::vector<const AttentionSample*>> tables;  // by kernel and pass
+    std::map<std::string, std::vector<const AttentionSample*>> tables;  // samples by kernel and pass
     for (const AttentionSample& one : samples_.attention)
       tables[(json::json_pointer() / label(one.labels, "kernel") / one.pass).to_string()].push_back(&one);
     each_table(

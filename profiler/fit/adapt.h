@@ -23,11 +23,11 @@
 namespace equipoise {
 
 struct AdaptOptions {
-  std::string name;          // of the new profile
+  std::string name;          // name of the new profile
   std::string network;       // name for the fabric of samples between nodes; empty: "measured"
   std::string base_network;  // the base's network to start from; empty: its default
-  double nic_GBps = 0;       // of one GPU, one direction; 0: the base's
-  std::string date;          // of the samples, YYYY-MM-DD
+  double nic_GBps = 0;       // rate of one GPU's NIC in one direction; 0: the base's
+  std::string date;          // date of the samples, YYYY-MM-DD
   std::string measured_on;   // the GPU as the samples' files name it; may be empty
 };
 

@@ -27,7 +27,7 @@ enum class Provenance { published, measured };
 // A named part of the samples, whose errors a table states separately.
 struct ErrorGroup {
   std::string name;
-  std::vector<bool> holds;  // of each sample; empty: all
+  std::vector<bool> holds;  // whether it holds each sample; empty: all
 };
 
 // The smallest and the largest value that the samples have in one dimension.
@@ -52,7 +52,8 @@ struct TableRange {
 struct CoveredAttention {
   Covered keys, queries, dims, heads;
   void add(const AttentionSample& sample);
-  [[nodiscard]] std::vector<TableRange> ranges() const;  // of the GPU's form and of the CPU core's
+  [[nodiscard]] std::vector<TableRange> ranges()
+      const;  // the GPU's form and the CPU core's have equal ranges
 };
 struct CoveredProducts {
   Covered m, n, k;
@@ -96,12 +97,12 @@ struct FittedTable {
   std::vector<TableRange> ranges;
   Provenance kind = Provenance::published;
   std::size_t samples = 0;
-  std::set<std::string> sources, methods;  // of published samples
+  std::set<std::string> sources, methods;  // origins of published samples
   std::vector<GroupErrors> errors;
   // Of the held-out samples, where these are this program's own.
   std::vector<std::array<double, 2>> measured_and_predicted_seconds;
-  DocumentMask document_mask = DocumentMask::varlen;  // of attention
-  LinkRates fitted_at;                                // of networks and exchanges; 0: does not apply
+  DocumentMask document_mask = DocumentMask::varlen;  // only of attention tables
+  LinkRates fitted_at;                                // rates of networks and exchanges; 0: does not apply
 };
 
 // The parts of a table that its form decides; `errors_of` are the groups whose errors it states.

@@ -27,7 +27,7 @@ inline constexpr std::size_t kMostCrossed = 64;
 
 struct FitProblem {
   std::vector<FitParameter> parameters;
-  std::vector<std::vector<double>> shapes;  // of each sample: equal vectors are one shape
+  std::vector<std::vector<double>> shapes;  // shape of each sample; equal vectors are one shape
   // ln(predicted / measured) of one sample.
   std::function<double(std::span<const double> parameters, std::size_t sample)> log_error;
   // Relative uncertainty of a sample as published (a figure read off a chart). Only the part of an error that
@@ -41,14 +41,14 @@ struct GroupFit {
   std::vector<double> parameters;
   std::vector<std::size_t> held_out;    // samples of the held-out fold
   std::vector<double> held_out_errors;  // relative and signed, in the order of held_out
-  std::vector<double> crossed_errors;   // of all samples, each from the fit without its shape
+  std::vector<double> crossed_errors;   // error of each sample, from the fit without its shape
 };
 
 GroupFit fit_group(const FitProblem& problem);
 
 struct ErrorSummary {
   std::size_t count = 0;
-  double median = 0;  // of absolute relative errors
+  double median = 0;  // median of absolute relative errors
   double p90 = 0;
   double bias = 0;  // median of signed errors
 };

@@ -32,9 +32,9 @@ struct FitParameter {
 
 struct FitOptions {
   double robust_scale = 0.04;
-  double prior_weight = 0.03;  // of one parameter at one standard deviation, relative to residuals
+  double prior_weight = 0.03;  // weight of one parameter at one standard deviation, relative to residuals
   int most_iterations = 200;
-  double difference = 1e-5;   // of a logarithm, for derivatives
+  double difference = 1e-5;   // step of a logarithm for derivatives
   double flattest = 1e-10;    // the search ends with a step whose relative gain is smaller
   double longest_step = 1.5;  // change of one logarithm in one iteration: a factor of 4.5
 };

@@ -42,7 +42,7 @@ struct NcclRow {
 };
 
 struct NcclRun {
-  std::string where;       // of its table, file:line
+  std::string where;       // file:line of its table
   std::string program;     // "all_reduce_perf"; empty where no line names it
   std::string said_where;  // the line that names it, or "args"
   std::vector<NcclRank> ranks;

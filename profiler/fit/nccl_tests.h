@@ -23,7 +23,7 @@
 namespace equipoise {
 
 bool looks_like_nccl_tests(std::string_view text);
-bool looks_like_nccl_tests(const nlohmann::json& file);  // as -J writes it
+bool looks_like_nccl_tests(const nlohmann::json& file);  // the JSON that -J writes
 
 // Labels of the samples: op, gpu, inter_node_network = `network`, software, source = `name`. Throws UserError
 // with file and line.

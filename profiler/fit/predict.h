@@ -23,14 +23,14 @@ struct PredictChoices {
 struct RowPrediction {
   double seconds = 0;
   double measured = 0;  // 0: the row has no time
-  std::string group;    // of the summary
+  std::string group;    // group of the summary
   std::string unable;   // why there is no prediction; empty: there is one
   [[nodiscard]] double error() const { return seconds / measured - 1; }
 };
 
 struct Predictions {
-  std::vector<RowPrediction> rows;                         // in the table's order
-  std::map<std::string, std::vector<double>> errors;       // by group, of rows with a measured time
+  std::vector<RowPrediction> rows;                         // one per row of the table, in its order
+  std::map<std::string, std::vector<double>> errors;       // errors of rows with a measured time, by group
   std::map<std::string, std::vector<std::size_t>> unable;  // lines of the file, by reason
 };
 

@@ -176,8 +176,9 @@ std::size_t add_rows(const CsvTable& table, const DocumentHistogram& histogram, 
 
 namespace {
 
-constexpr double kChartTflops = 3;          // uncertainty of a rate measured in pixels on a bar chart
-constexpr double kMostDocuments = 1 << 20;  // in one call; more is a typing error and would fill the memory
+constexpr double kChartTflops = 3;  // uncertainty of a rate measured in pixels on a bar chart
+constexpr double kMostDocuments =
+    1 << 20;  // limit for one call; more is a typing error and would fill the memory
 constexpr std::uint64_t kDraws =
     32;  // packings of one row, where only the distribution of its documents is known
 
@@ -233,7 +234,7 @@ AttentionHeads heads_of(const CsvTable& table, std::size_t row, std::string_view
 // The documents of a row's call: equal ones, a stated list, or draws from a distribution.
 struct RowDocuments {
   std::int64_t queries = 0, keys = 0;  // of one document, or of all where they are drawn
-  std::int64_t count = 0;              // of equal documents
+  std::int64_t count = 0;              // number of equal documents
   std::vector<std::int64_t> listed;
   bool drawn = false;
 
@@ -324,7 +325,7 @@ namespace {
 
 // The setting of DeepEP's benchmark (sample_tables.h).
 constexpr double kHidden = 7168;
-constexpr double kDispatchBytes = 1 + 4.0 / 128;  // of an element in FP8, with its share of a scale
+constexpr double kDispatchBytes = 1 + 4.0 / 128;  // bytes of an element in FP8, with its share of a scale
 constexpr double kCombineBytes = 2;
 constexpr double kNormalTokens = 4096;
 constexpr double kLowLatencyTokens = 128;

@@ -34,7 +34,7 @@ struct AttentionSample {
   // The call's documents: one list, or several draws where a row names only their distribution.
   std::vector<std::vector<QueryKeys>> packings;
   BlockedAttentionWork blocked;  // the same call counted for a CPU core; only in samples of `profile`
-  std::vector<double> seconds;   // of each packing
+  std::vector<double> seconds;   // seconds of each packing
   double uncertainty = 0;        // relative, of a rate read off a chart
   std::int64_t least_queries = 0;
   std::int64_t most_keys = 0;

@@ -16,13 +16,13 @@ namespace {
 using nlohmann::json;
 
 constexpr int kNone = -1;
-constexpr std::int64_t kMostSequences = 65536;  // in one call
+constexpr std::int64_t kMostSequences = 65536;  // limit for one call
 
 // The ops that are read, with the positions of their operands in "Input Dims", "Input type" and "Concrete
 // Inputs".
 struct GemmOp {
   std::string_view name;
-  int first = 0;  // of the two matrices, which follow each other
+  int first = 0;  // index of the first of two consecutive matrices
 };
 constexpr GemmOp kGemms[] = {
     {"aten::mm", 0}, {"aten::addmm", 1}, {"aten::bmm", 0}, {"aten::baddbmm", 1}, {"aten::_scaled_mm", 0}};

@@ -33,7 +33,7 @@ struct GemmPoint {
 };
 
 struct RowPoint {
-  std::size_t op = 0;  // in kernels::kRowOps
+  std::size_t op = 0;  // index in kernels::kRowOps
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };
@@ -96,8 +96,8 @@ std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_
 
 // The largest shapes of a device. A CPU core is four orders of magnitude slower than a Hopper GPU.
 struct Scale {
-  double most_flops = 0;         // of one call
-  double most_bytes = 0;         // of one buffer set
+  double most_flops = 0;         // most operations of one call
+  double most_bytes = 0;         // most bytes of one buffer set
   std::int64_t most_tokens = 0;  // queries, keys, GEMM rows
   std::int64_t most_copy_bytes = 0;
   std::int64_t most_collective_bytes = 0;

@@ -162,7 +162,7 @@ struct Call {
   Collective kind;
   const void* send;
   void* receive;
-  std::int64_t elements;  // of the whole point
+  std::int64_t elements;  // elements of the whole point
 
   void operator()() const {
     const std::int64_t share = elements / data.size();

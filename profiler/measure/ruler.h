@@ -38,14 +38,14 @@ using TimeBatch = std::function<kernels::Elapsed(std::size_t first, std::size_t 
 
 struct RulerOptions {
   double batch_seconds = 1e-3;   // calls are repeated until a batch lasts this long
-  int enough_batches = 9;        // of undisturbed batches
+  int enough_batches = 9;        // undisturbed batches that suffice
   int most_batches = 40;         // the ruler stops after so many, disturbed or not
   double budget_seconds = 0.25;  // of wall time; three batches are taken in any case
   double most_stolen = 0.05;     // share of wall time
   double most_throttled = 0.03;  // share of the pace
   double usual_pace = 0;         // the pace is compared with this and with the call's other batches
-  double patience_seconds = 0;   // of wall time, waiting for the usual pace to come back
-  double answer_quantile = 0.5;  // of the kept batches
+  double patience_seconds = 0;   // wall time to wait for the usual pace
+  double answer_quantile = 0.5;  // quantile of the kept batches that is the answer
   bool cpu_time = false;         // the answer is CPU time, and the steal test applies
   // A GPU's calls are queued before they run. A batch has at most as many as the queue takes and as the host
   // issues in `issue_seconds`.
@@ -108,7 +108,7 @@ class PaceLog {
   }
 
  private:
-  static constexpr double kStep = 0.005;  // of the logarithm
+  static constexpr double kStep = 0.005;  // bin width of the logarithm
   std::map<int, std::size_t> readings_of_;
   std::size_t readings_ = 0;
 };

@@ -70,7 +70,7 @@ class Failures {
   void add(const std::string& key, const std::string& reason);
 
   void begin(const std::string& key) const;  // the point is under way
-  void end() const;                          // and has returned
+  void end() const;                          // the point has returned
 
  private:
   void keep_lines();

@@ -18,7 +18,7 @@ struct SessionOptions {
   bool resume = false;
   std::vector<std::string> models;    // models whose GEMM shapes are measured; empty: all
   std::vector<std::string> families;  // "attention", "gemm", "elementwise", "copy", "collective"; empty: all
-  std::vector<std::int64_t> lengths;  // of documents, for packed mixes
+  std::vector<std::int64_t> lengths;  // document lengths for packed mixes
   std::string lengths_origin;
   std::uint64_t seed = 0;
   bool quiet = false;
@@ -29,13 +29,13 @@ struct SessionReport {
   bool checks_passed = false;  // whether the kernels of this run's families passed
   std::size_t skipped = 0;     // points skipped since their kernels failed a check
   std::size_t failed = 0;      // points that could not be measured, in <out>.failed
-  std::size_t measured = 0;    // in this run
-  std::size_t finished = 0;    // in the file
+  std::size_t measured = 0;    // points measured in this run
+  std::size_t finished = 0;    // points in the file
   std::size_t planned = 0;
   std::size_t stolen_batches = 0;
   std::size_t throttled_batches = 0;
   std::size_t disturbed_samples = 0;
-  double ruler_error = 0;  // of the ruler test, relative
+  double ruler_error = 0;  // relative error of the ruler test
   std::size_t checks = 0;
   std::string worst_check;
 };

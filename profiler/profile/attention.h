@@ -40,7 +40,7 @@ struct AttentionWork {
   std::int64_t most_tiles = 0;  // of one piece; a padded grid has so many places for each piece
   std::int64_t tiles = 0;
   std::int64_t masked_tiles = 0;  // under a block mask: cut blocks of 128 x 128
-  std::int64_t blocks = 0;        // of 64 keys
+  std::int64_t blocks = 0;        // blocks of 64 keys
   std::int64_t longest = 0;       // blocks of the longest tile
   std::int64_t query_tokens = 0;
   std::int64_t key_tokens = 0;
@@ -114,7 +114,7 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
 
 struct AttentionCall {
   AttentionWork work, backward;
-  std::int64_t fewest_queries = INT64_MAX;  // of a piece
+  std::int64_t fewest_queries = INT64_MAX;  // fewest queries of a piece
   std::int64_t most_keys = 0;
 
   void add_causal(std::int64_t queries, std::int64_t keys) {

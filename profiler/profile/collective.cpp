@@ -264,7 +264,7 @@ struct CollectiveModel::Fit {
   struct Messages {
     MessageParameters fit;
     bool by_rail = false;  // a message first goes over NVLink to the GPU on the receiver's rail
-    Validity bytes;        // of a message
+    Validity bytes;        // validity for bytes of a message
     Validity nodes;
   };
   struct Forwarding {

@@ -32,7 +32,7 @@
 
 namespace equipoise {
 
-struct NodeParameters {  // of one kind, inside a node
+struct NodeParameters {  // parameters of one kind inside a node
   double launch_us = 0;
   double rank_us = 0;
   double ramp_us = 0;
@@ -49,7 +49,7 @@ struct NodeParameters {  // of one kind, inside a node
   double long_us = 0;  // time of long messages in addition to their bytes and ramp_us
 };
 
-struct NetworkParameters {  // of all kinds, between nodes
+struct NetworkParameters {  // parameters of all kinds between nodes
   double launch_us = 0;
   double step_us = 0;
   double pair_launch_us = 0;  // for send_recv, which has one hop, no steps and no ramp

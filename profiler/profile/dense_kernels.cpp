@@ -208,7 +208,7 @@ nlohmann::json to_json(const ElementwiseParameters& fit) {
 
 struct ElementwiseModel::Fit {
   std::string profile;
-  std::array<std::array<Row, kernels::kElementwise.size()>, 2> rows;  // by pass
+  std::array<std::array<Row, kernels::kElementwise.size()>, 2> rows;  // rows by pass
 };
 
 ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : fit_(std::make_shared<Fit>()) {

@@ -12,7 +12,7 @@ namespace equipoise::formats {
 
 enum class Compression { none, gzip, zstd };
 
-Compression compression_of(std::string_view bytes);        // by the magic number
+Compression compression_of(std::string_view bytes);        // recognised by the magic number
 Compression compression_of_suffix(std::string_view path);  // .gz, .zst
 std::string_view without_compression_suffix(std::string_view path);
 
