@@ -109,9 +109,9 @@ void add_json_file(std::string_view text, const std::string& path, const std::st
 void add_samples_table(std::string_view text, const std::string& path, const DocumentHistogram& histogram,
                        ReadFiles& all, std::ostream& notes) {
   const CsvTable table = CsvTable::parse(text, path);
-  const std::size_t left_out = add_rows(table, histogram, all.samples);
+  const std::size_t skipped = add_rows(table, histogram, all.samples);
   notes << path << ": " << counted(table.rows(), "row");
-  if (left_out > 0) notes << ", " << left_out << " without a time or a shape left out";
+  if (skipped > 0) notes << ", " << skipped << " without a time or a shape skipped";
   notes << '\n';
   all.tables = true;
 }
@@ -185,25 +185,25 @@ void note_other_gpus(const ReadFiles& files, const std::string& measured_on, con
     if (const std::string model = gpu_model(gpu); !own.empty() && !model.empty() && model != own)
       others.insert(model);
   for (const std::string& other : others)
-    notes << "note: samples of " << printable(other) << " mend --base " << base.name() << ", of "
+    notes << "note: samples of " << printable(other) << " calibrate --base " << base.name() << ", of "
           << base.device().name << ": its facts, and tables without samples, stay those of " << own << '\n';
 }
 
-nlohmann::json mended(const FitCommandOptions& options, const std::string& name, const ReadFiles& files,
-                      std::ostream& notes) {
+nlohmann::json calibrated(const FitCommandOptions& options, const std::string& name, const ReadFiles& files,
+                          std::ostream& notes) {
   const Profile base = naming("--base", [&] { return Profile::load(options.base); });
-  AdaptOptions mend{name,
-                    options.network,
-                    options.base_network,
-                    options.nic_GBps,
-                    date_of(options.samples),
-                    files.measured.is_null()
-                        ? files.foreign_gpus.empty() ? "" : *files.foreign_gpus.rbegin()
-                        : files.measured.value("device", nlohmann::json::object()).value("name", "")};
-  note_other_gpus(files, mend.measured_on, base, notes);
+  AdaptOptions adapt{name,
+                     options.network,
+                     options.base_network,
+                     options.nic_GBps,
+                     date_of(options.samples),
+                     files.measured.is_null()
+                         ? files.foreign_gpus.empty() ? "" : *files.foreign_gpus.rbegin()
+                         : files.measured.value("device", nlohmann::json::object()).value("name", "")};
+  note_other_gpus(files, adapt.measured_on, base, notes);
   std::vector<std::string> said;
   nlohmann::json file =
-      refusing_other_types(base.origin(), [&] { return adapt_profile(base, mend, files.samples, said); });
+      refusing_other_types(base.origin(), [&] { return adapt_profile(base, adapt, files.samples, said); });
   for (const std::string& note : said) notes << printable(note) << '\n';
   return file;
 }
@@ -226,7 +226,7 @@ nlohmann::json made_by_recipe(const FitCommandOptions& options, const std::strin
   } else {
     throw UserError(
         "--recipe: needed with .csv samples, to say which rows make which table; or --base, a profile that "
-        "they mend");
+        "they calibrate");
   }
   return refusing_other_types(where, [&] { return make_profile(recipe, where, files.samples); });
 }
@@ -273,7 +273,8 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
   const std::string name = std::filesystem::path(options.out).stem().string();
   const nlohmann::json file = naming_samples(options, [&] {
     ReadFiles files = read_files(options, said);
-    return options.base.empty() ? made_by_recipe(options, name, files) : mended(options, name, files, said);
+    return options.base.empty() ? made_by_recipe(options, name, files)
+                                : calibrated(options, name, files, said);
   });
   const Profile profile(file, options.out);  // refuses what could not be loaded
   // Names of files and of GPUs come as they are; JSON is UTF-8.

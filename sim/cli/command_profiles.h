@@ -27,7 +27,7 @@ struct TableView {
 // The tables in the order of the file. The views point into the profile.
 std::vector<TableView> tables_of(const Profile& profile);
 
-// Where a profile's kernels come from, by its GEMM table: measured, published, derived, mended; empty: no
+// Where a profile's kernels come from, by its GEMM table: measured, published, derived, calibrated; empty: no
 // table.
 std::string kernels_are(const Profile& profile);
 

@@ -25,7 +25,7 @@ void check_communication(const Cluster& cluster, const FrameworkOptions& framewo
                          const Profile& profile);
 
 // That the network between nodes is another cluster's, and how far such a one has been off; empty where the
-// layout stays in a node, and where the network was measured or mended.
+// layout stays in a node, and where the network was measured or calibrated.
 std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile);
 
 // That a NIC's rate, of one GPU, looks like Gbit/s; empty where it does not. `key`: who states it.

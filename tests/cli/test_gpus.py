@@ -93,11 +93,11 @@ class AnotherGpu(StudyCase):
         rows = "".join(f"A100,linear,{m},4096,4096,bf16,{m * 1.5e-4},,here\n" for m in (2048, 4096, 8192))
         result = run("fit", self.write("gemm.csv", head + rows), "--base", "h100-sxm", "--out", self.folder / "mine.json")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("samples of A100 mend --base h100-sxm, of NVIDIA H100 SXM5 80GB", result.stderr)
+        self.assertIn("samples of A100 calibrate --base h100-sxm, of NVIDIA H100 SXM5 80GB", result.stderr)
         other = run("fit", self.write("amd.csv", head + rows), "--base", "mi300x", "--out", self.folder / "amd.json")
-        self.assertIn("samples of A100 mend --base mi300x, of AMD Instinct MI300X", other.stderr)
+        self.assertIn("samples of A100 calibrate --base mi300x, of AMD Instinct MI300X", other.stderr)
         own = run("fit", self.write("own.csv", head + rows.replace("A100", "H100")), "--base", "h100-sxm", "--out", self.folder / "own.json")
-        self.assertNotIn("mend --base", own.stderr)
+        self.assertNotIn("calibrate --base", own.stderr)
 
     def test_a_near_name_ends_alike(self):
         self.refused("study", self.study, "--set", "model=llama3-70b", says=['did you mean "llama3.1-70b"?'])
