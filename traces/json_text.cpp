@@ -165,7 +165,7 @@ std::string_view without_mark(std::string_view text, const std::string& where) {
   return text;
 }
 
-// What stands where the parser gave up, for an error.
+// The text where the parser gave up, for an error.
 std::string found_at(std::string_view text, std::size_t at) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "nothing";
   if (at >= text.size() && at > 0) --at;

@@ -18,7 +18,7 @@
 #include "profiler/fit/fitted_table.h"
 #include "profiler/fit/gemm_fit.h"
 #include "profiler/profile/dense_kernels.h"
-#include "profiler/profile/json_fields.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

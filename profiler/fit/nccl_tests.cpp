@@ -14,7 +14,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/collective.h"
-#include "profiler/profile/json_fields.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

@@ -14,8 +14,8 @@
 #include "profiler/fit/elementwise_fit.h"
 #include "profiler/fit/fitted_table.h"
 #include "profiler/fit/gemm_fit.h"
-#include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

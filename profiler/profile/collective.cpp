@@ -9,8 +9,9 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/json_fields.h"
+#include "profiler/profile/form_parameters.h"
 #include "profiler/profile/profile.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

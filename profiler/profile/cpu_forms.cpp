@@ -2,7 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiler/profile/json_fields.h"
+#include "profiler/profile/form_parameters.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 

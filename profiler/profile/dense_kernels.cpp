@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/json_fields.h"
+#include "profiler/profile/form_parameters.h"
 #include "profiler/profile/profile.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 

@@ -12,9 +12,9 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/report/expectation.h"
 #include "sim/report/study_table.h"
+#include "traces/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

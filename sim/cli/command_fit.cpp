@@ -24,7 +24,6 @@
 #include "profiler/fit/sample_lists.h"
 #include "profiler/fit/sample_tables.h"
 #include "profiler/fit/torch_trace.h"
-#include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/calibration/step_rows.h"
 #include "sim/cli/command_profiles.h"
@@ -32,9 +31,10 @@
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
 #include "sim/study/models.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/naming.h"
 #include "sim/validation/measured_log.h"
 #include "traces/formats/bytes.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

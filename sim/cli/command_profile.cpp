@@ -7,6 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "traces/json_object.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
 

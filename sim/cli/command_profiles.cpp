@@ -11,7 +11,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "profiler/fit/group_fit.h"
-#include "profiler/profile/json_fields.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

@@ -20,7 +20,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
 #include "sim/step/step_simulator.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/naming.h"
 
 namespace equipoise {
 

@@ -21,7 +21,7 @@
 #include "sim/report/result_files.h"
 #include "sim/study/check_result.h"
 #include "sim/study/estimate.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/naming.h"
 #include "sim/study/row/details.h"
 #include "sim/study/share.h"
 #include "traces/json_text.h"

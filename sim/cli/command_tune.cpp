@@ -12,7 +12,6 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/cli/command_export.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/merged_parts.h"
@@ -22,6 +21,7 @@
 #include "sim/study/models.h"
 #include "sim/tune/journal.h"
 #include "sim/tune/tune_page.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 

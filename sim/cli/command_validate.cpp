@@ -23,7 +23,6 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/command_fit.h"
 #include "sim/cli/command_profile.h"
@@ -38,6 +37,7 @@
 #include "sim/validation/real_run.h"
 #include "sim/validation/two_timelines.h"
 #include "sim/validation/validation_report.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

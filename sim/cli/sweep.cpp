@@ -7,10 +7,10 @@
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/merged_parts.h"
 #include "sim/study/row/details.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 

@@ -12,7 +12,7 @@
 #include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

@@ -36,7 +36,7 @@ void require_memory(const std::string& what, double bytes, const MemoryLimit& li
 void require_output(const std::string& what, double bytes, double max_output_GB,
                     const std::string& instead = "");
 
-// From here on an allocation that takes this process above the limit, beside what it holds already, the
+// From here on an allocation that takes this process above the limit, in addition to what it has already, the
 // stacks of `threads` and what libraries take for theirs, fails with std::bad_alloc. No effect under
 // sanitizers, whose shadow memory counts.
 void bound_memory(const MemoryLimit& limit, int threads = 1);

@@ -7,7 +7,7 @@
 #include "policies/base/index.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {
@@ -124,8 +124,8 @@ PowerDraw power_of(const Profile& profile) {
   if (!profile.json().contains("power")) return watts;
   const std::string where = profile.origin() + ": power";
   const nlohmann::json& node = object_field(profile.json(), "power", profile.origin() + ": file");
-  refuse_unknown_keys(
-      node, {"attention_W", "gemm_W", "memory_W", "communication_W", "idle_W", "provenance"}, where);
+  refuse_unknown_keys(node, {"attention_W", "gemm_W", "memory_W", "communication_W", "idle_W", "provenance"},
+                      where);
   watts.attention = positive_field(node, "attention_W", where);
   watts.gemm = positive_field(node, "gemm_W", where);
   watts.memory = positive_field(node, "memory_W", where);
@@ -282,13 +282,17 @@ constexpr ResultColumn kColumns[] = {
     {"$/B tokens", "dollars_per_billion_tokens", metric<&Metrics::dollars_per_billion_tokens>, 0, "USD",
      "GPU-hours for 10^9 tokens at cluster.dollars_per_gpu_hour", kStated},
     {"J/token", "joules_per_token", metric<&Metrics::joules_per_token>, 3, "J",
-     "energy of all GPUs' boards, all steps: cluster.watts, or the profile's power, times the time by kind", kStated},
-    {"kWh/step", "kwh_per_step", metric<&Metrics::kwh_per_step>, 3, "kWh", "the same, mean of the full steps", kStated},
-    {"W/GPU", "watts_per_gpu", metric<&Metrics::watts_per_gpu>, 0, "W", "the same over time and GPUs", kStated},
+     "energy of all GPUs' boards, all steps: cluster.watts, or the profile's power, times the time by kind",
+     kStated},
+    {"kWh/step", "kwh_per_step", metric<&Metrics::kwh_per_step>, 3, "kWh", "the same, mean of the full steps",
+     kStated},
+    {"W/GPU", "watts_per_gpu", metric<&Metrics::watts_per_gpu>, 0, "W", "the same over time and GPUs",
+     kStated},
     {"imbalance", "imbalance_degree", metric<&Metrics::imbalance_degree>, 3, "",
      "largest over mean forward latency of a step's micro-batches", kOfPlan},
     {"bubble %", "bubble_ratio", metric<&Metrics::bubble_ratio>, 1, "",
-     "1 - useful time over stages x makespan of the pipeline, mean over lanes; recompute is not useful. Without a pipeline "
+     "1 - useful time over stages x makespan of the pipeline, mean over lanes; recompute is not useful. "
+     "Without a pipeline "
      "the table shows the share of recompute instead, and says so",
      0, 100},
     {"CP imb.", "cp_imbalance", metric<&Metrics::cp_imbalance>, 3, "",
@@ -310,7 +314,8 @@ constexpr ResultColumn kColumns[] = {
      [](const RowFigures& row) { return row.planned() && row.pack_ms > 0 ? Metric(row.pack_ms) : Metric(); },
      2, "ms", "measured: packing of a global batch, mean; not the search for what a row leaves open"},
     {"", "expected_error", metric<&Metrics::expected_error>, 0, "",
-     "mean absolute error of step times, as left-out published steps of the nearest family show (framework, size class, "
+     "mean absolute error of step times, as left-out published steps of the nearest family show (framework, "
+     "size class, "
      "dense or experts, GPU, precision: provenance.expected_error); null where there are none"},
     {"", "speedup_low", metric<&Metrics::speedup_low>, 0, "", "95 % interval of speedup"},
     {"", "speedup_high", metric<&Metrics::speedup_high>, 0, "", "95 % interval of speedup"},
@@ -323,7 +328,8 @@ constexpr ResultColumn kColumns[] = {
     {"", "gpu_attention_slowest_over_fastest", metric<&Metrics::gpu_attention_slowest_over_fastest>, 0, "",
      "of all GPUs, their attention; null where the fastest has none"},
     {"", "abr", metric<&Metrics::abr>, 0, "",
-     "how far GPUs lie below the one with most attention (sum of squared lengths), mean, as a share of it", kOfPlan},
+     "how far GPUs lie below the one with most attention (sum of squared lengths), mean, as a share of it",
+     kOfPlan},
     {"", "dbr", metric<&Metrics::dbr>, 0, "", "the same of their tokens", kOfPlan},
     {"", "pr", metric<&Metrics::pr>, 0, "", "share of padding", kOfPlan},
     {"", "cr", metric<&Metrics::cr>, 0, "", "share of tokens spread over more than one CP rank", kOfPlan},

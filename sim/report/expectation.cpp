@@ -6,7 +6,7 @@
 
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
-#include "sim/study/read/json_object.h"
+#include "traces/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

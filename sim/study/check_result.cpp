@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "profiler/profile/json_fields.h"
 #include "sim/metrics/metrics.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/cost/check_layout.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 

@@ -9,11 +9,11 @@
 #include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/cost/check_layout.h"
-#include "sim/study/read/json_object.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/study/row/pipeline.h"
+#include "traces/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -10,11 +10,11 @@
 #include "policies/base/error.h"
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/metrics/metrics.h"
 #include "sim/study/row/details.h"
 #include "sim/study/row/judge.h"
 #include "sim/study/row/pipeline.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {
@@ -33,10 +33,10 @@ void check_file_names(const Study& study) {
 
 // What is wrong with the study as a whole is an error before any row runs.
 void check_before(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
-  check_stragglers(options.steps, study.layout.gpus());
+  const std::int64_t gpus = study.layout.gpus();
+  check_stragglers(options.steps, gpus);
   if (!options.details.directory.empty()) check_file_names(study);
-  if (options.steps.op.contention)
-    check_links(study.cluster, study.layout.gpus(), inputs.profile, study.file);
+  if (options.steps.op.contention) check_links(study.cluster, gpus, inputs.profile, study.file);
 }
 
 std::size_t baseline_of(const Study& study) {

@@ -10,7 +10,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/study/models.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/naming.h"
 #include "traces/synth.h"
 
 namespace equipoise {
@@ -26,10 +26,13 @@ DocumentSet documents_of(const Study& study, const Trace& trace) {
 StudyInputs load_inputs(const Study& study) {
   Profile profile =
       naming(study.file + ": cluster.profile", [&] { return Profile::load(study.cluster.profile); });
-  (void)power_of(profile);  // a fault of it is told before anything runs
-  (void)naming(study.file, [&] { return RunModels(study, study.layout, profile).layout; });
-  Trace trace = naming(study.file, [&] { return load_trace(study); });
-  DocumentSet documents = naming(study.file, [&] { return documents_of(study, trace); });
+  (void)power_of(profile);  // a fault of it is an error before anything runs
+  auto [trace, documents] = naming(study.file, [&] {
+    (void)RunModels(study, study.layout, profile);  // throws where the profile cannot price the layout
+    Trace read = load_trace(study);
+    DocumentSet batches = documents_of(study, read);
+    return std::pair(std::move(read), std::move(batches));
+  });
   return {std::move(profile), std::move(trace), std::move(documents), read_plan_files(study)};
 }
 
@@ -82,7 +85,7 @@ std::int64_t full_windows(const Study& study, const std::vector<std::int64_t>& l
   return windows;
 }
 
-// Documents that are not left out.
+// Documents that the loader keeps.
 std::int64_t documents_kept(const Study& study, const std::vector<std::int64_t>& lengths) {
   return std::count_if(lengths.begin(), lengths.end(),
                        [&](std::int64_t length) { return loaded_length(length, study.batch) > 0; });

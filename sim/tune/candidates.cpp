@@ -71,7 +71,7 @@ const ContextCommFacts* nested_form(const json& name) {
 }
 
 // Whether another combination says the same. Without CP there is no form in which K and V travel, and a form
-// that is not nested has no inner degree: the first of the axis stands for all. Nested forms at the ends of
+// that is not nested has no inner degree: the first of the axis represents all. Nested forms at the ends of
 // the inner degree are plain ones, where the axis has those. Takes an inner degree out that says nothing.
 bool is_alike(json& keys, const json& study, const std::vector<TriedKey>& axes) {
   const auto axis = [&axes](std::string_view key) {

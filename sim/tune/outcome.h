@@ -31,7 +31,7 @@ Baseline baseline_to_run(const nlohmann::json& study);
 void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyOptions& options);
 
 // A place of the ranking: those whose times are equal to the bit differ in nothing that matters, and the
-// first stands for all.
+// first represents all.
 struct Place {
   Point point;
   double seconds_per_token = 0;

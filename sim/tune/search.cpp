@@ -30,7 +30,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
 // Layouts on which rows that pack slowly take their turn, and the other candidates between two of these.
 constexpr std::size_t kSlowRowLayouts = 16, kBetweenSlowRows = 256;
-// What a layout is thought to take beside its estimate, where not even one probe ran.
+// The time that a layout is thought to take over its estimate, where not even one probe ran.
 constexpr double kUnknownOverEstimate = 1.2;
 
 struct LayoutFacts {
@@ -217,7 +217,7 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
                                        static_cast<int>(models.memory.capacity_bytes() / kGiB), " GiB");
         return facts;
       }
-    // Bounds of a row without Skrull's placements hold for those with them: exchanges are left out.
+    // Bounds of a row without Skrull's placements hold for those with them: exchanges are excluded.
     const StepBound bound(models, study.policies.front(), true);
     Layout keeps_all = study.layout;
     keeps_all.recompute = Recompute::none;

@@ -95,8 +95,8 @@ void check_values(const Space& space, const json& study, const std::string& path
       }
 }
 
-// The study's own rows, one value a key; those that cannot move to another layout (a plan from a file) are
-// left out.
+// The study's own rows, one value per key, without those that cannot move to another layout (a plan from a
+// file).
 std::vector<std::vector<TriedKey>> rows_of_study(const json& study) {
   std::vector<std::vector<TriedKey>> rows;
   for (const json& entry : study.at("policies")) {

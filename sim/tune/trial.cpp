@@ -154,7 +154,7 @@ std::shared_ptr<const PackedRow> packed_row(StudyRow& row, const RunStudyOptions
 
 Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
                         const RunStudyOptions& options, const SharedPlans& plans) {
-  StudyRow row = ready_row(study, inputs, study.policies.front(), options);
+  StudyRow row = ready_row(study, inputs, study.policies.front(), trial_options(options));
   check_schedule(row);
   derive_sizes(row, options.ignore_memory);
   if (!row.no_room.empty()) return ended(Outcome::oom, row.no_room);

@@ -82,7 +82,7 @@ class SearchOfPage {
                        t.peak_bytes, reason(t.reason)});
   }
 
-  // Its place in the page's list; a layout that nothing was tried on is left out.
+  // Its place in the page's list; a layout that nothing was tried on is skipped.
   std::size_t layout(std::size_t index) {
     const auto [known, is_new] = shown_.emplace(index, shown_.size());
     if (is_new) {

@@ -10,6 +10,7 @@
 #include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
 #include "sim/report/verdict.h"
+#include "sim/study/row/plan_row.h"
 #include "sim/study/row/simulate.h"
 #include "sim/validation/torch_log.h"
 

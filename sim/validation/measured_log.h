@@ -19,8 +19,9 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 

@@ -85,11 +85,12 @@ RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t numb
   PolicyRun entry = study.policies[number];
   if (entry.schedule_auto) {  // rank 0 chooses: with a solver another could be faster a second time
     const StudyRow own(study, inputs, entry);  // what it refuses, all ranks do
-    const StudyRow chosen = world.rank() > 0 ? own : ready_row(study, inputs, entry, quiet_options());
+    const StudyRow chosen =
+        world.rank() > 0 ? own : ready_row(study, inputs, entry, trial_options(quiet_options()));
     entry.schedule = broadcast(world, std::string(chosen.schedule.name));
   }
   RealRow row{entry.label, StudyRow(study, inputs, entry), {}, {}, {}, {}};
-  resolve_recompute(row.ready, quiet_options());
+  resolve_recompute(row.ready, trial_options(quiet_options()));
   execution::check_layout_runs(study.model, row.ready.models->layout);
   Decision decision;
   if (world.rank() == 0) decision = decide(study.model, row);

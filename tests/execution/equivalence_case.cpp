@@ -56,7 +56,7 @@ PreparedStep prepare(const nlohmann::json& file, const EquivalenceOptions& optio
   run_options.ignore_memory = true;
   PreparedStep prepared;
   StudyRow row(study, inputs, study.policies.at(options.row));
-  resolve_recompute(row, run_options);
+  resolve_recompute(row, trial_options(run_options));
   const SimulatedRow simulated = simulate_row(row, run_options, Until::all_steps);
   const std::vector<Step>& steps = simulated.planned.plan.steps;
   prepared.step = make_step(row.models->costs, row.rule(simulated.ran.shard), row.step_options(),

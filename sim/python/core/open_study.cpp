@@ -19,7 +19,7 @@
 #include "sim/report/result_files.h"
 #include "sim/study/check_result.h"
 #include "sim/study/estimate.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/naming.h"
 #include "sim/study/read/plan_file.h"
 #include "traces/json_text.h"
 

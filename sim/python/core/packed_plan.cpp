@@ -20,8 +20,8 @@
 #include "sim/report/result_files.h"
 #include "sim/study/estimate.h"
 #include "sim/study/pack_request.h"
-#include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
+#include "traces/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise::python {

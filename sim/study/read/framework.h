@@ -14,8 +14,8 @@ namespace equipoise {
 struct Framework {
   FrameworkPreset preset;
   bool reduce_each_micro_batch = true;
-  // What the study says beside the preset counts on any profile; the preset's slowdowns not on kernels that
-  // somebody measured.
+  // What the study states in addition to the preset counts on any profile; the preset's slowdowns not on
+  // kernels that somebody measured.
   FrameworkOptions in_training;
   FrameworkOptions alone;
   // Whether slowdowns are carried over to kernels that they were not fitted on: by default to published and
@@ -42,7 +42,7 @@ struct Framework {
   [[nodiscard]] std::string routing_text_on(const Profile& profile) const;
 };
 
-// A preset and nothing beside it.
+// A preset and nothing else.
 Framework framework_with(FrameworkPreset preset);
 Framework framework_of(std::string_view preset);  // by name or path. Throws UserError
 

@@ -6,11 +6,11 @@
 #include "policies/base/text.h"
 #include "policies/policy.h"
 #include "policies/steps.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/workload/stage_layers.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 

@@ -1,7 +1,7 @@
 // Keys that a study or `pack` gives and that cannot change the result: each is told once.
 //
 // A key of a policy's entry has none where neither the policy nor its sharding rule uses it; those of a study
-// say so beside their rows (study_keys.cpp), by one of these functions.
+// say so in their rows (study_keys.cpp), by one of these functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

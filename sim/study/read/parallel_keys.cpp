@@ -1,9 +1,16 @@
-// The keys of a study's `parallel`, and of what a backward computes again.
+#include "sim/study/read/parallel_keys.h"
+
 #include "policies/sharding/disaggregation.h"
 #include "sim/study/read/key_notes.h"
-#include "sim/study/read/study_keys.h"
+#include "sim/study/read/training.h"
 
 namespace equipoise {
+
+constexpr Recompute kRecomputeModes[] = {Recompute::none, Recompute::selective, Recompute::full,
+                                         Recompute::automatic};
+constexpr std::string_view kRecomputeModeNames[] = {name_of(kRecomputeModes[0]), name_of(kRecomputeModes[1]),
+                                                    name_of(kRecomputeModes[2]), name_of(kRecomputeModes[3])};
+
 namespace keys {
 
 static ordered_json modules_schema() {
@@ -20,7 +27,7 @@ constexpr Key<RecomputeKeys> kRecomputeKeys[] = {
         "moe_act: the activation inside routed experts; mla_up_proj: up projections of latent attention and "
         "rotary embedding; mlp: the FFN of a layer without experts; moe: router, exchanges and experts; "
         "shared_experts: these alone; per_op: all but attention, reduce-scatters and every other product "
-        "(torchtitan's selective op), beside no other part"),
+        "(torchtitan's selective op), with no other part"),
 };
 
 static ordered_json stage_layers_schema() {
@@ -68,7 +75,7 @@ constexpr Key<Layout> kParallelKeys[] = {
         .acting("with parallel.context_comm group-cast on several ranks", acts::casts),
     integer<&Layout::cast_stages>(
         "cast_stages", 1, kMostCastStages,
-        "Exchanges in which a rank's blocks arrive, each beside the attention to those before")
+        "Exchanges in which a rank's blocks arrive, each during the attention to those before")
         .acting("with parallel.context_comm group-cast on several ranks", acts::casts),
     flag<&Layout::cast_once_per_node>(
         "cast_once_per_node",
@@ -80,7 +87,7 @@ constexpr Key<Layout> kParallelKeys[] = {
         .acting("with context_comm disaggregated on several ranks", acts::disaggregates),
     integer<&Layout::nano_batches>(
         "nano_batches", 1, kMostNanoBatches,
-        "2: a micro-batch runs as two halves, each beside the other's exchanges of Q, K, V and output")
+        "2: a micro-batch runs as two halves, each during the other's exchanges of Q, K, V and output")
         .acting("with context_comm disaggregated on several ranks", acts::disaggregates),
     integer<&Layout::zero>("zero", 0, 3,
                            "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
@@ -94,8 +101,8 @@ constexpr Key<Layout> kParallelKeys[] = {
         .noting(note_offload),
     number<&Layout::activation_offload>(
         "activation_offload", 0, 1,
-        "Share of what a layer's forward keeps that is copied to the host's memory beside the layers behind "
-        "it, and back beside the backward (Megatron Core's fine-grained activation offloading); 0 by default")
+        "Share of what a layer's forward keeps that is copied to the host's memory during the layers behind "
+        "it, and back during the backward (Megatron Core's fine-grained activation offloading); 0 by default")
         .noting(note_activation_offload),
     number<&Layout::host_link_GBps>(
         "host_link_GBps", 0.1, 10000,
@@ -131,8 +138,24 @@ ordered_json recompute_schema() {
 std::span<const Key<Layout>> parallel_keys() {
   return keys::kParallelKeys;
 }
-std::span<const Key<RecomputeKeys>> recompute_keys() {
-  return keys::kRecomputeKeys;
+
+RecomputeKeys read_recompute(const nlohmann::json& node, const std::string& where) {
+  RecomputeKeys said;
+  if (!node.is_object()) {
+    const nlohmann::json wrapped = {{"recompute", node}};
+    JsonObject object(wrapped, where);
+    said.mode = kRecomputeModes[object.choice("recompute", 0, kRecomputeModeNames)];
+    return said;
+  }
+  JsonObject object(node, where + ".recompute");
+  read_keys(object, std::span<const Key<RecomputeKeys>>(keys::kRecomputeKeys), said);
+  if (const nlohmann::json* modules = object.find("modules"))
+    said.modules = read_words(*modules, object, "modules", kRecomputeModuleNames);
+  object.finish();
+  if (object.has("layers") == object.has("modules"))
+    object.fail("layers", "an integer in 0..100000, or modules instead of it");
+  said.mode = object.has("layers") ? Recompute::layers : Recompute::modules;
+  return said;
 }
 
 }  // namespace equipoise

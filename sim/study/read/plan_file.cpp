@@ -11,7 +11,8 @@
 #include "policies/validator.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/naming.h"
+#include "traces/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

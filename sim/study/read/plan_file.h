@@ -7,7 +7,7 @@
 //
 // What a file says of recomputing: `recompute_layers` counts layers of a pipeline stage, a MicroBatch those
 // of the model. A micro-batch is read as
-//   recompute_layers_of_model      that many, if it stands there (as our own files have it),
+//   recompute_layers_of_model      that many, if it is there (as our own files have it),
 //   the study's layout             else, if the plan says "recompute": "study" or the micro-batch nothing,
 //   recompute_layers               else: the fewest of the model that give every stage so many, or all its
 //   own.
@@ -31,12 +31,12 @@ namespace equipoise {
 // read.
 inline constexpr std::string_view kPlanOfCaller = "(of the caller)";
 
-// Rows whose plan the caller brings along wait for it with an empty one, sharded as the baseline unless they say
-// otherwise: so the two differ in what they pack.
+// Rows whose plan the caller brings along wait for it with an empty one, sharded as the baseline unless they
+// say otherwise: so the two differ in what they pack.
 void await_plans(Study& study);
 
-// Gives such a row its plan: the one of that name in a file's contents, or its only one where `name` is empty.
-// Errors name the policy. Throws UserError.
+// Gives such a row its plan: the one of that name in a file's contents, or its only one where `name` is
+// empty. Errors name the policy. Throws UserError.
 void give_plan(PolicyRun& row, const Study& study, const nlohmann::json& file, const std::string& name = "");
 
 // The row of the registry that `plan` would have: it derives nothing and has no algorithm.

@@ -12,6 +12,8 @@
 #include "sim/cost/check_layout.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/naming.h"
+#include "sim/study/read/parallel_keys.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
 
@@ -69,7 +71,7 @@ Published read_published_source(const json& node, const std::string& where) {
   JsonObject object(node, where);
   Published published;
   published.source = object.text("source", "");
-  if (published.source.empty()) object.fail("source", "where the figures stand, e.g. \"arXiv ..., Table 2\"");
+  if (published.source.empty()) object.fail("source", "where the figures are, e.g. \"arXiv ..., Table 2\"");
   read_keys(object, published_keys(), published);
   if (object.has("status")) published.out_of_memory = object.choice("status", 0, kPublishedStatus) == 1;
   if (const json* metrics = object.find("metrics")) {
@@ -101,7 +103,7 @@ void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
   run.plan_name = object.text("policy", "");
   const bool from_file = run.name == plan_policy().name;
   for (const char* key : {"file", "policy"})
-    if (!from_file && object.has(key)) object.fail(key, "none beside a name other than plan");
+    if (!from_file && object.has(key)) object.fail(key, "none with a name other than plan");
   if (!from_file) return;
   if (file.empty()) object.fail("file", "the path of a plan (equipoise.plan/1)");
   run.plan_file = file;
@@ -113,10 +115,6 @@ void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
 
 }  // namespace
 
-const Policy& PolicyRun::policy() const {
-  return has_plan_file() ? plan_policy() : packing_policy(name);
-}
-
 std::span<const Preset> presets() {
   return kPresets;
 }
@@ -125,15 +123,6 @@ ShardOptions default_sharding() {
   ShardOptions sharding;
   sharding.pad = Pad::tail;
   return sharding;
-}
-
-CostKind PolicyRun::cost_kind() const {
-  if (cost) return *cost;
-  return rule().places_documents ? CostKind::flops : policy().cost;
-}
-
-bool PolicyRun::chooses_groups() const {
-  return policy().derives == Derives::groups && pack.groups.empty();
 }
 
 PolicyRun read_policy_run(const json& node, const std::string& where, const Study& study) {
@@ -167,7 +156,13 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   } catch (const UserError& e) {
     throw UserError(where, ": ", e.what(), ", or auto");
   }
-  if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);
+  if (const json* recompute = object.find("recompute")) {
+    const RecomputeKeys said = read_recompute(*recompute, where);
+    run.has_recompute = true;
+    run.recompute = said.mode;
+    run.recompute_layers = said.layers;
+    run.recompute_modules = said.modules;
+  }
   read_parameters(object, pack_parameters(), run.pack);
   read_parameters(object, shard_parameters(), run.sharding);
   for (const auto& [key, value] : named.items()) run.typed.push_back(key);

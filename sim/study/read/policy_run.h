@@ -9,15 +9,11 @@
 
 namespace equipoise {
 
-class JsonObject;
-
 // Throws UserError naming `where` and the key.
 PolicyRun read_policy_run(const nlohmann::json& node, const std::string& where, const Study& study);
 
 // Sharding as a study has it where it says nothing: its windows need not be multiples of 2 x CP.
 ShardOptions default_sharding();
-
-void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
 
 // Two entries of one policy get " #2" and so on, unless the study labels them.
 void make_labels_unique(std::vector<PolicyRun>& runs);

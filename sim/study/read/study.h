@@ -40,8 +40,8 @@ struct TraceSource {
 };
 
 // What a paper printed for a row. Nothing here feeds back into a simulation: the figures are read, carried
-// and shown beside ours. A figure is known by the key that the same quantity has in summary.json, so like
-// stands beside like. Figures of one source for one row:
+// and shown next to ours. A figure is known by the key that the same quantity has in summary.json, so
+// equal quantities are next to each other. Figures of one source for one row:
 struct Published {
   struct Figure {
     std::string metric;  // key of summary.json's metrics, or bucket_size
@@ -71,7 +71,7 @@ struct PolicyRun {
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;
   RecomputeModules recompute_modules = 0;
-  bool recompute_by_stage = false;     // recompute auto: for each stage and micro-batch (InfiniPipe)
+  bool recompute_by_stage = false;  // recompute auto: for each stage and micro-batch (InfiniPipe)
   bool stage_attention_exchange = false;
   bool recompute_chosen = false;       // by memory: recompute auto, or the row's own rule (hbp's groups)
   std::vector<Published> published;    // a paper's figures for this row

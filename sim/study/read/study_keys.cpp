@@ -4,7 +4,9 @@
 
 #include "policies/policy.h"
 #include "sim/metrics/metrics.h"
+#include "sim/study/read/framework_keys.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/parallel_keys.h"
 #include "sim/study/read/policy_run.h"
 
 namespace equipoise {
@@ -119,11 +121,12 @@ constexpr Key<ModelShape> kShapeKeys[] = {
     other<ModelShape>(
         "sliding_window_pattern", pattern_schema,
         "Of so many layers the last sees everything, the others the window; without it all layers slide"),
-    flag<&ModelShape::chunked>("chunked_attention",
-                               "The window is a chunk: documents are cut every so many tokens, and a query sees "
-                               "its own chunk (Llama 4); false by default"),
+    flag<&ModelShape::chunked>(
+        "chunked_attention",
+        "The window is a chunk: documents are cut every so many tokens, and a query sees "
+        "its own chunk (Llama 4); false by default"),
     other<ModelShape>("experts", schema_of<expert_keys>,
-                      "Layers with a mixture of experts; ffn beside it is the width of those without"),
+                      "Layers with a mixture of experts; ffn is the width of those without"),
     other<ModelShape>("mla", schema_of<mla_keys>,
                       "Multi-head latent attention (DeepSeek-V2); head_dim is nope_dim + rope_dim"),
 };
@@ -145,16 +148,18 @@ ordered_json predictions_schema() {
 }
 constexpr Key<Training> kLoraKeys[] = {
     integer<&Training::lora_dim>("dim", 1, 1 << 16, "Rank of the adapters").must_be("a size"),
-    other<Training>("target_modules", targets_schema,
-                    "Linear layers that get one, by Megatron's names, all four by default; linear_qkv: the "
-                    "projections before attention; linear_proj: the one behind it; linear_fc1: gate and up, of "
-                    "experts too, each of which has its own adapter; linear_fc2: down"),
+    other<Training>(
+        "target_modules", targets_schema,
+        "Linear layers that get one, by Megatron's names, all four by default; linear_qkv: the "
+        "projections before attention; linear_proj: the one behind it; linear_fc1: gate and up, of "
+        "experts too, each of which has its own adapter; linear_fc2: down"),
 };
 
 constexpr Key<Training> kFrozenKeys[] = {
-    integer<&Training::frozen_layers>("layers", 0, kMostLayers,
-                                      "The first so many layers whole, beside embedding: nothing of them is "
-                                      "trained, kept or gone back through; 0: none")
+    integer<&Training::frozen_layers>(
+        "layers", 0, kMostLayers,
+        "The first so many layers whole, in addition to embedding: nothing of them is "
+        "trained, kept or gone back through; 0: none")
         .must_be("an integer in 0..100000"),
 };
 
@@ -198,9 +203,10 @@ constexpr Key<Cluster> kClusterKeys[] = {
     number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
     number<&Cluster::dollars_per_gpu_hour>("dollars_per_gpu_hour", 0, 1e6,
                                            "What a GPU costs an hour: a column shows what 10^9 tokens cost"),
-    other<Cluster>("watts", schema_of<watts_keys>,
-                   "What a GPU's board draws by what it does, instead of the profile's power: columns show joules a "
-                   "token, kWh a step and mean watts a GPU"),
+    other<Cluster>(
+        "watts", schema_of<watts_keys>,
+        "What a GPU's board draws by what it does, instead of the profile's power: columns show joules a "
+        "token, kWh a step and mean watts a GPU"),
 };
 
 constexpr Key<Study> kBatchKeys[] = {
@@ -209,7 +215,8 @@ constexpr Key<Study> kBatchKeys[] = {
         .noting(note_windows),
     integer<&Study::batch, &PackOptions::sequences_per_step>(
         "sequences_per_step", 1, 1 << 24,
-        "Global batch in windows; pipeline x data by default; with documents_per_step the fewest micro-batches of a step")
+        "Global batch in windows; pipeline x data by default; with documents_per_step the fewest "
+        "micro-batches of a step")
         .noting(note_sequences),
     integer<&Study::batch, &PackOptions::micro_batch_size>("micro_batch_size", 1, 1 << 20,
                                                            "Windows of a micro-batch"),
@@ -222,10 +229,11 @@ constexpr Key<Study> kBatchKeys[] = {
         "oversize", kLongerThanNames,
         "What happens to a document above max_length in every row; truncate: its end is cut; drop: all of it")
         .noting(note_longer),
-    integer<&Study::batch, &PackOptions::micro_batches>("micro_batches", 1, 1 << 24,
-                                                        "Micro-batches of a step over all lanes; by default as "
-                                                        "many as sequences, with documents_per_step as windows "
-                                                        "hold a mean batch")
+    integer<&Study::batch, &PackOptions::micro_batches>(
+        "micro_batches", 1, 1 << 24,
+        "Micro-batches of a step over all lanes; by default as "
+        "many as sequences, with documents_per_step as windows "
+        "hold a mean batch")
         .acting("with a policy of a given number of micro-batches", acts::takes_micro_batches),
     integer<&Study::steps>("steps", 1, kMostSteps, "Global batches of the study; 100 by default"),
     choice<&Study::loader>("loader", kLoaderTailNames,
@@ -244,8 +252,8 @@ ordered_json published_metrics_schema() {
 }
 
 constexpr Key<Published> kPublishedKeys[] = {
-    other<Published>("source", filled_text_schema, "Where they stand, e.g. \"arXiv 2503.17924, Table 2\"")
-        .must_be("where the figures stand, e.g. \"arXiv ..., Table 2\""),
+    other<Published>("source", filled_text_schema, "Where they are, e.g. \"arXiv 2503.17924, Table 2\"")
+        .must_be("where the figures are, e.g. \"arXiv ..., Table 2\""),
     text<&Published::against>(
         "against", "Name or label of the row that a speed-up is over; the study's baseline by default"),
     other<Published>("status", published_status_schema,
@@ -290,7 +298,7 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
         "Stages even out the attention of what they run at one time (SlimPipe), of all CP ranks with "
         "context_comm disaggregated (DistCA); with schedule seq1f1b"),
     other<PolicyRun>("published", published_schema,
-                     "What a paper printed for this row, shown beside ours; one object, or one a source"),
+                     "What a paper printed for this row, shown next to ours; one object, or one per source"),
 };
 
 ordered_json policy_definition() {
@@ -314,20 +322,26 @@ constexpr Key<Study> kStudyKeys[] = {
         .must_be("an object"),
     other<Study>("model", model_schema, "A built-in name, a Hugging Face config.json, or a shape written out")
         .must_be("a model name or {\"hf_config\": path}"),
-    other<Study>("mtp_layers", predictions_schema,
-                 "Modules of multi-token prediction behind the last layer, on the last stage (DeepSeek-V3's "
-                 "num_nextn_predict_layers): each has a projection, a layer like the last one and a pass of its own "
-                 "through the head; the config.json's number by default, 0 for other models"),
-    other<Study>("lora", schema_of<lora_keys>,
-                 "Adapters of low rank beside frozen linear layers; all else of the model is frozen, too, unless "
-                 "`frozen` says otherwise"),
-    other<Study>("frozen", frozen_schema,
-                 "Weights that a step leaves as they are: without gradients, optimizer states and the products "
-                 "for them; none by default, all with lora; embedding: the tokens' vectors; linear_qkv: the projections "
-                 "before attention; linear_proj: the one behind it; linear_fc1: gate and up, of experts too; linear_fc2: "
-                 "down; router: what chooses experts; norms: the weights of all norms; head: the logits' matrix"),
+    other<Study>(
+        "mtp_layers", predictions_schema,
+        "Modules of multi-token prediction behind the last layer, on the last stage (DeepSeek-V3's "
+        "num_nextn_predict_layers): each has a projection, a layer like the last one and a pass of its own "
+        "through the head; the config.json's number by default, 0 for other models"),
+    other<Study>(
+        "lora", schema_of<lora_keys>,
+        "Adapters of low rank next to frozen linear layers; all else of the model is frozen, too, unless "
+        "`frozen` says otherwise"),
+    other<Study>(
+        "frozen", frozen_schema,
+        "Weights that a step leaves as they are: without gradients, optimizer states and the products "
+        "for them; none by default, all with lora; embedding: the tokens' vectors; linear_qkv: the "
+        "projections "
+        "before attention; linear_proj: the one behind it; linear_fc1: gate and up, of experts too; "
+        "linear_fc2: "
+        "down; router: what chooses experts; norms: the weights of all norms; head: the logits' matrix"),
     other<Study>("cluster", schema_of<cluster_keys>, "GPUs and network"),
-    other<Study>("parallel", schema_of<parallel_keys>, "The layout: GPUs = tensor x context x pipeline x data"),
+    other<Study>("parallel", schema_of<parallel_keys>,
+                 "The layout: GPUs = tensor x context x pipeline x data"),
     other<Study>("batch", schema_of<batch_keys>, "The shape of a step"),
     choice<&Study::layout, &Layout::precision>("precision", kPrecisionNames,
                                                "Of GEMMs; bf16: all; fp8: those of layers, the head in bf16"),

@@ -1,17 +1,16 @@
-// What a step trains of a model: `lora` and `frozen`.
+#include "sim/study/read/training.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/study/read/study_keys.h"
-#include "sim/workload/model.h"
 
 namespace equipoise {
 
 using nlohmann::json;
 
-// The words of a list, as the bits of a set.
 std::uint32_t read_words(const json& list, JsonObject& object, std::string_view key,
                          std::span<const std::string_view> words, const std::string& more) {
   const std::string expected = "a list of " + all_joined(words) + more + ", each at most once";
@@ -28,8 +27,7 @@ std::uint32_t read_words(const json& list, JsonObject& object, std::string_view 
   return set;
 }
 
-// What a step trains of the model.
-void read_training(JsonObject& file, const std::string& path, Training& training) {
+static void read_keys_of_training(JsonObject& file, const std::string& path, Training& training) {
   if (const json* lora = file.find("lora")) {
     JsonObject object(*lora, path + ": lora");
     read_keys(object, lora_keys(), training);
@@ -57,8 +55,7 @@ void read_training(JsonObject& file, const std::string& path, Training& training
   training.frozen = read_words(words, file, "frozen", kWeightNames, R"( and {"layers": N})");
 }
 
-// Why a step cannot train so much of the model and no more; empty where it can.
-std::string training_fault(const ModelShape& model, const std::string& path) {
+static std::string training_fault(const ModelShape& model, const std::string& path) {
   const Training& training = model.training;
   const auto only = [](WeightSet set) {
     std::string names;
@@ -69,7 +66,7 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
   };
   const int layers = training.frozen_layers;
   if (layers > 0 && training.adapted != 0)
-    return path + ".frozen: expected no layers beside lora, which freezes all of them";
+    return path + ".frozen: expected no layers with lora, which freezes all of them";
   if (const WeightSet both = training.adapted & ~training.frozen; both != 0)
     return path + ".frozen: expected " + only(both) +
            " among them, which lora.target_modules has, found none";
@@ -82,7 +79,7 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
     return concatenated(path, ".frozen: expected layers in 0..", model.layers, ", those of ", model.name,
                         ", found ", layers);
   if (layers > 0 && training.trains(WeightKind::embedding))
-    return path + ".frozen: expected embedding beside layers " + std::to_string(layers) +
+    return path + ".frozen: expected embedding with layers " + std::to_string(layers) +
            ": to train it a backward goes through them";
   if (layers == model.all_layers() && !training.trains(WeightKind::head) &&
       !training.trains(WeightKind::norms))
@@ -96,7 +93,7 @@ std::string training_fault(const ModelShape& model, const std::string& path) {
   return "";
 }
 
-void note_training(const ModelShape& model, std::vector<std::string>& notes) {
+static void note_training(const ModelShape& model, std::vector<std::string>& notes) {
   if (model.training.frozen == 0) return;
   std::int64_t adapters = 0;
   for (int layer = 0; layer < model.all_layers(); ++layer)
@@ -105,6 +102,13 @@ void note_training(const ModelShape& model, std::vector<std::string>& notes) {
                   grouped(model.trained_parameters()) + " of " + grouped(model.parameters() + adapters) +
                   " parameters; MFU counts no products for gradients of the others" +
                   (model.training.frozen_layers > 0 ? ", and of the first layers a forward alone" : ""));
+}
+
+std::string read_training(JsonObject& file, const std::string& path, ModelShape& model,
+                          std::vector<std::string>& notes) {
+  read_keys_of_training(file, path, model.training);
+  note_training(model, notes);
+  return training_fault(model, path);
 }
 
 }  // namespace equipoise

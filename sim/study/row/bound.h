@@ -45,7 +45,7 @@ class StepBound {
   [[nodiscard]] double run_seconds(const DocumentSet& documents) const;
   // No bound: what even plans of whole micro-batches come near to, with the exchanges that most rows make and
   // a pipeline that `micro_batches` of a lane fill in each of `steps` steps. Of models with experts, whose
-  // exchanges and small products are most of what bounds leave out, all but attention is priced as it runs.
+  // exchanges and small products are most of what bounds exclude, all but attention is priced as it runs.
   [[nodiscard]] double even_estimate(double tokens, double pairs, double micro_batches, double steps) const;
 
  private:

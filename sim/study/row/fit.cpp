@@ -7,9 +7,9 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/cost/check_layout.h"
 #include "sim/workload/stage_layers.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {
@@ -186,7 +186,7 @@ void set_degrees(Study& study, PolicyRun& run, int context, int data) {
   }
 }
 
-enum class Gpus { as_many, more };  // CP ranks instead of replicas, or beside them
+enum class Gpus { as_many, more };  // CP ranks instead of replicas, or in addition
 constexpr int kMostContextFactor = 8;
 
 std::vector<std::vector<Change>> more_context(const Study& study, const Change& full, Gpus gpus) {

@@ -9,7 +9,6 @@
 #include "policies/base/text.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/row/bound.h"
-#include "sim/study/row/pipeline.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
@@ -157,7 +156,7 @@ std::string bound_note(const StudyRow& row, const std::vector<StepResult>& steps
 
 // How much of the largest micro-batch's time its passes wait for copies to the host's memory and back. Empty
 // where nothing is copied.
-std::string offload_note(const StudyRow& row, const Plan& plan, std::string_view shard) {
+std::string offload_note(const StudyRow& row, const Plan& plan, const ShardRule& rule) {
   Layout layout = row.models->layout;
   const MicroBatch* largest = nullptr;
   int context = 1;
@@ -171,7 +170,6 @@ std::string offload_note(const StudyRow& row, const Plan& plan, std::string_view
   if (layout.activation_offload == 0 || largest == nullptr) return "";
   layout.activation_offload = 0;
   const RunModels without(*row.models, layout);
-  const ShardRule rule = row.rule(shard);
   const auto seconds = [&](const RunModels& models) {
     MicroBatchCoster coster(models.costs, rule);
     MicroBatchCost cost;
@@ -186,7 +184,7 @@ std::string offload_note(const StudyRow& row, const Plan& plan, std::string_view
          "parallel.activation_offload or a faster parallel.host_link_GBps shortens them";
 }
 
-// The share of matrix products in a rank's compute beside attention: in a forward and a backward of all
+// The share of matrix products in a rank's compute besides attention: in a forward and a backward of all
 // layers and the head, with so many tokens.
 double gemm_share(const LayerCosts& costs, std::int64_t tokens) {
   RangeUse unused;
@@ -316,7 +314,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   if (row.run.schedule_chosen) note("schedule auto is " + row.run.schedule);
   if (const std::string layers = recompute_note(row, plan); !layers.empty()) note(layers);
   if (row.run.policy().packs_for_time) note(bound_note(row, result.steps));
-  if (const std::string copies = offload_note(row, plan, simulated.shard); !copies.empty()) note(copies);
+  if (const std::string copies = offload_note(row, plan, simulated.rule); !copies.empty()) note(copies);
   if (const std::string idle = idle_note(plan, models.layout); !idle.empty()) note(idle);
   if (row.run.rule().choice == ShardChoice::static_best) note("static-best sharding is " + simulated.shard);
   if (std::ranges::any_of(result.steps, [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
@@ -325,7 +323,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
         "their exchanges do not wait for each other; take one chunk size and expert 1, or data 1");
   if (options.record_gpus) average_gpus(plan, result);
   judge_memory(result);
-  result.peak_moment = find_peak(row, result, plan, row.rule(simulated.shard), options.steps);
+  result.peak_moment = find_peak(row, result, plan, simulated.rule, options.steps);
   if (result.status == RowStatus::oom) {
     result.memory_ignored = options.ignore_memory;
     if (!options.ignore_memory) result.metrics = without_times(result.metrics);

@@ -20,30 +20,28 @@ double seconds_per_token_of(const std::vector<StepResult>& steps) {
   return tokens > 0 ? seconds / tokens : 0;
 }
 
-// How a row ends, without what only a row that is shown needs.
-RowEnd try_row(StudyRow row, const RunStudyOptions& options, Until until = Until::first_that_does_not_fit) {
-  end_if_stopped(options);
-  const std::vector<StepResult> steps = simulate_row(row, trial_options(options), until).ran.steps;
+// How a row ends, without what only a row that is shown needs. `trial`: see trial_options.
+RowEnd try_row(StudyRow row, const RunStudyOptions& trial, Until until = Until::first_that_does_not_fit) {
+  const std::vector<StepResult> steps = simulate_row(row, trial, until).ran.steps;
   const bool runs = row.no_room.empty() && all_fit(steps, row.models->memory.capacity_bytes());
   return {runs ? RowStatus::ok : RowStatus::oom, seconds_per_token_of(steps)};
 }
 
 // As if a GPU had the memory; 0 where the row cannot be planned all the same.
-double seconds_with_enough_memory(StudyRow row, const RunStudyOptions& options) {
-  RunStudyOptions unbounded = trial_options(options);
-  unbounded.ignore_memory = true;
+double seconds_with_enough_memory(StudyRow row, RunStudyOptions trial) {
+  trial.ignore_memory = true;
   try {
-    return seconds_per_token_of(simulate_row(row, unbounded, Until::all_steps).ran.steps);
+    return seconds_per_token_of(simulate_row(row, trial, Until::all_steps).ran.steps);
   } catch (const UserError&) {
     return 0;
   }
 }
 
-bool runs_with(const StudyRow& row, int layers, const RunStudyOptions& options) {
+bool runs_with(const StudyRow& row, int layers, const RunStudyOptions& trial) {
   try {
     StudyRow tried = row;
     tried.recompute_layers(layers);
-    return try_row(std::move(tried), options).status == RowStatus::ok;
+    return try_row(std::move(tried), trial).status == RowStatus::ok;
   } catch (const UserError&) {
     return false;  // L_max and BucketSize come from memory, too
   }
@@ -51,16 +49,16 @@ bool runs_with(const StudyRow& row, int layers, const RunStudyOptions& options) 
 
 // What would make a row run that ended as `status`; empty where nothing is known.
 std::string what_would_run(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
-                           RowStatus status, const RunStudyOptions& options) {
+                           RowStatus status, const RunStudyOptions& trial) {
   const auto ends = [&](const Study& changed, PolicyRun tried) {
     if ((tried.has_recompute ? tried.recompute : changed.layout.recompute) == Recompute::automatic) {
       tried.has_recompute = true;  // if not with all layers, then with none
       tried.recompute = Recompute::full;
     }
     if (changed.batch.sequences_per_step == study.batch.sequences_per_step)
-      return try_row({changed, inputs.documents, &inputs.profile, std::move(tried)}, options);
+      return try_row({changed, inputs.documents, &inputs.profile, std::move(tried)}, trial);
     const DocumentSet documents = documents_of(changed, load_trace(changed));
-    return try_row({changed, documents, &inputs.profile, std::move(tried)}, options);
+    return try_row({changed, documents, &inputs.profile, std::move(tried)}, trial);
   };
   std::vector<std::string> told;  // by the row itself
   const PolicyRun run = with_plan(entry, inputs.plans, told);
@@ -69,7 +67,7 @@ std::string what_would_run(const Study& study, const StudyInputs& inputs, const 
     PolicyRun ran = run;
     for (Recompute* mode : {&unbounded.layout.recompute, &ran.recompute})
       if (*mode == Recompute::automatic) *mode = Recompute::none;
-    return seconds_with_enough_memory({unbounded, inputs.documents, &inputs.profile, ran}, options);
+    return seconds_with_enough_memory({unbounded, inputs.documents, &inputs.profile, ran}, trial);
   };
   return smallest_change({study, run, status, longest_of(inputs.documents),
                           status == RowStatus::oom ? with_enough_memory : std::function<double()>()},
@@ -86,17 +84,17 @@ PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
     return not_run(std::move(row.run), RowStatus::refused, e.what());
   }
   if (!row.no_room.empty()) return without_room(std::move(row));
-  const std::string shard = simulated.ran.shard;
+  const ShardRule rule = simulated.ran.rule;
   PolicyResult result = describe_row(row, std::move(simulated.planned), std::move(simulated.ran), options);
-  if (!options.details.directory.empty()) add_details(row, row.rule(shard), options, result);
-  if (options.check_step && result.simulated()) show_slowest_step(row, row.rule(shard), options, result);
+  if (!options.details.directory.empty()) add_details(row, rule, options, result);
+  if (options.check_step && result.simulated()) show_slowest_step(row, rule, options, result);
   if (!options.keep_plans) result.plan = {};
   return result;
 }
 
 }  // namespace
 
-void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
+void resolve_recompute(StudyRow& row, const RunStudyOptions& trial) {
   if (row.models->layout.recompute != Recompute::automatic) return;
   const int all = row.models->costs.model().all_layers();
   row.run.recompute_chosen = true;
@@ -112,16 +110,16 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
     row.recompute_layers(all);  // only where no group fits: every micro-batch has its group's own
     return;
   }
-  int least = 0, most = runs_with(row, 0, options) ? 0 : all;
+  int least = 0, most = runs_with(row, 0, trial) ? 0 : all;
   while (most - least > 1) {
     const int middle = least + (most - least) / 2;
-    (runs_with(row, middle, options) ? most : least) = middle;
+    (runs_with(row, middle, trial) ? most : least) = middle;
   }
   row.recompute_layers(most);
 }
 
 StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
-                   const RunStudyOptions& options) {
+                   const RunStudyOptions& trial) {
   PolicyRun run = entry, tried = entry;
   tried.schedule_auto = false;
   double least = 0;
@@ -130,7 +128,7 @@ StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRu
     if (!entry.schedule_auto || (&name != names && name == study.schedule)) continue;
     tried.schedule = name;
     try {
-      const RowEnd end = try_row(ready_row(study, inputs, tried, options), options, Until::all_steps);
+      const RowEnd end = try_row(ready_row(study, inputs, tried, trial), trial, Until::all_steps);
       if (end.status != RowStatus::ok || (run.schedule_chosen && end.seconds_per_token >= least)) continue;
       least = end.seconds_per_token;
       run.schedule = name;
@@ -139,7 +137,7 @@ StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRu
     }
   }
   StudyRow row(study, inputs, run);
-  resolve_recompute(row, options);
+  resolve_recompute(row, trial);
   return row;
 }
 
@@ -159,10 +157,10 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
 
 PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
                      const RunStudyOptions& options) {
-  PolicyResult result = run_prepared(ready_row(study, inputs, entry, options), options);
+  const RunStudyOptions trial = trial_options(options);
+  PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial), options);
   if (result.status == RowStatus::ok || !options.find_fits) return result;
-  if (const std::string change = what_would_run(study, inputs, entry, result.status, options);
-      !change.empty())
+  if (const std::string change = what_would_run(study, inputs, entry, result.status, trial); !change.empty())
     result.reason += "; " + change;
   return result;
 }

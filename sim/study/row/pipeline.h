@@ -19,15 +19,17 @@
 
 namespace equipoise {
 
+// Both below try the row with `trial`, which is trial_options() of the run's options.
+//
 // `recompute: auto` becomes the fewest checkpointed layers with which the row runs: bisection, so some log2
 // of the layers runs. What runs with no number of layers is left with all. hbp's groups take their own
 // (Algorithm 4).
-void resolve_recompute(StudyRow& row, const RunStudyOptions& options);
+void resolve_recompute(StudyRow& row, const RunStudyOptions& trial);
 
 // The row of an entry, all of that resolved. `schedule: auto` is the fastest that fits of the study's,
 // seq1f1b and state-aware-1f1b, the first of equals; where none fits, what the row has without the key.
 StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
-                   const RunStudyOptions& options);
+                   const RunStudyOptions& trial);
 
 // Plans and simulates: both are empty where nothing fits (row.no_room). Throws UnplaceableDocument where the
 // policy cannot place a document, UserError where it refuses its options.

@@ -7,6 +7,7 @@
 #include "policies/policy.h"
 #include "policies/steps.h"
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/cost/lane_workload.h"
 #include "sim/memory/derived_sizes.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/read/plan_file.h"
@@ -79,7 +80,7 @@ std::string derive_from_memory(StudyRow& row) {
   return search.hopeless(run.pack, prices);
 }
 
-// Where nothing fits and the user wants times all the same.
+// The sizes where nothing fits and the user asks for times all the same.
 void derive_without_memory(StudyRow& row) {
   PackOptions& pack = row.run.pack;
   if (!row.run.says("max_tokens")) pack.max_tokens = 2 * row.context_window;
@@ -87,7 +88,7 @@ void derive_without_memory(StudyRow& row) {
     pack.bucket_size = (row.context_window + pack.context - 1) / pack.context + 1;
 }
 
-// What the policy leaves to a search, under the row's options as they stand.
+// Searches the options that the policy leaves to a search, under the row's options.
 void search_options(const PackingProblem& problem, const PlanPrices& prices, PolicyRun& run,
                     std::vector<std::string>& notes) {
   const OptionSearch& search = run.policy().search;
@@ -166,6 +167,22 @@ void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& p
 }
 
 }  // namespace
+
+std::shared_ptr<const Workload> workload_of(const StudyRow& row) {
+  switch (row.run.cost_kind()) {
+    case CostKind::quadratic:
+      return std::make_shared<const QuadraticWorkload>();
+    case CostKind::flops:
+      return std::make_shared<const FlopsWorkload>(flops_workload(row.models->costs.model()));
+    case CostKind::profiled:
+      break;
+  }
+  return std::make_shared<const LaneWorkload>(row.models->costs, row.context_window, row.trial_rule());
+}
+
+FlopsWorkload flops_workload(const ModelShape& model) {
+  return {model.hidden, std::int64_t{model.kv_heads} * model.head_dim};
+}
 
 int layers_of_group(const StudyRow& row, std::int64_t length, int degree) {
   const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(row.run.pack) / degree);

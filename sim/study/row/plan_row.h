@@ -17,6 +17,13 @@
 
 namespace equipoise {
 
+// What prices the row's documents: the FLOPs formula of Skrull for gds, dacp and skrull, the profile for all
+// others, unless the study says otherwise.
+std::shared_ptr<const Workload> workload_of(const StudyRow& row);
+
+// The FLOPs of a document on a model (Skrull Eq. 13).
+FlopsWorkload flops_workload(const ModelShape& model);
+
 // Fills row.run.pack: max_tokens, bucket_size; row.no_room where nothing fits into memory. With
 // `ignore_memory`, sizes are then those that policies take without a memory model.
 void derive_sizes(StudyRow& row, bool ignore_memory);
@@ -41,7 +48,7 @@ struct PlannedRow {
 };
 
 // Packs; puts what was searched into row.run. Throws UnplaceableDocument where the policy cannot place a
-// document, UserError where it refuses its options. A search that needs a memory model is left out where
+// document, UserError where it refuses its options. A search that needs a memory model is skipped where
 // `prices` has none.
 PlannedRow pack_row(StudyRow& row, const PlanPrices& prices);
 

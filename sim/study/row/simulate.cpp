@@ -120,7 +120,8 @@ static std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& p
 SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
                             Until until) {
   const auto simulated = [&](std::string_view shard) {
-    return SimulatedPlan{std::string(shard), simulate_steps(row, plan, row.rule(shard), options, until)};
+    const ShardRule rule = row.rule(shard);
+    return SimulatedPlan{std::string(shard), rule, simulate_steps(row, plan, rule, options, until)};
   };
   if (row.run.rule().choice != ShardChoice::static_best) return simulated(row.run.shard);
   const double capacity = row.models->memory.capacity_bytes();

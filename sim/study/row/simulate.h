@@ -39,6 +39,7 @@ enum class Until { all_steps, first_that_does_not_fit };
 // that fits before one that does not, then the faster.
 struct SimulatedPlan {
   std::string shard;
+  ShardRule rule;
   std::vector<StepResult> steps;
 };
 SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,

@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "policies/steps.h"
-#include "sim/cost/lane_workload.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/naming.h"
 #include "sim/study/read/plan_file.h"
 
 namespace equipoise {
@@ -66,22 +65,6 @@ StepOptions StudyRow::step_options() const {
   steps.keep = run.pack.keep;
   steps.strict_keep = run.pack.strict_keep;
   return steps;
-}
-
-std::shared_ptr<const Workload> workload_of(const StudyRow& row) {
-  switch (row.run.cost_kind()) {
-    case CostKind::quadratic:
-      return std::make_shared<const QuadraticWorkload>();
-    case CostKind::flops:
-      return std::make_shared<const FlopsWorkload>(flops_workload(row.models->costs.model()));
-    case CostKind::profiled:
-      break;
-  }
-  return std::make_shared<const LaneWorkload>(row.models->costs, row.context_window, row.trial_rule());
-}
-
-FlopsWorkload flops_workload(const ModelShape& model) {
-  return {model.hidden, std::int64_t{model.kv_heads} * model.head_dim};
 }
 
 }  // namespace equipoise

@@ -45,11 +45,4 @@ struct StudyRow {
   void note(const std::string& text) { notes.push_back(run.label + ": " + text); }
 };
 
-// What prices the row's documents: the FLOPs formula of Skrull for gds, dacp and skrull, the profile for all
-// others, unless the study says otherwise.
-std::shared_ptr<const Workload> workload_of(const StudyRow& row);
-
-// The FLOPs of a document on a model (Skrull Eq. 13).
-FlopsWorkload flops_workload(const ModelShape& model);
-
 }  // namespace equipoise

@@ -7,7 +7,7 @@
 #include "policies/base/random.h"
 #include "policies/packing/step_search.h"
 #include "sim/study/row/bound.h"
-#include "sim/study/row/study_row.h"
+#include "sim/study/row/plan_row.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 

@@ -438,5 +438,5 @@ TEST_CASE("The entry of a plan") {
   CHECK(holds(refusal(small_study_of({{"name", "plan"}, {"file", "nowhere.json"}})),
               "policies[0].file: expected a file that is there, found \"nowhere.json\""));
   CHECK(holds(refusal(small_study_of({{"name", "plain"}, {"file", "x"}})),
-              "policies[0].file: expected none beside a name other than plan, found \"x\""));
+              "policies[0].file: expected none with a name other than plan, found \"x\""));
 }

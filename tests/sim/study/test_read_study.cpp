@@ -307,7 +307,7 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: policies[1].node_limit: expected one of time_limit and node_limit, not both, found 10"},
       {"/policies/1/schedule", "1f1c", "study.json: policies[1]: schedule: unknown name \"1f1c\""},
       {"/policies/1/published", json{{"metrics", {{"abr", 1}}}},
-       "study.json: policies[1].published.source: expected where the figures stand"},
+       "study.json: policies[1].published.source: expected where the figures are"},
       {"/policies/1/published", json{{"source", "a paper"}},
        "study.json: policies[1].published: expected metrics or status, found neither"},
       {"/policies/1/published", json{{"source", "a paper"}, {"metrics", {{"speed_up", 1.4}}}},
@@ -344,8 +344,7 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/frozen", {"layers:8"}, "head and {\"layers\": N}, each at most once"},
       {"/frozen", json::array({json{{"layers", -1}}}), "study.json: frozen.layers: expected "},
       {"/frozen", json::array({json{{"layer", 1}}}), "study.json: frozen: unknown key \"layer\""},
-      {"/frozen", json::array({json{{"layers", 8}}}),
-       "study.json.frozen: expected embedding beside layers 8"},
+      {"/frozen", json::array({json{{"layers", 8}}}), "study.json.frozen: expected embedding with layers 8"},
       {"/frozen", json::array({"embedding", json{{"layers", 99}}}),
        "study.json.frozen: expected layers in 0.."},
       {"/frozen", json::array({"embedding", json{{"layers", 1}}, json{{"layers", 2}}}), "each at most once"},
@@ -382,8 +381,9 @@ TEST_CASE("Multi-token prediction is a study's for any model, and a note says wh
   file["mtp_layers"] = 1;
   const Study study = parse(file);
   CHECK(study.model.mtp_layers == 1);
-  CHECK(std::any_of(study.notes.begin(), study.notes.end(),
-                    [](const std::string& note) { return note.starts_with("mtp_layers: 1 of multi-token prediction"); }));
+  CHECK(std::any_of(study.notes.begin(), study.notes.end(), [](const std::string& note) {
+    return note.starts_with("mtp_layers: 1 of multi-token prediction");
+  }));
   // A layer more may be recomputed.
   file["parallel"]["recompute"] = {{"layers", study.model.layers + 1}};
   CHECK(parse(file).layout.recompute_layers == study.model.layers + 1);
@@ -408,8 +408,7 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   for (const json& frozen : {json::array({"linear_qkv", "embedding", json{{"layers", 4}}}),
                              json::array({"embedding", json{{"layers", 4}}})}) {
     file["frozen"] = frozen;
-    CHECK(holds(refusal(file),
-                "study.json.frozen: expected no layers beside lora, which freezes all of them"));
+    CHECK(holds(refusal(file), "study.json.frozen: expected no layers with lora, which freezes all of them"));
   }
   file["frozen"] = json::array({"linear_qkv", "embedding", json{{"layers", 4}}});
   file.erase("lora");
@@ -429,7 +428,8 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   CHECK(refusal(file).empty());
 }
 
-TEST_CASE("Activations are offloaded of layers that keep them: where layers are recomputed whole it is refused") {
+TEST_CASE(
+    "Activations are offloaded of layers that keep them: where layers are recomputed whole it is refused") {
   json file = small_study();
   file["parallel"]["activation_offload"] = 0.5;
   const Study study = parse(file);
@@ -440,8 +440,9 @@ TEST_CASE("Activations are offloaded of layers that keep them: where layers are 
   CHECK(parse(file).notes.size() == study.notes.size());
   for (const json& recompute : {json("full"), json("auto"), json{{"layers", 2}}}) {
     file["parallel"]["recompute"] = recompute;
-    CHECK(holds(refusal(file), "study.json: parallel.activation_offload: expected 0 where layers are recomputed "
-                               "whole (plain-4d), found 0.5"));
+    CHECK(holds(refusal(file),
+                "study.json: parallel.activation_offload: expected 0 where layers are recomputed "
+                "whole (plain-4d), found 0.5"));
   }
   file["parallel"]["recompute"] = {{"modules", {"layernorm"}}};
   CHECK(refusal(file).empty());
@@ -490,7 +491,9 @@ TEST_CASE("Llama 4 by name, and a shape written out, attend in chunks; a chunk n
   json file = small_study();
   file["model"] = "llama4-scout";
   file["parallel"]["context_comm"] = "ring";
-  CHECK(holds(refusal(file), "study.json: parallel.context_comm: expected all-gather or ulysses or ulysses-all-gather or group-cast"));
+  CHECK(holds(refusal(file),
+              "study.json: parallel.context_comm: expected all-gather or ulysses or ulysses-all-gather or "
+              "group-cast"));
   file["parallel"].erase("context_comm");
   const ModelShape scout = parse(file).model;
   CHECK(scout.reach().chunked);
@@ -498,12 +501,15 @@ TEST_CASE("Llama 4 by name, and a shape written out, attend in chunks; a chunk n
   CHECK(scout.layer_counts() == LayerCounts{0, 12, 0, 36});  // of four layers the last sees everything
   file["model"] = "llama4-maverick";
   CHECK(parse(file).model.layer_counts() == LayerCounts{0, 12, 24, 12});
-  file["model"] = {{"layers", 4}, {"hidden", 256}, {"heads", 4}, {"ffn", 512}, {"vocab", 1024},
-                   {"chunked_attention", true}, {"sliding_window", 64}, {"sliding_window_pattern", 4}};
+  file["model"] = {{"layers", 4},          {"hidden", 256},
+                   {"heads", 4},           {"ffn", 512},
+                   {"vocab", 1024},        {"chunked_attention", true},
+                   {"sliding_window", 64}, {"sliding_window_pattern", 4}};
   CHECK(parse(file).model.chunked);
   file["model"].erase("sliding_window_pattern");
   file["model"].erase("sliding_window");
-  CHECK(holds(refusal(file), "study.json: model.sliding_window: expected the tokens of a chunk of chunked_attention"));
+  CHECK(holds(refusal(file),
+              "study.json: model.sliding_window: expected the tokens of a chunk of chunked_attention"));
   file["model"]["chunked_attention"] = "yes";
   CHECK(holds(refusal(file), "study.json: model.chunked_attention: expected true or false"));
 }

@@ -45,7 +45,7 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
   CAPTURE(candidate_json(c.candidates, point).dump());
   try {
     StudyRow row(study, c.inputs, study.policies.front());
-    resolve_recompute(row, options);
+    resolve_recompute(row, trial_options(options));
     const SimulatedRow simulated = simulate_row(row, options, Until::all_steps);
     const Plan& plan = simulated.planned.plan;
     const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"), 0.98);

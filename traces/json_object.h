@@ -1,7 +1,9 @@
-// Reading checked values out of a profile's JSON: every error names the file, the key and what would do.
+// Reads the JSON of a user's file: an object key by key (JsonObject), or single fields of it.
+//
+// Every error is one line: where (file and path of the object), the key, what was found, what is allowed. A
+// key that no reader knows is refused with the nearest one.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -10,9 +12,47 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "traces/json_text.h"  // read_json_file, for those who read fields
+#include "policies/base/text.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
+
+class JsonObject {
+ public:
+  // `where` is the file and the path of the object, e.g. "study.json: batch". Throws unless it is an object.
+  JsonObject(const nlohmann::json& node, std::string where);
+
+  // The node of a key, null if absent. Marks the key as known.
+  const nlohmann::json* find(std::string_view key);
+  bool has(std::string_view key) const { return node_.contains(std::string(key)); }
+
+  std::string text(std::string_view key, std::string_view fallback);
+  bool flag(std::string_view key, bool fallback);
+  // One of `words` instead of a number is 0, -1, ...
+  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most,
+                       std::span<const std::string_view> words = {});
+  double number(std::string_view key, double fallback, double least, double most);
+  // One of `allowed`; the index into it.
+  std::size_t choice(std::string_view key, std::size_t fallback, std::span<const std::string_view> allowed);
+  std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most);
+
+  // Throws for a key that nobody asked for, naming where it belongs as `place_of` knows it (empty: nowhere),
+  // or the nearest known one.
+  void finish(std::string (*place_of)(std::string_view key) = nullptr) const;
+
+  [[noreturn]] void fail(std::string_view key, const std::string& expected) const;
+  const std::string& where() const { return where_; }
+
+ private:
+  const nlohmann::json& node_;
+  std::string where_;
+  std::vector<std::string> known_;
+};
+
+// Sizes such as 8192, "8K" or "1M" (1024, 1024^2); nothing if it is not one.
+bool parse_size(const nlohmann::json& node, std::int64_t& value);
+
+// --- Single fields, which must be there
 
 // `where` is what the user sees before the key, e.g. "h100.json: device".
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
@@ -32,43 +72,9 @@ std::size_t name_field(const nlohmann::json& node, const std::string& key,
                        std::span<const std::string_view> names, const std::string& where,
                        const std::string& expected);
 std::vector<std::string> keys_of(const nlohmann::json& node);
+// Names the nearest known key.
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where);
-
-// One parameter of a cost model's form: its key in a profile, and where the form keeps it.
-// An optional one is 0 where it is missing, and left out where it is 0; of the others 0 is a value, too.
-enum ParameterNeeds { kNotNegative, kPositive, kOptional };
-template <class Parameters>
-struct FormParameter {
-  const char* key;
-  double Parameters::*value;
-  ParameterNeeds needs = kNotNegative;
-};
-
-// The parameters of a form, from the object that holds them and back. Throws UserError.
-template <class Parameters, std::size_t count>
-void read_parameters(const FormParameter<Parameters> (&list)[count], const nlohmann::json& node,
-                     const std::string& where, Parameters& into) {
-  for (const FormParameter<Parameters>& one : list)
-    if (one.needs != kOptional || node.contains(one.key))
-      into.*one.value = one.needs == kPositive ? positive_field(node, one.key, where)
-                                               : non_negative_field(node, one.key, where);
-}
-// The same of a profile's table, which holds them under "parameters".
-template <class Parameters, std::size_t count>
-Parameters parameters_of(const FormParameter<Parameters> (&list)[count], const nlohmann::json& table,
-                         const std::string& where) {
-  Parameters made;
-  read_parameters(list, object_field(table, "parameters", where), where + ".parameters", made);
-  return made;
-}
-template <class Parameters, std::size_t count>
-nlohmann::json parameters_json(const FormParameter<Parameters> (&list)[count], const Parameters& from) {
-  nlohmann::json node;
-  for (const FormParameter<Parameters>& one : list)
-    if (one.needs != kOptional || from.*one.value > 0) node[one.key] = from.*one.value;
-  return node;
-}
 
 // Runs `read` over parts of a file that are not checked field by field: what has another type than it must
 // have is the file's fault, not ours.

@@ -1,5 +1,7 @@
-// Reads a study: the plain keys by their rows (study_keys.h), here what depends on other keys, what is no
-// plain value, and what does not go together.
+// Reads a study: plain keys by their rows (study_keys.h); here keys that depend on others, keys that are no
+// plain value, and the refusal of keys that do not go together.
+#include "sim/study/read/study.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -7,14 +9,19 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "profiler/profile/json_fields.h"
 #include "sim/cost/check_layout.h"
 #include "sim/schedule/schedule.h"
 #include "sim/step/lockstep.h"
+#include "sim/study/read/framework_keys.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/naming.h"
+#include "sim/study/read/parallel_keys.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
+#include "sim/study/read/training.h"
 #include "sim/workload/model.h"
+#include "traces/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -39,8 +46,8 @@ Target read_plain(const json& node, const std::string& where, std::span<const Ke
 // A profile's name, or a path: relative to the study, where a file is there, else to where the program runs.
 std::string profile_beside(const std::string& name, const std::string& directory) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
-  const std::string beside = (std::filesystem::path(directory) / name).string();
-  return is_path && std::filesystem::is_regular_file(beside) ? beside : name;
+  const std::string near = (std::filesystem::path(directory) / name).string();
+  return is_path && std::filesystem::is_regular_file(near) ? near : name;
 }
 
 // A preset's name, or a path relative to the study.
@@ -191,27 +198,6 @@ void note_prediction(const ModelShape& model, std::vector<std::string>& notes) {
                   grouped(model.parameters() - alone.parameters()) + " parameters; 0 leaves them out");
 }
 
-// Of a layout or of a row: a mode, or an object with layers or modules.
-template <class Target>
-void read_recompute(const json& node, const std::string& where, Target& target) {
-  if (node.is_object()) {
-    JsonObject object(node, where + ".recompute");
-    RecomputeKeys keys;
-    read_keys(object, recompute_keys(), keys);
-    if (const json* modules = object.find("modules"))
-      target.recompute_modules = read_words(*modules, object, "modules", kRecomputeModuleNames);
-    target.recompute_layers = keys.layers;
-    object.finish();
-    if (object.has("layers") == object.has("modules"))
-      object.fail("layers", "an integer in 0..100000, or modules instead of it");
-    target.recompute = object.has("layers") ? Recompute::layers : Recompute::modules;
-    return;
-  }
-  const json wrapped = {{"recompute", node}};
-  JsonObject object(wrapped, where);
-  target.recompute = kRecomputeModes[object.choice("recompute", 0, kRecomputeModeNames)];
-}
-
 std::vector<int> read_stage_layers(const json& list, JsonObject& object) {
   const std::string expected =
       "a list of integers in 0.." + std::to_string(keys::kMostLayers) + ", one a virtual stage";
@@ -237,7 +223,12 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
   if (!object.has("zero")) layout.zero = default_zero(framework, layout);
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
   layout.stage_division = framework.in_training.stage_division;
-  if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout);
+  if (const json* recompute = object.find("recompute")) {
+    const RecomputeKeys said = read_recompute(*recompute, where);
+    layout.recompute = said.mode;
+    layout.recompute_layers = said.layers;
+    layout.recompute_modules = said.modules;
+  }
   if (const json* layers = object.find("stage_layers"))
     layout.stage_layers = read_stage_layers(*layers, object);
   object.finish(place_of_key);
@@ -258,11 +249,6 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   object.finish(place_of_key);
   if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
     throw UserError(where, ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
-  const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
-  if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
-    study.impossible = concatenated(
-        where, ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = ", per_lane,
-        ", found ", batch.sequences_per_step);
   batch.lanes = study.layout.data;
   batch.context = study.layout.context;
   batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
@@ -286,71 +272,64 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
                   did_you_mean(name, labels));
 }
 
-// Why the model cannot run in this layout; empty where it can.
-std::string layout_fault(const ModelShape& model, const Layout& layout, const std::string& path) {
-  try {
-    check_layout(model, layout, path);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-// A row's named parts against the model, and against what runs beside them.
-void check_modules(const PolicyRun& run, const std::string& path, Study& study) {
+// Throws where a row's named parts do not go with the model or with the overlap of experts' exchanges.
+void check_modules(const PolicyRun& run, const std::string& path, const Study& study) {
   Layout layout = study.layout;
   if (run.has_recompute) {
     layout.recompute = run.recompute;
     layout.recompute_modules = run.recompute_modules;
   }
-  if (layout.recompute != Recompute::modules || !study.impossible.empty()) return;
-  study.impossible = layout_fault(study.model, layout, path);
+  if (layout.recompute != Recompute::modules) return;
   if (layout.repeats(RecomputeModule::moe) &&
       study.framework.in_training.expert_overlap == ExpertOverlap::dualpipe)
-    study.impossible = path +
-                       ": parallel.recompute.modules: expected no moe with framework.expert_overlap "
-                       "dualpipe, whose pairs have no place for exchanges that run again";
+    throw UserError(path,
+                    ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "
+                    "whose pairs have no place for exchanges that run again");
+  check_layout(study.model, layout, path);
 }
 
-// Layers that are recomputed keep their inputs only: what of them is copied is not told apart.
-void check_offload(const std::string& path, Study& study) {
+// Throws where layers that are recomputed whole would be copied to the host: of them only inputs are kept.
+void check_offload(const std::string& path, const Study& study) {
   if (study.layout.activation_offload == 0) return;
   for (const PolicyRun& run : study.policies) {
     const Recompute mode = run.has_recompute ? run.recompute : study.layout.recompute;
     const bool whole = mode == Recompute::full || mode == Recompute::layers || mode == Recompute::automatic;
-    if (study.impossible.empty() && (whole || run.chooses_groups()))
-      study.impossible = path +
-                         ": parallel.activation_offload: expected 0 where layers are recomputed whole (" +
-                         run.label + "), found " + short_number(study.layout.activation_offload);
+    if (whole || run.chooses_groups())
+      throw UserError(path, ": parallel.activation_offload: expected 0 where layers are recomputed whole (",
+                      run.label, "), found ", short_number(study.layout.activation_offload));
   }
 }
 
-void read_rows(const json* policies, const std::string& path, Study& study) {
-  for (std::size_t i = 0; i < policies->size(); ++i)
-    study.policies.push_back(
-        read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
+// Throws for keys that are allowed one by one and do not go together; `training`: those of lora and frozen.
+// Without an exchange of attention run the rows whose preset asks for it in vain.
+void check_together(const std::string& path, const std::string& training, Study& study) {
+  const PackOptions& batch = study.batch;
+  const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
+  if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
+    throw UserError(path,
+                    ": batch.sequences_per_step: expected a multiple of micro_batch_size x parallel.data = ",
+                    per_lane, ", found ", batch.sequences_per_step);
+  if (!training.empty()) throw UserError(training);
+  check_layout(study.model, study.layout, path);
   for (std::size_t i = 0; i < study.policies.size(); ++i)
     if (const int layers = study.policies[i].recompute_layers; layers > study.model.all_layers())
-      study.impossible = concatenated(path, ": policies[", i, "].recompute.layers: expected 0..",
-                                      study.model.all_layers(), ", found ", layers);
+      throw UserError(path, ": policies[", i, "].recompute.layers: expected 0..", study.model.all_layers(),
+                      ", found ", layers);
   for (std::size_t i = 0; i < study.policies.size(); ++i) {
     PolicyRun& run = study.policies[i];
+    const std::string row = path + ": policies[" + std::to_string(i) + "].";
     check_modules(run, path, study);
     Layout layout = study.layout;
     layout.context_comm = run.context_comm.value_or(layout.context_comm);
-    const std::string row = path + ": policies[" + std::to_string(i) + "].";
-    if (run.context_comm && study.impossible.empty())
-      study.impossible = layout_fault(study.model, layout,
-                                      row + "context_comm " + std::string(name_of(layout.context_comm)));
-    if (!study.impossible.empty()) continue;
+    if (run.context_comm)
+      check_layout(study.model, layout, row + "context_comm " + std::string(name_of(layout.context_comm)));
     const bool typed = run.says("stage_attention_exchange");
     const std::string fault = exchange_fault(study, run, typed ? row + "stage_attention_exchange" : path);
     if (leaves_out_exchange(run, fault))
       study.notes.push_back(run.label + ": without stage_attention_exchange: " + fault);
-    else
-      study.impossible = fault;
+    else if (!fault.empty())
+      throw UserError(fault);
   }
-  make_labels_unique(study.policies);
   check_offload(path, study);
 }
 
@@ -374,9 +353,17 @@ void note_all_keys(const json& file, Study& study) {
 
 }  // namespace
 
-void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
-  run.has_recompute = true;
-  read_recompute(node, where, run);
+const Policy& PolicyRun::policy() const {
+  return has_plan_file() ? plan_policy() : packing_policy(name);
+}
+
+CostKind PolicyRun::cost_kind() const {
+  if (cost) return *cost;
+  return rule().places_documents ? CostKind::flops : policy().cost;
+}
+
+bool PolicyRun::chooses_groups() const {
+  return policy().derives == Derives::groups && pack.groups.empty();
 }
 
 Study parse_case(const json& file, const std::string& path) {
@@ -403,8 +390,6 @@ Study parse_case(const json& file, const std::string& path) {
   if (object.has("mtp_layers"))
     study.model.mtp_layers = static_cast<int>(object.integer("mtp_layers", 0, 0, kMostPredictions));
   note_prediction(study.model, study.notes);
-  read_training(object, path, study.model.training);
-  note_training(study.model, study.notes);
   study.cluster = read_cluster(part("cluster"), inside("cluster"));
   study.cluster.profile = profile_beside(study.cluster.profile, study.directory);
   study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
@@ -412,12 +397,18 @@ Study parse_case(const json& file, const std::string& path) {
   read_batch(part("batch"), inside("batch"), study);
   if (!object.has("schedule") && study.layout.virtual_pipeline > 1) study.schedule = "interleaved-1f1b";
   naming(path, [&] { return schedule_policy(study.schedule); });
-  for (const std::string& fault :
-       {training_fault(study.model, path), layout_fault(study.model, study.layout, path)})
-    if (!fault.empty() && study.impossible.empty()) study.impossible = fault;
+  const std::string training = read_training(object, path, study.model, study.notes);
   const json* policies = object.find("policies");
   if (!policies->is_array() || policies->empty()) object.fail("policies", "a list of at least one policy");
-  read_rows(policies, path, study);
+  for (std::size_t i = 0; i < policies->size(); ++i)
+    study.policies.push_back(
+        read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
+  try {
+    check_together(path, training, study);
+  } catch (const UserError& e) {
+    study.impossible = e.what();
+  }
+  make_labels_unique(study.policies);
   note_all_keys(file, study);
   object.finish(place_of_key);
   if (!object.has("baseline")) study.baseline = study.policies.front().label;
