@@ -17,8 +17,10 @@
 #include "profiler/profile/profile.h"
 #include "sim/cost/check_layout.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
-#include "sim/schedule/timing.h"
+#include "sim/step/schedule_problems.h"
+#include "sim/step/schedule_timing.h"
 #include "sim/step/step_simulator.h"
 #include "sim/study/read/naming.h"
 
@@ -135,11 +137,11 @@ TimedSchedule run_schedule(const Schedule& schedule, const MicroBatches& batches
   std::vector<double> forward;
   for (const MicroBatch& batch : batches) forward.push_back(static_cast<double>(batch.tokens()) * ticks);
   OpDurations durations = op_durations(schedule, forward, options.backward_ratio);
-  Hops hops{.seconds = options.p2p * ticks};
+  Hops hops{.time = options.p2p * ticks};
   if (exact) {
     for (std::vector<double>& stage : durations)
       for (double& duration : stage) duration = std::round(duration);
-    hops.seconds = std::round(hops.seconds);
+    hops.time = std::round(hops.time);
   }
   TimedSchedule timed = time_schedule(schedule, durations, hops);
   for (auto& stage : timed.stages)

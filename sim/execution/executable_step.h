@@ -13,8 +13,9 @@
 #include "policies/sharding/sharding.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/step/expansion.h"
-#include "sim/step/lockstep.h"
+#include "sim/step/lockstep_costs.h"
 #include "sim/step/op_program.h"
+#include "sim/step/stage_ticks.h"
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise::execution {

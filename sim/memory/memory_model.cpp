@@ -5,7 +5,7 @@
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/cost_basis.h"
 #include "sim/cost/kept_bytes.h"
-#include "sim/schedule/timing.h"
+#include "sim/schedule/schedule.h"
 
 namespace equipoise {
 

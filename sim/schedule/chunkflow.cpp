@@ -19,12 +19,13 @@
 // turns. Hence kept_bound = P-s+L: K+1 on the last stage, K with strict_keep (the paper's promise). The paper
 // draws its schedule and states no rule for the turns; this rule is ours and gives the drawn orders.
 // All groups of size 1: L = 0 and the order is that of 1F1B, op for op. O(P m).
+#include "sim/schedule/chunkflow.h"
+
 #include <algorithm>
 #include <span>
 #include <vector>
 
 #include "policies/base/index.h"
-#include "sim/schedule/schedule.h"
 
 namespace equipoise {
 namespace {
@@ -98,8 +99,8 @@ int held_after_a_turn(const ScheduleInput& input) {
 // Group of n chunks, K kept: forwards ascending, the first n-K as D (only KV is kept), the last K as F; the
 // backwards of the kept ones descending, since a chunk needs the KV gradients of all later ones; then for
 // each dropped chunk, descending, R and at once its B. Example, n = 4, K = 2: D1 D2 F3 F4 B4 B3 R2 B2 R1 B1.
-// At most min(n, K) activations are held, so strict_keep changes nothing here. The paper's prose is followed; its printed
-// listing departs from it. O(m).
+// At most min(n, K) activations are held, so strict_keep changes nothing here. The paper's prose is followed;
+// its printed listing departs from it. O(m).
 static void make_chunkflow_serial(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "state-aware-1f1b", {.groups = true}, out);
   std::vector<ScheduleOp>& ops = out.ops.front();

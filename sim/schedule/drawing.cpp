@@ -1,10 +1,11 @@
+#include "sim/schedule/drawing.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
 
 #include "policies/base/index.h"
-#include "sim/schedule/timing.h"
 
 namespace equipoise {
 namespace {

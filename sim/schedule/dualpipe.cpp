@@ -20,6 +20,8 @@
 //   (P/2 - 1)(F&B + B - 3W)
 // of a step, with B whole and F&B a pair (the executor, which hides nothing, takes F + B for it),
 // and a rank keeps P + 1 activations, each of a P-th of the layers; parameters are held twice. O(P m).
+#include "sim/schedule/dualpipe.h"
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -27,7 +29,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/schedule/schedule.h"
 
 namespace equipoise {
 namespace {

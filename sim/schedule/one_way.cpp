@@ -1,5 +1,7 @@
 // Orders of micro-batches that go through the stages from the first to the last: GPipe, 1F1B, its interleaved
 // form, both on slices of sequences, and zero bubble.
+#include "sim/schedule/one_way.h"
+
 #include <algorithm>
 #include <span>
 #include <string>
@@ -7,7 +9,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/schedule/schedule.h"
 
 namespace equipoise {
 
@@ -132,10 +133,10 @@ int slices_ahead(const ScheduleInput& input, int ops) {
 }
 
 // 1F1B and its kin: warm-up, then one forward and one backward in turn. The warm-up of stage s is P-1-s
-// forwards beside those that the last stage must be ahead. `in_step`: 2(P-1-s), and always those of the
-// longest group, so that forward i of a stage and i-1 of the next come at one time, and backward i and i+1 of
-// the next. Interleaved orders and pairs have the same warm-up. Of a turn only the last forward pairs with
-// its backward, and none where the forwards have run out.
+// forwards in addition to those that the last stage must be ahead. `in_step`: 2(P-1-s), and always those of
+// the longest group, so that forward i of a stage and i-1 of the next come at one time, and backward i and
+// i+1 of the next. Interleaved orders and pairs have the same warm-up. Of a turn only the last forward pairs
+// with its backward, and none where the forwards have run out.
 void take_turns(const ScheduleInput& input, bool in_step, bool pairs, bool never_waits, Schedule& out) {
   const int total = out.micro_batches * input.virtual_stages;
   const int most_ahead = slices_ahead(input, total) + (pairs ? 1 : 0);
@@ -148,10 +149,10 @@ void take_turns(const ScheduleInput& input, bool in_step, bool pairs, bool never
     for (int i = 0, issued = 0; i < total; ++i) {
       const int ahead = in_step ? most_ahead : backward.longest_left() - 1;
       const ScheduleOp op = backward.next();
-      const std::int64_t wanted =
+      const std::int64_t needed =
           never_waits ? forward_place(op, input) + 1 : std::int64_t{i} + ahead + behind + 1;
-      for (; issued < std::min<std::int64_t>(total, wanted); ++issued) ops.push_back(forward.next());
-      ops.back().with_next = pairs && issued == wanted;
+      for (; issued < std::min<std::int64_t>(total, needed); ++issued) ops.push_back(forward.next());
+      ops.back().with_next = pairs && issued == needed;
       ops.push_back(op);
     }
     out.kept_bound[at(s)] =
@@ -211,7 +212,7 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
 // P-1-s + k-1 on stage s (P - rank + splits - 2 in the authors' code), then one forward and one backward in
 // turn. Where documents have unlike numbers of slices, k is that of the longest one left: when it is through,
 // backwards come alone until the stage is only as far ahead as the others need. Longest first, so, memory
-// falls as InfiniPipe's rule (arXiv 2509.21275) wants it. On one stage no one waits, and no forward is ahead.
+// falls as InfiniPipe's rule (arXiv 2509.21275) asks. On one stage no one waits, and no forward is ahead.
 //
 // With equal slices, m documents of k each, T = (k m + P - 1)(f + b), of one slice: a bubble of (P - 1)/(k m
 // + P - 1), as if there were k m micro-batches. At most P-1-s + k slices are held.
@@ -220,7 +221,7 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
 // of interleaved 1F1B, and the warm-up is 2(P-1-s) + L: L is how far a forward must be ahead of its backward
 // on the last rank. Where k divides P, L = (V-1)P + k-1, which is Seq1F1B-I's rule. Where P divides k, L =
 // k V - 1: a document's slices through all chunks. Then k V + 2(P-1-s) are held, each 1/V of a rank's layers:
-// little more than one document, as SlimPipe wants it. T = (k m + (P - 1)/V)(f + b). O(P m V).
+// little more than one document, as in SlimPipe. T = (k m + (P - 1)/V)(f + b). O(P m V).
 void make_seq1f1b(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "seq1f1b", {.virtual_stages = true, .groups = true}, out);
   const bool interleaved = input.virtual_stages > 1;

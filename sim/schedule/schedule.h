@@ -1,11 +1,12 @@
 // Pipeline schedules as data: for every stage, the ordered list of ops it runs. A schedule says only the
-// order; times come from whoever executes it (sim/schedule/timing.h for `schedule`, sim/step for studies).
+// order; times come from the engine that executes it (sim/step).
 // An op starts when its stage is free and its input has arrived: F, D and R from the previous stage, B from
 // the next, the last stage's B from its own F or R, W from its own B.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,13 +21,15 @@ constexpr std::string_view letter_of(OpKind kind) {
   return std::string_view("FBDRW").substr(at(kind), 1);
 }
 
+inline constexpr std::size_t kOpKinds = 5;
+
 struct ScheduleOp {
   OpKind kind = OpKind::F;
   std::int32_t micro_batch = 0;    // position in the lane
   std::int32_t virtual_stage = 0;  // model chunk of this pipeline rank, 0 .. V-1
   // The first of a pair: an F that is issued together with the next op of its stage, the B of another
-  // micro-batch. The pair starts when the inputs of both are there, runs layer by layer of one beside a layer
-  // of the other, so that each hides what the other communicates, and both end with it.
+  // micro-batch. The pair starts when the inputs of both are there, runs layer by layer of one next to a
+  // layer of the other, so that each hides what the other communicates, and both end with it.
   bool with_next = false;
   bool whole = false;  // a B that makes the weight gradients, too, in a schedule that splits others
   friend constexpr bool operator==(const ScheduleOp&, const ScheduleOp&) = default;
@@ -72,6 +75,20 @@ constexpr bool same_work(const ScheduleOp& a, const ScheduleOp& b) {
   return a.kind == b.kind && a.micro_batch == b.micro_batch && a.virtual_stage == b.virtual_stage;
 }
 
+// "F of micro-batch 3" (from 0), with its virtual stage where there are several.
+std::string describe_op(const ScheduleOp& op, int virtual_stages);
+
+// The most activations that the order of each stage holds at once, whatever the times.
+std::vector<int> peak_kept(const Schedule& schedule);
+
+// Whether the schedule splits backwards: then an activation is held until its W, not its B (but for whole
+// Bs).
+bool splits_backward(const Schedule& schedule);
+// Whether the op ends what is held of its micro-batch on its virtual stage.
+constexpr bool releases(const ScheduleOp& op, bool splits) {
+  return op.kind == (splits ? OpKind::W : OpKind::B) || op.whole;
+}
+
 struct SchedulePolicy {
   std::string_view name;  // gpipe, 1f1b, interleaved-1f1b, seq1f1b, state-aware-1f1b ...
   std::string_view paper;
@@ -92,7 +109,7 @@ const SchedulePolicy& one_way_schedule(std::string_view name);
 // A maker writes `out` whole, reusing its buffers, and throws UserError where the input does not suit it:
 // O(ops) time, no memory beyond the ops.
 
-// What a schedule can take besides a plain list of micro-batches.
+// What a schedule can take apart from a plain list of micro-batches.
 struct Takes {
   bool virtual_stages = false;
   bool groups = false;  // of dependent chunks

@@ -1,4 +1,4 @@
-#include "sim/step/step_simulator.h"
+#include "sim/step/critical_path.h"
 
 #include <algorithm>
 #include <cassert>

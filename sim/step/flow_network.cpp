@@ -1,8 +1,8 @@
+#include "sim/step/flow_network.h"
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-
-#include "sim/step/network.h"
 
 namespace equipoise {
 namespace {

@@ -32,6 +32,7 @@
 #include "sim/cost/expert_costs.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/step/part_order.h"
+#include "sim/step/step_options.h"
 #include "sim/step/step_result.h"
 #include "sim/topology/rank_grid.h"
 
@@ -39,22 +40,6 @@ namespace equipoise {
 
 // Whether lanes of the layout wait for each other inside layers, or the stages of each for each other.
 bool lanes_synchronize(const Layout& layout);
-
-// What the study's schedule is given for a lane: `sizes` becomes the sizes of its groups of dependent chunks,
-// which the input refers to.
-ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
-                             const StepOptions& options, std::vector<std::int32_t>& sizes);
-// The ops of a lane on the stages of the pipeline, made by that schedule.
-Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
-                     const StepOptions& options);
-
-// The ops that the stages of a lane run at one time where they are in step (ScheduleInput::in_step): forward
-// i of stage s and forward i + 1 of stage s - 1, and so on; or backwards.
-struct TickOp {
-  std::size_t stage = 0, position = 0;
-};
-using Tick = std::vector<TickOp>;  // by stage
-std::vector<Tick> ticks_of(const Schedule& schedule);
 
 // What arrives at a lane's experts with each of its ops.
 struct LaneArrivals {
@@ -109,32 +94,6 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
 // Layers of a virtual stage that any of the lockstep group's lanes recomputes in full in its op number
 // `position` on the stage: the others take part in those layers' collectives.
 int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int stage, std::size_t position);
-
-// What the lanes of a lockstep group cost, whose experts work for each other's tokens.
-//
-// The lanes run op number i of a stage together (lockstep.h), so what arrives at a rank with an op's
-// exchanges is the mean of what its expert-parallel group sends: the tokens of the micro-batches that the
-// group's lanes have in their op number i, CP ranks and replicas alike. A lane that has none there works for
-// the others; a lane without any micro-batch does, too, beside the step. In a layer that only some of the
-// lanes recompute the tokens of those are exchanged once more, and all work for them.
-//
-// So a micro-batch has a price for each set of micro-batches that it runs beside: one, as long as lanes run
-// theirs in the same order.
-//
-// Example, 2 lanes on 2 ranks, micro-batches of 1,000 and 3,000 tokens beside one of 5,000: with the first op
-// 3,000 arrive at each rank, with the second 1,500, which leaves the shorter lane half of the longer one's
-// experts' work.
-
-// That, and the costs of all its entries, by lane. Throws UserError as the sharding rule does.
-std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep,
-                                                             MicroBatchCoster& coster,
-                                                             const LayerCosts& costs,
-                                                             const PartOrders& orders);
-
-// Where the stages of a lane share out their attention, tick by tick: adds the costs of its ops to those of
-// its micro-batches, and says in `lane.arrivals` which is whose (stage_ticks.cpp).
-void cost_ticks(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model,
-                const PartOrders& orders, std::vector<MicroBatchCost>& costs);
 
 // A lane with what its micro-batches cost, the empty ones of its lockstep group among them. For a lane that
 // waits for others, the costs of the entries of its arrivals (LaneArrivals).

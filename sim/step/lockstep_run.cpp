@@ -1,7 +1,8 @@
+#include "sim/step/lockstep_run.h"
+
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/step/lane_run.h"
 
 namespace equipoise {
 
@@ -76,7 +77,7 @@ struct LockstepRun::Backward : Inside {
   }
 };
 
-// A layer of a forward beside a layer of a backward, of every lane.
+// Every lane runs a layer of a forward next to a layer of a backward.
 struct LockstepRun::LayerPair {
   LockstepRun& run;
   std::vector<At>&forward_lanes, &backward_lanes;
@@ -140,12 +141,8 @@ std::vector<LaneResult> LockstepRun::run(Picoseconds start) {
   for (std::size_t l = 0; l < lanes_.size(); ++l) lanes_[l].engine->begin(runs_[l], start);
   sweep_stages(at(first.stages), [&](std::size_t stage) { return run_ready(static_cast<int>(stage)); });
   std::vector<LaneResult> results;
-  for (std::size_t l = 0; l < lanes_.size(); ++l) {
-    for (int s = 0; s < first.stages; ++s)
-      if (position_[at(s)] < first.ops[at(s)].size()) lanes_[l].engine->report_stall(runs_[l].schedule);
-    lanes_[l].engine->account(runs_[l]);
+  for (std::size_t l = 0; l < lanes_.size(); ++l)
     results.push_back(lanes_[l].engine->finish(runs_[l], start));
-  }
   return results;
 }
 

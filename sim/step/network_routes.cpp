@@ -1,11 +1,13 @@
+#include "sim/step/network_routes.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "policies/base/index.h"
-#include "sim/step/network.h"
 
 namespace equipoise {
 namespace {
@@ -27,8 +29,8 @@ Picoseconds paced(Picoseconds duration, double bytes, double limit) {
 // What takes one route: a collective of given ranks, a bucket, the transfers between two ranks.
 struct NetworkRoutes::Flow {
   OpRoute* out = nullptr;
-  Routes members;                   // of each TP rank that it stands for
-  std::vector<std::uint32_t> held;  // ranks that do nothing else meanwhile, rising; empty: runs beside others
+  Routes members;                   // of each TP rank that it represents
+  std::vector<std::uint32_t> held;  // ranks that do nothing else meanwhile, rising; empty: overlaps other ops
   bool overlaps_itself = false;
   int lane = -1;  // -1: of the step's end
 };
@@ -65,7 +67,7 @@ class NetworkRoutes::Builder {
   [[nodiscard]] int gpu(int stage, int replica, int tensor) const {
     return replicas_[at(stage) * at(tensor_) + at(tensor)][at(replica)];
   }
-  // The TP coordinates that one of the program stands for.
+  // The TP coordinates that one of the program represents.
   template <class Each>
   void for_folded(int tensor, const Each& each) const {
     for (int t = tensor; t < tensor_; t += program_.tensor) each(t);
@@ -284,7 +286,7 @@ class NetworkRoutes::Builder {
       color.own = never_shared(color);
     }
   }
-  // Leaves out links that are never what stops a flow: all that cross them cross another, at least as often,
+  // Skips links that never stop a flow: all that cross them cross another, at least as often,
   // which is no faster. A NIC below an oversubscribed uplink is such a link.
   void number_links() {
     std::vector<std::uint32_t> others;

@@ -2,8 +2,8 @@
 //
 // With x_r the clock of rank r and d_r the op's duration there:
 //   a kernel                x_r += d_r
-//   beside the next step    x_r += max(d_r, u_r)
-//   a collective of group g x_r  = max(max_{q in g} x_q + d, x_r + u_r)     (u = 0 without a step beside it)
+//   next to another step    x_r += max(d_r, u_r)
+//   a collective of group g x_r  = max(max_{q in g} x_q + d, x_r + u_r)     (u = 0 if it runs alone)
 // The observer hears of every op; a run that nobody listens to uses one that the compiler removes.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #include "policies/base/index.h"
 #include "sim/step/op_run.h"
-#include "sim/step/step_end.h"
+#include "sim/step/stage_loop.h"
 
 namespace equipoise::interpreter {
 
@@ -60,10 +60,10 @@ inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int
   return observer;
 }
 
-// Buffers of one thread, grown once.
+// Buffers of a lane, grown once.
 struct Scratch {
   std::vector<Picoseconds> durations;  // a block's durations for every rank
-  std::vector<Picoseconds> jittered, jittered_beside;
+  std::vector<Picoseconds> jittered, jittered_alongside;
   std::vector<Picoseconds> latest;  // by group
   std::vector<int> last;            // by group: who arrived last
 };
@@ -117,7 +117,7 @@ inline void jitter_step(const OpContext& stage, const Picoseconds* duration, Syn
 // Aligned, so that the loops' speed does not depend on what the linker puts before them.
 template <class Observer>
 [[gnu::aligned(64)]] void run_step(const OpContext& stage, SyncGroup sync, const Picoseconds* duration,
-                                   const Picoseconds* beside, Picoseconds* clock, Scratch& scratch,
+                                   const Picoseconds* alongside, Picoseconds* clock, Scratch& scratch,
                                    Observer& observer, std::uint32_t run, std::uint32_t repetition,
                                    std::uint32_t step, [[maybe_unused]] const Picoseconds* recorded) {
   const std::size_t ranks = stage.ranks;
@@ -127,12 +127,12 @@ template <class Observer>
       Picoseconds takes = duration[r];
       if constexpr (Observer::kListens)
         if (recorded != nullptr) takes = recorded[r] - arrived;
-      clock[r] += beside == nullptr ? takes : std::max(takes, beside[r]);
+      clock[r] += alongside == nullptr ? takes : std::max(takes, alongside[r]);
       if constexpr (Observer::kListens) {
         const int rank = static_cast<int>(r);
         observer.on_op({run, repetition, step, rank, arrived, arrived, arrived + takes, rank});
-        if (beside != nullptr)
-          observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
+        if (alongside != nullptr)
+          observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + alongside[r], rank});
       }
     }
     return;
@@ -158,12 +158,12 @@ template <class Observer>
     Picoseconds done = latest[g] + duration[r];
     if constexpr (Observer::kListens)
       if (recorded != nullptr) done = recorded[g];
-    clock[r] = beside == nullptr ? done : std::max(done, arrived + beside[r]);
+    clock[r] = alongside == nullptr ? done : std::max(done, arrived + alongside[r]);
     if constexpr (Observer::kListens) {
       const int rank = static_cast<int>(r);
       observer.on_op({run, repetition, step, rank, arrived, latest[g], done, scratch.last[g]});
-      if (beside != nullptr)
-        observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
+      if (alongside != nullptr)
+        observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + alongside[r], rank});
     }
   };
   if (sync == SyncGroup::context && t > 1) {
@@ -176,12 +176,12 @@ template <class Observer>
   }
 }
 
-// Where a lane stands in a scheduled op: op number `step` in repetition `repetition` of run number `run`.
+// How far a lane is in a scheduled op: op number `step` in repetition `repetition` of run number `run`.
 struct Place {
   std::uint32_t run = 0, repetition = 0, step = 0;
 };
 
-// Runs the op at `place` (and the one beside it) on every rank and goes behind it.
+// Runs the op at `place` (and the one that runs alongside it) on every rank and goes behind it.
 template <bool kJitter, class Observer>
 void run_local(const OpContext& stage, const OpBlock& block, const Picoseconds* durations, Place& place,
                std::uint64_t& key, Picoseconds* clock, Picoseconds* compute, Scratch& scratch,
@@ -191,23 +191,23 @@ void run_local(const OpContext& stage, const OpBlock& block, const Picoseconds* 
   if ((sync == SyncGroup::tensor && stage.tensor == 1) || (sync == SyncGroup::context && stage.context == 1))
     sync = SyncGroup::none;
   const Picoseconds* duration = durations + place.step * stage.ranks;
-  const Picoseconds* beside = step.with_next ? duration + stage.ranks : nullptr;
+  const Picoseconds* alongside = step.with_next ? duration + stage.ranks : nullptr;
   if constexpr (kJitter) {
     jitter_step(stage, duration, sync, key, scratch.jittered);
     duration = scratch.jittered.data();
     key += stage.ranks;
-    if (beside != nullptr) {
-      jitter_step(stage, beside, SyncGroup::none, key, scratch.jittered_beside);
-      beside = scratch.jittered_beside.data();
+    if (alongside != nullptr) {
+      jitter_step(stage, alongside, SyncGroup::none, key, scratch.jittered_alongside);
+      alongside = scratch.jittered_alongside.data();
       key += stage.ranks;
     }
-    const Picoseconds* const busy = computes(step) ? duration : beside;
+    const Picoseconds* const busy = computes(step) ? duration : alongside;
     if (compute != nullptr && busy != nullptr)
       for (std::size_t r = 0; r < stage.ranks; ++r) compute[r] += busy[r];
   }
-  run_step(stage, sync, duration, beside, clock, scratch, observer, place.run, place.repetition, place.step,
-           observer.recorded_ends(stage.lane, step.sync, stage.tensor));
-  place.step += beside != nullptr ? 2 : 1;
+  run_step(stage, sync, duration, alongside, clock, scratch, observer, place.run, place.repetition,
+           place.step, observer.recorded_ends(stage.lane, step.sync, stage.tensor));
+  place.step += alongside != nullptr ? 2 : 1;
 }
 
 // The durations of a run's block on every rank; adds the compute stream's time where it does not jitter.
@@ -233,27 +233,6 @@ void end_repetition(const OpContext& stage, const BlockRun& run, Place& place, c
     std::copy(clock, clock + stage.ranks, buckets + (at(run.bucket) + place.repetition) * stage.ranks);
   ++place.repetition;
   place.step = 0;
-}
-
-// Moves `clock` over the scheduled op. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks
-// + r]; may be null if the scheduled op fills none. `compute`: adds the compute stream's time per rank; may
-// be null.
-template <bool kJitter, class Observer>
-void run_scheduled_op(const OpContext& stage, const ScheduledOp& scheduled, Picoseconds* clock,
-                      Picoseconds* buckets, Picoseconds* compute, Scratch& scratch, Observer& observer) {
-  scratch.latest.resize(std::max(scratch.latest.size(), stage.ranks));
-  scratch.last.resize(std::max(scratch.last.size(), stage.ranks));
-  std::uint64_t key = 0;
-  for (Place place; place.run < scheduled.run_count; ++place.run) {
-    const BlockRun& run = stage.lane.runs[scheduled.first_run + place.run];
-    const OpBlock& block = stage.lane.blocks[run.block];
-    const Picoseconds* const durations = enter_run<kJitter>(stage, run, compute, scratch);
-    for (place.repetition = 0; place.repetition < run.repeat;) {
-      for (place.step = 0; place.step < block.steps.size();)
-        run_local<kJitter>(stage, block, durations, place, key, clock, compute, scratch, observer);
-      end_repetition(stage, run, place, clock, buckets, observer);
-    }
-  }
 }
 
 // The key of the first draw of a scheduled op.
@@ -384,53 +363,62 @@ class LaneProgress {
   std::vector<std::size_t> next_;
 };
 
-// The lanes of a lockstep group. They wait for each other inside scheduled ops: at expert-parallel exchanges,
-// and at the gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind; when all
-// stand there, each group's op starts at the time of its last member and takes as long as its longest member
-// says. Which lane is visited first cannot be seen in the result.
-
-// A lane's way through one scheduled op, from one collective over several lanes to the next. `network[t]`:
-// when the last background op of TP coordinate t ends.
-template <bool kJitter, class Observer>
+// A lane's way through one scheduled op, from one collective over several lanes to the next; a lane that
+// waits for no others goes through at once. `network[t]`: when the last background op of TP coordinate t
+// ends. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks + r]; null if the op fills
+// none. `compute`: adds the compute stream's time of each rank; may be null.
+template <bool kJitter, bool kWaits, class Observer>
 class OpCursor {
  public:
   OpCursor(const OpContext& stage, const ScheduledOp& scheduled, Picoseconds* clock, Picoseconds* buckets,
-           Picoseconds* compute, const Picoseconds* network, Observer& observer)
+           Picoseconds* compute, const Picoseconds* network, Scratch& scratch, Observer& observer)
       : stage_(stage),
         scheduled_(scheduled),
         clock_(clock),
         buckets_(buckets),
         compute_(compute),
         network_(network),
-        observer_(observer) {
-    scratch_.latest.resize(stage.ranks);
-    scratch_.last.resize(stage.ranks);
+        observer_(observer),
+        scratch_(scratch) {
+    scratch_.latest.resize(std::max(scratch_.latest.size(), stage.ranks));
+    scratch_.last.resize(std::max(scratch_.last.size(), stage.ranks));
   }
 
-  // Runs to the next collective over several lanes; null at the end of the scheduled op.
+  // Runs to the next collective over several lanes; null at the end of the scheduled op. The place is kept in
+  // a register until then: the loop takes about ten nanoseconds per op.
   const OpStep* next() {
-    while (place_.run < scheduled_.run_count) {
-      const BlockRun& run = stage_.lane.runs[scheduled_.first_run + place_.run];
+    Place place = place_;
+    std::uint64_t key = key_;
+    for (; place.run < scheduled_.run_count; ++place.run, place.repetition = 0) {
+      const BlockRun& run = stage_.lane.runs[scheduled_.first_run + place.run];
       const OpBlock& block = stage_.lane.blocks[run.block];
-      if (place_.repetition == 0 && place_.step == 0)
+      if (place.repetition == 0 && place.step == 0)
         durations_ = enter_run<kJitter>(stage_, run, compute_, scratch_);
-      while (place_.repetition < run.repeat) {
+      const Picoseconds* const durations = durations_;
+      const auto steps = static_cast<std::uint32_t>(block.steps.size());
+      while (place.repetition < run.repeat) {
         for (;;) {
-          if (under_end_ > 0 && place_.step == under_end_) await_exchange();
-          if (place_.step == block.steps.size()) break;
-          const OpStep& step = block.steps[place_.step];
-          if (spans_lanes(step.sync)) return &step;
-          if (step.waits)
-            wait();
-          else
-            run_local<kJitter>(stage_, block, durations_, place_, key_, clock_, compute_, scratch_,
-                               observer_);
+          if constexpr (kWaits)
+            if (under_end_ > 0 && place.step == under_end_) await_exchange();
+          if (place.step == steps) break;
+          if constexpr (kWaits) {
+            const OpStep& step = block.steps[place.step];
+            if (spans_lanes(step.sync)) {
+              place_ = place;
+              key_ = key;
+              return &step;
+            }
+            if (step.waits) {
+              wait(place);
+              continue;
+            }
+          }
+          run_local<kJitter>(stage_, block, durations, place, key, clock_, compute_, scratch_, observer_);
         }
-        end_repetition(stage_, run, place_, clock_, buckets_, observer_);
+        end_repetition(stage_, run, place, clock_, buckets_, observer_);
       }
-      ++place_.run;
-      place_.repetition = 0;
     }
+    place_ = place;
     return nullptr;
   }
   // Of the op that next() returned, by rank.
@@ -459,17 +447,16 @@ class OpCursor {
     for (std::size_t r = 0; r < stage_.ranks; ++r) wait_until(clock_[r], exchange_end_[r]);
     under_end_ = 0;
   }
-  void wait() {
+  void wait(Place& place) {
     for (std::size_t r = 0; r < stage_.ranks; ++r) {
       const Picoseconds arrived = clock_[r];
       wait_until(clock_[r], network_[r % at(stage_.tensor)]);
       if constexpr (Observer::kListens) {
         const int rank = static_cast<int>(r);
-        observer_.on_op(
-            {place_.run, place_.repetition, place_.step, rank, arrived, arrived, clock_[r], rank});
+        observer_.on_op({place.run, place.repetition, place.step, rank, arrived, arrived, clock_[r], rank});
       }
     }
-    ++place_.step;
+    ++place.step;
   }
 
   OpContext stage_;
@@ -477,7 +464,7 @@ class OpCursor {
   Picoseconds *clock_, *buckets_, *compute_;
   const Picoseconds* network_;
   Observer& observer_;
-  Scratch scratch_;
+  Scratch& scratch_;  // holds the durations of the block while the lane waits
   Place place_;
   const Picoseconds* durations_ = nullptr;
   std::uint64_t key_ = 0;
@@ -491,14 +478,5 @@ inline std::size_t sync_index(const OpLane& lane, std::size_t rank, SyncGroup sy
   const std::size_t group = sync == SyncGroup::expert ? at(lane.expert_group[rank / t]) : std::size_t{0};
   return group * t + (sync == SyncGroup::expert ? expert_coordinate(lane, rank % t) : rank % t);
 }
-
-// Runs the lanes to their end.
-void run_lockstep(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
-                  Picoseconds begin, OpResult& result,
-                  std::vector<std::vector<std::vector<Picoseconds>>>& filled);
-
-// One lane's scheduled op again, from the recorded synchronizations.
-void replay_lockstep_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                        int stage, int scheduled, OpSink& sink);
 
 }  // namespace equipoise::interpreter

@@ -19,7 +19,7 @@
 
 namespace equipoise {
 
-// Whom an op waits for besides its own rank's earlier ops.
+// Whom an op waits for, apart from its own rank's earlier ops.
 enum class SyncGroup : std::uint8_t {
   none,     // a kernel
   tensor,   // the ranks of the TP group (of no effect while TP is folded)
@@ -36,7 +36,7 @@ struct OpStep {
   OpName name{};
   Stream stream = Stream::compute;
   SyncGroup sync = SyncGroup::none;
-  bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
+  bool with_next = false;  // runs alongside the next step, on its own stream; what follows waits for both
   // An exchange of experts: how many of the next steps run under it. What follows waits for it and for them;
   // none of them waits for other lanes.
   std::uint32_t over = 0;
@@ -151,7 +151,7 @@ struct StageEnd {
 
 struct OpProgram {
   int stages = 1;
-  int tensor = 1;    // 1 while TP is folded: one task stands for all ranks of a TP group
+  int tensor = 1;    // 1 while TP is folded: all ranks of a TP group share one task
   int replicas = 1;  // data x context ranks of a stage
   int lockstep_groups = 0;
   std::vector<OpLane> lanes;

@@ -5,8 +5,9 @@
 
 #include "policies/base/index.h"
 #include "policies/base/parallel.h"
+#include "sim/step/barrier_groups.h"
 #include "sim/step/op_interpreter.h"
-#include "sim/step/step_end.h"
+#include "sim/step/stage_end.h"
 
 namespace equipoise {
 namespace {
@@ -14,32 +15,18 @@ namespace {
 using interpreter::LaneProgress;
 using interpreter::NoObserver;
 using interpreter::OpContext;
+using interpreter::OpCursor;
+using interpreter::Place;
 using interpreter::Scratch;
+using interpreter::SinkObserver;
+using interpreter::sync_index;
+
+// When each lane's ranks filled the buckets of each stage: [lane][stage][bucket * ranks + rank].
+using Filled = std::vector<std::vector<std::vector<Picoseconds>>>;
 
 std::string describe(const ScheduleOp& op) {
   return concatenated(letter_of(op.kind), " of micro-batch ", op.micro_batch,
                       (op.virtual_stage > 0 ? " on virtual stage " + std::to_string(op.virtual_stage) : ""));
-}
-
-// One lane that waits for no others.
-void run_lane(LaneProgress& lane, const OpOptions& options, Scratch& scratch) {
-  std::vector<double> speed;
-  NoObserver nobody;
-  sweep_stages(lane.lane().stages.size(), [&](std::size_t stage) {
-    bool moved = false;
-    for (; lane.ready(stage); lane.close(stage), moved = true) {
-      Picoseconds* const clock = lane.open(stage);
-      const OpContext context = lane.context(stage, speed);
-      if (options.jitter.sigma > 0)
-        interpreter::run_scheduled_op<true>(context, lane.scheduled(stage), clock, lane.buckets(stage),
-                                            lane.compute(stage), scratch, nobody);
-      else
-        interpreter::run_scheduled_op<false>(context, lane.scheduled(stage), clock, lane.buckets(stage),
-                                             lane.compute(stage), scratch, nobody);
-    }
-    return moved;
-  });
-  lane.check_finished();
 }
 
 // Lanes alone and lockstep groups, by their lowest lanes.
@@ -61,18 +48,152 @@ std::vector<std::vector<std::size_t>> lanes_by_group(const OpProgram& program,
   return lockstep_groups;
 }
 
+int groups_of(const OpProgram& program, const std::vector<std::size_t>& lanes) {
+  int experts = 1;
+  for (const std::size_t l : lanes)
+    for (const int group : program.lanes[l].expert_group) experts = std::max(experts, group + 1);
+  return experts * program.tensor;
+}
+
+// Runs the scheduled ops of n >= 1 lanes together: one lane, or a lockstep group, whose lanes wait for each
+// other inside scheduled ops, at expert-parallel exchanges and at the gathers and reductions of ZeRO-2 and 3.
+// Every lane runs to its next op of this kind; when all have arrived there, each group's op starts at the
+// time of its last member and takes as long as its longest member says. The result does not depend on which
+// lane is visited first.
+template <bool kJitter, bool kWaits>
+class GroupRun {
+ public:
+  GroupRun(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+           Picoseconds begin, OpResult& result, Filled& filled, std::vector<Scratch>& scratch)
+      : program_(program),
+        options_(options),
+        network_(at(program.stages) * at(program.tensor), 0),
+        speed_(lanes.size()),
+        scratch_(scratch) {
+    for (const std::size_t l : lanes)
+      lanes_.emplace_back(program, options, l, begin, result.lanes[l], filled[l]);
+    scratch_.resize(std::max(scratch_.size(), lanes.size()));
+    cursors_.reserve(lanes.size());
+    const int lockstep = program.lanes[lanes.front()].lockstep;
+    if (lockstep == kNoLockstep) return;
+    lockstep_ = &result.lockstep_groups[at(lockstep)];
+    lockstep_->groups = groups_of(program, lanes);
+    lockstep_->scheduled_ops.resize(at(program.stages));
+    lockstep_->network.resize(at(program.stages));
+  }
+
+  void run() {
+    sweep_stages(at(program_.stages), [&](std::size_t stage) { return run_ready(stage); });
+    for (const LaneProgress& lane : lanes_) lane.check_finished();
+  }
+
+ private:
+  using Cursor = OpCursor<kJitter, kWaits, NoObserver>;
+
+  bool run_ready(std::size_t stage) {
+    bool moved = false;
+    while (std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneProgress& l) { return l.ready(stage); })) {
+      run_scheduled_op(stage);
+      for (LaneProgress& lane : lanes_) lane.close(stage);
+      moved = true;
+    }
+    return moved;
+  }
+
+  void run_scheduled_op(std::size_t stage) {
+    Picoseconds* const network = network_.data() + stage * at(program_.tensor);
+    cursors_.clear();
+    for (std::size_t l = 0; l < lanes_.size(); ++l) {
+      LaneProgress& lane = lanes_[l];
+      Picoseconds* const clock = lane.open(stage);
+      cursors_.emplace_back(lane.context(stage, speed_[l]), lane.scheduled(stage), clock, lane.buckets(stage),
+                            lane.compute(stage), network, scratch_[l], nobody_);
+    }
+    if (lockstep_ == nullptr) {
+      next_synchronization();
+      return;
+    }
+    lockstep_->network[stage].insert(lockstep_->network[stage].end(), network, network + program_.tensor);
+    // The jitter of ops that no single lane owns has a base of its own.
+    const auto place =
+        static_cast<std::uint64_t>(lanes_.front().lane().lockstep) * at(program_.stages) + stage;
+    jitter_base_ = ~SplitMix64((place << 24) + lanes_.front().position(stage)).next();
+    std::vector<OpResult::Synchronization>& synchronizations = lockstep_->scheduled_ops[stage].emplace_back();
+    while (const OpStep* step = next_synchronization()) synchronize(*step, synchronizations, network);
+  }
+
+  // All lanes run to their next collective over several lanes; null when all are through.
+  const OpStep* next_synchronization() {
+    const OpStep* first = nullptr;
+    for (std::size_t l = 0; l < cursors_.size(); ++l) {
+      const OpStep* const step = cursors_[l].next();
+      if (l == 0) first = step;
+      const auto text = [](const OpStep* s) { return s == nullptr ? "its end" : name_of(s->name); };
+      if ((step == nullptr) != (first == nullptr) ||
+          (step != nullptr && (step->name != first->name || step->background != first->background)))
+        throw EngineError("size mismatch: lane ", lanes_[0].number(), " comes to ", text(first),
+                          " where lane ", lanes_[l].number(), " comes to ", text(step));
+    }
+    return first;
+  }
+
+  void synchronize(const OpStep& step, std::vector<OpResult::Synchronization>& synchronizations,
+                   Picoseconds* network) {
+    const std::size_t first = synchronizations.size();
+    synchronizations.resize(first + at(lockstep_->groups));
+    OpResult::Synchronization* const of_group = synchronizations.data() + first;
+    for (std::size_t l = 0; l < cursors_.size(); ++l) {
+      const OpLane& lane = lanes_[l].lane();
+      const Picoseconds* const duration = cursors_[l].durations();
+      for (std::size_t r = 0; r < at(lane.context) * at(program_.tensor); ++r) {
+        OpResult::Synchronization& m = of_group[sync_index(lane, r, step.sync, program_.tensor)];
+        m.end = std::max(m.end, duration[r]);  // a duration until the start is known, below
+        m.arrive(cursors_[l].clock()[r], lanes_[l].number(), r);
+      }
+    }
+    for (std::size_t g = 0; g < at(lockstep_->groups); ++g) {
+      OpResult::Synchronization& m = of_group[g];
+      Picoseconds duration = m.end;
+      if (kJitter) duration = scaled(duration, options_.jitter.factor(jitter_base_ + first + g));
+      Picoseconds& busy = network[g % at(program_.tensor)];
+      m.start = step.background ? std::max(m.arrived, busy) : m.arrived;
+      m.end = m.start + duration;
+      if (step.background && m.lane >= 0) busy = m.end;
+    }
+    for (std::size_t l = 0; l < cursors_.size(); ++l) {
+      const OpLane& lane = lanes_[l].lane();
+      cursors_[l].pass(
+          [&](std::size_t r) { return of_group[sync_index(lane, r, step.sync, program_.tensor)].end; });
+    }
+  }
+
+  const OpProgram& program_;
+  const OpOptions& options_;
+  OpResult::Lockstep* lockstep_ = nullptr;  // of lanes that wait for each other
+  std::vector<LaneProgress> lanes_;
+  std::vector<Picoseconds> network_;  // by stage and TP coordinate: the last background op ends
+  std::vector<std::vector<double>> speed_;
+  std::vector<Scratch>& scratch_;  // by lane, of the thread
+  std::vector<Cursor> cursors_;    // by lane, of the scheduled op that runs
+  std::uint64_t jitter_base_ = 0;
+  NoObserver nobody_;
+};
+
 // Lanes of one barrier group, over the threads. The first fault by lane number is the one reported.
 void run_lanes(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
-               Picoseconds begin, OpResult& result,
-               std::vector<std::vector<std::vector<Picoseconds>>>& filled) {
-  const std::vector<std::vector<std::size_t>> lockstep_groups = lanes_by_group(program, lanes);
-  std::vector<Scratch> scratch(at(std::max(1, options.threads)));
-  parallel_for(options.threads, lockstep_groups.size(), [&](int worker, std::size_t i) {
-    const std::size_t l = lockstep_groups[i].front();
-    if (program.lanes[l].lockstep != kNoLockstep)
-      return interpreter::run_lockstep(program, options, lockstep_groups[i], begin, result, filled);
-    LaneProgress lane(program, options, l, begin, result.lanes[l], filled[l]);
-    run_lane(lane, options, scratch[at(worker)]);
+               Picoseconds begin, OpResult& result, Filled& filled) {
+  const std::vector<std::vector<std::size_t>> groups = lanes_by_group(program, lanes);
+  std::vector<std::vector<Scratch>> scratch(at(std::max(1, options.threads)));
+  parallel_for(options.threads, groups.size(), [&](int worker, std::size_t i) {
+    std::vector<Scratch>& own = scratch[at(worker)];
+    const auto run = [&]<bool kJitter, bool kWaits>() {
+      GroupRun<kJitter, kWaits>(program, options, groups[i], begin, result, filled, own).run();
+    };
+    const bool jitters = options.jitter.sigma > 0;
+    if (program.lanes[groups[i].front()].lockstep != kNoLockstep)
+      jitters ? run.template operator()<true, true>() : run.template operator()<false, true>();
+    else
+      jitters ? run.template operator()<true, false>() : run.template operator()<false, false>();
   });
 }
 
@@ -86,8 +207,8 @@ Picoseconds last_end(const OpProgram& program, const OpResult& result, const std
 }
 
 // The end of the step on one stage, for the ranks of one TP coordinate.
-void end_stage(const OpProgram& program, std::size_t stage, std::size_t t,
-               const std::vector<std::vector<std::vector<Picoseconds>>>& filled, OpResult& result) {
+void end_stage(const OpProgram& program, std::size_t stage, std::size_t t, const Filled& filled,
+               OpResult& result) {
   const StageEnd& end = program.ends[stage];
   const std::size_t tensor = at(program.tensor);
   std::vector<OpResult::Bucket>& buckets = result.buckets[stage * tensor + t];
@@ -107,6 +228,32 @@ void end_stage(const OpProgram& program, std::size_t stage, std::size_t t,
   run_stage_end(end, run, buckets, StageEndAlone{end, buckets});
   result.end_begins[stage * tensor + t] = run.begins;
   result.makespan = std::max(result.makespan, run.busy);
+}
+
+// A scheduled op again. `network`: by TP coordinate, when the background ops of the scheduled ops before have
+// ended; `synchronizations`: its collectives over several lanes, of which there are `groups` at a time.
+template <bool kJitter>
+void replay(const OpContext& context, const ScheduledOp& scheduled, std::vector<Picoseconds>& clock,
+            std::size_t groups, std::span<const OpResult::Synchronization> synchronizations,
+            std::vector<Picoseconds> network, SinkObserver& observer) {
+  Scratch scratch;
+  OpCursor<kJitter, true, SinkObserver> cursor(context, scheduled, clock.data(), nullptr, nullptr,
+                                               network.data(), scratch, observer);
+  std::size_t first = 0;
+  while (const OpStep* step = cursor.next()) {
+    const Place& place = cursor.place();
+    const auto group_of = [&](std::size_t r) {
+      return first + sync_index(context.lane, r, step->sync, context.tensor);
+    };
+    for (std::size_t r = 0; r < context.ranks; ++r) {
+      const OpResult::Synchronization& m = synchronizations[group_of(r)];
+      observer.on_op({place.run, place.repetition, place.step, static_cast<int>(r), clock[r], m.start, m.end,
+                      m.rank, m.lane, static_cast<int>(group_of(r))});
+      if (step->background) network[r % at(context.tensor)] = m.end;
+    }
+    cursor.pass([&](std::size_t r) { return synchronizations[group_of(r)].end; });
+    first += groups;
+  }
 }
 
 }  // namespace
@@ -154,7 +301,7 @@ OpResult run(const OpProgram& program, const OpOptions& options, OpResult earlie
   result.end_begins.assign(result.buckets.size(), 0);
   result.lockstep_groups.resize(at(program.lockstep_groups));
   result.tasks = program.tasks();
-  std::vector<std::vector<std::vector<Picoseconds>>> filled(program.lanes.size());
+  Filled filled(program.lanes.size());
 
   std::vector<std::size_t> lanes;  // of a barrier group
   result.pipeline_end = run_barrier_groups(program.lanes, [&](int group, Picoseconds begin) {
@@ -172,197 +319,27 @@ OpResult run(const OpProgram& program, const OpOptions& options, OpResult earlie
 
 void replay_scheduled_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
                          int stage, int scheduled, OpSink& sink) {
-  if (program.lanes[at(lane)].lockstep != kNoLockstep)
-    return interpreter::replay_lockstep_op(program, options, result, lane, stage, scheduled, sink);
   std::vector<double> speed;
-  Scratch scratch;
   const OpContext context = interpreter::context_of(program, options, lane, stage, scheduled, speed);
   const auto first = result.lanes[at(lane)].start[at(stage)].begin() +
                      static_cast<std::ptrdiff_t>(at(scheduled) * context.ranks);
   std::vector<Picoseconds> clock(first, first + static_cast<std::ptrdiff_t>(context.ranks));
-  interpreter::SinkObserver observer = interpreter::observer_of(result, lane, stage, scheduled, sink);
+  SinkObserver observer = interpreter::observer_of(result, lane, stage, scheduled, sink);
   const ScheduledOp& what = program.lanes[at(lane)].stages[at(stage)][at(scheduled)];
+  std::size_t groups = 0;
+  std::span<const OpResult::Synchronization> synchronizations;
+  std::vector<Picoseconds> network;
+  if (const int number = program.lanes[at(lane)].lockstep; number != kNoLockstep) {
+    const OpResult::Lockstep& lockstep = result.lockstep_groups[at(number)];
+    groups = at(lockstep.groups);
+    synchronizations = lockstep.scheduled_ops[at(stage)][at(scheduled)];
+    const auto before = lockstep.network[at(stage)].begin() + std::ptrdiff_t{scheduled} * program.tensor;
+    network.assign(before, before + program.tensor);
+  }
   if (options.jitter.sigma > 0)
-    interpreter::run_scheduled_op<true>(context, what, clock.data(), nullptr, nullptr, scratch, observer);
+    replay<true>(context, what, clock, groups, synchronizations, network, observer);
   else
-    interpreter::run_scheduled_op<false>(context, what, clock.data(), nullptr, nullptr, scratch, observer);
+    replay<false>(context, what, clock, groups, synchronizations, network, observer);
 }
 
 }  // namespace equipoise
-
-namespace equipoise::interpreter {
-namespace {
-
-int groups_of(const OpProgram& program, const std::vector<std::size_t>& lanes) {
-  int experts = 1;
-  for (const std::size_t l : lanes)
-    for (const int group : program.lanes[l].expert_group) experts = std::max(experts, group + 1);
-  return experts * program.tensor;
-}
-
-template <bool kJitter>
-class GroupRun {
- public:
-  GroupRun(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
-           Picoseconds begin, OpResult& result, std::vector<std::vector<std::vector<Picoseconds>>>& filled)
-      : program_(program),
-        options_(options),
-        lockstep_(result.lockstep_groups[at(program.lanes[lanes.front()].lockstep)]),
-        network_(at(program.stages) * at(program.tensor), 0),
-        speed_(lanes.size()) {
-    for (const std::size_t l : lanes)
-      lanes_.emplace_back(program, options, l, begin, result.lanes[l], filled[l]);
-    lockstep_.groups = groups_of(program, lanes);
-    lockstep_.scheduled_ops.resize(at(program.stages));
-    lockstep_.network.resize(at(program.stages));
-  }
-
-  void run() {
-    sweep_stages(at(program_.stages), [&](std::size_t stage) { return run_ready(stage); });
-    for (const LaneProgress& lane : lanes_) lane.check_finished();
-  }
-
- private:
-  using Cursor = OpCursor<kJitter, NoObserver>;
-
-  bool run_ready(std::size_t stage) {
-    bool moved = false;
-    while (std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneProgress& l) { return l.ready(stage); })) {
-      run_scheduled_op(stage);
-      for (LaneProgress& lane : lanes_) lane.close(stage);
-      moved = true;
-    }
-    return moved;
-  }
-
-  void run_scheduled_op(std::size_t stage) {
-    Picoseconds* const network = network_.data() + stage * at(program_.tensor);
-    lockstep_.network[stage].insert(lockstep_.network[stage].end(), network, network + program_.tensor);
-    std::vector<Cursor> cursors;
-    cursors.reserve(lanes_.size());
-    for (std::size_t l = 0; l < lanes_.size(); ++l) {
-      LaneProgress& lane = lanes_[l];
-      Picoseconds* const clock = lane.open(stage);
-      cursors.emplace_back(lane.context(stage, speed_[l]), lane.scheduled(stage), clock, lane.buckets(stage),
-                           lane.compute(stage), network, nobody_);
-    }
-    // A base of its own for the jitter of ops that no single lane owns.
-    const auto place =
-        static_cast<std::uint64_t>(lanes_.front().lane().lockstep) * at(program_.stages) + stage;
-    jitter_base_ = ~SplitMix64((place << 24) + lanes_.front().position(stage)).next();
-    std::vector<OpResult::Synchronization>& synchronizations = lockstep_.scheduled_ops[stage].emplace_back();
-    while (const OpStep* step = next_synchronization(cursors))
-      synchronize(*step, cursors, synchronizations, network);
-  }
-
-  // All lanes run to their next collective over several lanes; null when all are through.
-  const OpStep* next_synchronization(std::vector<Cursor>& cursors) {
-    const OpStep* first = nullptr;
-    for (std::size_t l = 0; l < cursors.size(); ++l) {
-      const OpStep* const step = cursors[l].next();
-      if (l == 0) first = step;
-      const auto text = [](const OpStep* s) { return s == nullptr ? "its end" : name_of(s->name); };
-      if ((step == nullptr) != (first == nullptr) ||
-          (step != nullptr && (step->name != first->name || step->background != first->background)))
-        throw EngineError("size mismatch: lane ", lanes_[0].number(), " comes to ", text(first),
-                          " where lane ", lanes_[l].number(), " comes to ", text(step));
-    }
-    return first;
-  }
-
-  void synchronize(const OpStep& step, std::vector<Cursor>& cursors,
-                   std::vector<OpResult::Synchronization>& synchronizations, Picoseconds* network) {
-    const std::size_t first = synchronizations.size();
-    synchronizations.resize(first + at(lockstep_.groups));
-    OpResult::Synchronization* const of_group = synchronizations.data() + first;
-    for (std::size_t l = 0; l < cursors.size(); ++l) {
-      const OpLane& lane = lanes_[l].lane();
-      const Picoseconds* const duration = cursors[l].durations();
-      for (std::size_t r = 0; r < at(lane.context) * at(program_.tensor); ++r) {
-        OpResult::Synchronization& m = of_group[sync_index(lane, r, step.sync, program_.tensor)];
-        m.end = std::max(m.end, duration[r]);  // a duration until the start is known, below
-        m.arrive(cursors[l].clock()[r], lanes_[l].number(), r);
-      }
-    }
-    for (std::size_t g = 0; g < at(lockstep_.groups); ++g) {
-      OpResult::Synchronization& m = of_group[g];
-      Picoseconds duration = m.end;
-      if (kJitter) duration = scaled(duration, options_.jitter.factor(jitter_base_ + first + g));
-      Picoseconds& busy = network[g % at(program_.tensor)];
-      m.start = step.background ? std::max(m.arrived, busy) : m.arrived;
-      m.end = m.start + duration;
-      if (step.background && m.lane >= 0) busy = m.end;
-    }
-    for (std::size_t l = 0; l < cursors.size(); ++l) {
-      const OpLane& lane = lanes_[l].lane();
-      cursors[l].pass(
-          [&](std::size_t r) { return of_group[sync_index(lane, r, step.sync, program_.tensor)].end; });
-    }
-  }
-
-  const OpProgram& program_;
-  const OpOptions& options_;
-  OpResult::Lockstep& lockstep_;
-  std::vector<LaneProgress> lanes_;
-  std::vector<Picoseconds> network_;  // by stage and TP coordinate: the last background op ends
-  std::vector<std::vector<double>> speed_;
-  std::uint64_t jitter_base_ = 0;
-  NoObserver nobody_;
-};
-
-// `network`: by TP coordinate, when the background ops of the scheduled ops before have ended.
-template <bool kJitter>
-void replay(const OpContext& context, const ScheduledOp& scheduled, std::vector<Picoseconds>& clock,
-            const OpResult::Lockstep& lockstep,
-            const std::vector<OpResult::Synchronization>& synchronizations, std::vector<Picoseconds> network,
-            SinkObserver& observer) {
-  OpCursor<kJitter, SinkObserver> cursor(context, scheduled, clock.data(), nullptr, nullptr, network.data(),
-                                         observer);
-  std::size_t first = 0;
-  while (const OpStep* step = cursor.next()) {
-    const Place& place = cursor.place();
-    const auto group_of = [&](std::size_t r) {
-      return first + sync_index(context.lane, r, step->sync, context.tensor);
-    };
-    for (std::size_t r = 0; r < context.ranks; ++r) {
-      const OpResult::Synchronization& m = synchronizations[group_of(r)];
-      observer.on_op({place.run, place.repetition, place.step, static_cast<int>(r), clock[r], m.start, m.end,
-                      m.rank, m.lane, static_cast<int>(group_of(r))});
-      if (step->background) network[r % at(context.tensor)] = m.end;
-    }
-    cursor.pass([&](std::size_t r) { return synchronizations[group_of(r)].end; });
-    first += at(lockstep.groups);
-  }
-}
-
-}  // namespace
-
-void run_lockstep(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
-                  Picoseconds begin, OpResult& result,
-                  std::vector<std::vector<std::vector<Picoseconds>>>& filled) {
-  if (options.jitter.sigma > 0)
-    GroupRun<true>(program, options, lanes, begin, result, filled).run();
-  else
-    GroupRun<false>(program, options, lanes, begin, result, filled).run();
-}
-
-void replay_lockstep_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                        int stage, int scheduled, OpSink& sink) {
-  std::vector<double> speed;
-  const OpContext context = context_of(program, options, lane, stage, scheduled, speed);
-  const OpResult::Lockstep& lockstep = result.lockstep_groups[at(program.lanes[at(lane)].lockstep)];
-  const auto first = result.lanes[at(lane)].start[at(stage)].begin() +
-                     static_cast<std::ptrdiff_t>(at(scheduled) * context.ranks);
-  std::vector<Picoseconds> clock(first, first + static_cast<std::ptrdiff_t>(context.ranks));
-  SinkObserver observer = observer_of(result, lane, stage, scheduled, sink);
-  const ScheduledOp& what = program.lanes[at(lane)].stages[at(stage)][at(scheduled)];
-  const auto& synchronizations = lockstep.scheduled_ops[at(stage)][at(scheduled)];
-  const auto before = lockstep.network[at(stage)].begin() + std::ptrdiff_t{scheduled} * program.tensor;
-  const std::vector<Picoseconds> network(before, before + program.tensor);
-  if (options.jitter.sigma > 0)
-    replay<true>(context, what, clock, lockstep, synchronizations, network, observer);
-  else
-    replay<false>(context, what, clock, lockstep, synchronizations, network, observer);
-}
-
-}  // namespace equipoise::interpreter

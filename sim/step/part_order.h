@@ -32,7 +32,7 @@
 
 namespace equipoise {
 
-// Where a layer's kind stands among what is kept by kind.
+// The place of a layer's kind in what is kept by kind.
 constexpr std::size_t index_of(ModelPart layer) {
   return at(kind_of(layer));
 }

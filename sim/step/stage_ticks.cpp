@@ -1,4 +1,5 @@
-// Ticks of stages that share out their attention, and what ops cost in them.
+#include "sim/step/stage_ticks.h"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -8,7 +9,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/step/lockstep.h"
 
 namespace equipoise {
 

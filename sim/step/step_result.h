@@ -160,45 +160,4 @@ struct StepResult {
   friend bool operator==(const StepResult&, const StepResult&) = default;
 };
 
-// What every step of a run is run with, at either fidelity.
-
-struct StepOptions {
-  const SchedulePolicy* schedule = nullptr;
-  int keep = 1;  // ChunkFlow's K
-  bool strict_keep = false;
-  bool blocking_sends = false;
-  bool pairs = false;        // forward and backward of a turn issued together; always where they hide each
-                             // other's exchanges (CostBasis::pairs_micro_batches)
-  bool record_ops = false;   // fill StepTimes::ops and StepWork::lane_tokens
-  bool record_gpus = false;  // fill StepTimes::gpu_compute
-};
-
-// Compute seconds (or those of attention alone) of every GPU in a step.
-//
-// Lanes take the stage's data x context ranks in plan order, as many as their CP degree; lanes of a later
-// barrier group start over on the same GPUs, whose times then add up. GPUs that no lane takes computed
-// nothing. O(lanes) to begin a step, O(1) an addition.
-
-class GpuCompute {
- public:
-  // `tensor`: TP ranks with times of their own; 1 where they all do the same.
-  void begin_step(const Step& step, const Layout& layout, int tensor);
-
-  // `rank`: of the lane's context x tensor ranks on that stage, TP innermost.
-  void add(std::size_t lane, int stage, std::size_t rank, double seconds) {
-    seconds_[(at(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
-  }
-
-  [[nodiscard]] GpuSpread spread() const;
-  // [(stage * replicas + replica) * tensor + TP rank]
-  [[nodiscard]] const std::vector<double>& seconds() const { return seconds_; }
-
- private:
-  std::vector<double> seconds_;
-  std::vector<std::size_t> first_;  // replica of a lane's first CP rank
-  std::vector<std::size_t> taken_;  // replicas, by barrier group
-  std::size_t replicas_ = 1;        // data x context
-  std::size_t tensor_ = 1;
-};
-
 }  // namespace equipoise

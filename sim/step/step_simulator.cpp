@@ -1,5 +1,3 @@
-// Steps whose lanes wait for each other inside layers: every lockstep group of lanes runs as one
-// (lockstep.h).
 #include "sim/step/step_simulator.h"
 
 #include <algorithm>
@@ -7,8 +5,10 @@
 #include <utility>
 
 #include "policies/base/index.h"
-#include "sim/cost/context_exchange/context_form.h"
-#include "sim/schedule/timing.h"
+#include "sim/step/barrier_groups.h"
+#include "sim/step/lockstep_costs.h"
+#include "sim/step/lockstep_run.h"
+#include "sim/step/schedule_problems.h"
 
 namespace equipoise {
 
@@ -194,7 +194,7 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
 void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result) {
   const Sharding& sharding = cost.sharding;
   const auto fullest = std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end());
-  const std::int64_t distributed = exchanged_tokens({}, sharding, 0, Layout{}).distributed;
+  const std::int64_t distributed = sum_of(sharding.rank_tokens) - sum_of(sharding.rank_local_tokens);
   rank_tokens_.push_back(*fullest);
   fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
   // Of a group-cast, and of attention on any rank, it is known what arrives.

@@ -287,8 +287,8 @@ class RankNodes {
         continue;
       }
       if (first.with_next) {
-        const Ids beside = step(block, ++s, tail_);
-        next.insert(next.end(), beside.begin(), beside.end());
+        const Ids alongside = step(block, ++s, tail_);
+        next.insert(next.end(), alongside.begin(), alongside.end());
       }
       if (!next.empty()) tail_ = next;
       if (s + 1 != under_end) continue;

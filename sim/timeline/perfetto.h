@@ -84,7 +84,7 @@ class PerfettoWriter {
 
   // A track below `parent` (0: at the top); siblings keep the order of `rank`.
   TrackId add_track(std::string_view name, TrackId parent = 0, int rank = 0);
-  // A counter's track; `unit` is shown beside the value, e.g. "bytes".
+  // A counter's track; `unit` is shown next to the value, e.g. "bytes".
   TrackId add_counter(std::string_view name, std::string_view unit, TrackId parent = 0);
 
   // Interns a slice's or an argument's name; the same text gives the same number.

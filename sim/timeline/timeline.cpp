@@ -115,7 +115,7 @@ class ScheduledOpSlices final : public OpSink {
     if (!TimelineSelection::selects(timeline_.selection_.ranks, c) ||
         (t > 0 && !timeline_.selection_.all_tensor_ranks))
       return;
-    // What SMs an exchange takes from compute stands where the compute does, not across the exchange.
+    // The SMs that an exchange takes from compute are drawn where the compute runs, not across the exchange.
     const Stream stream = what.name == OpName::taken_sms ? Stream::compute : what.stream;
     const TrackId track = timeline_.stream_track(lane_, stage_, c, t, stream);
     arguments_.clear();

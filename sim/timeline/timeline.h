@@ -123,7 +123,7 @@ class Timeline {
  private:
   friend class ScheduledOpSlices;
   using TrackKey = std::tuple<int, int, int, int>;  // lane, stage, rank, stream or another kind
-  static constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103;  // kinds besides the streams
+  static constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103;  // kinds other than the streams
   static constexpr int kNone = -1;
   static constexpr auto selects = TimelineSelection::selects;
   TrackId track(const TrackKey& key, const std::string& name, TrackId parent, int order);
@@ -176,7 +176,7 @@ class Timeline {
 // two rounded sums: a rank's total stays right.
 //
 // The dependencies are those of the op program: a rank's ops follow each other, a pair runs side by side,
-// gradient buckets and ZeRO-3's collectives run beside the rest in their own order.
+// gradient buckets and ZeRO-3's collectives run alongside the rest in their own order.
 
 struct ChakraFacts {
   std::int64_t files = 0;

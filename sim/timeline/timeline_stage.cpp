@@ -29,7 +29,8 @@ std::optional<Sender> input_of(const ScheduleOp& op, int virtual_stage, const Vi
 
 }  // namespace
 
-// The ops of one lane, a row a stage, each in time order; and where in its row the op stands that sends what.
+// The ops of one lane, one row per stage, each in time order; and the place in its row of the op that sends
+// each input.
 struct Timeline::LaneRows {
   std::map<int, std::vector<const StageOp*>> by_stage;
   std::map<Sender, std::pair<int, int>> senders;  // stage, place in its row

@@ -53,7 +53,7 @@ struct RankCoordinates {
 
 class RankGrid {
  public:
-  // Throws UserError where the order is no permutation of the axes ("ep" may be left out if expert is 1),
+  // Throws UserError where the order is no permutation of the axes ("ep" may be missing if expert is 1),
   // a size is below 1, or expert or expert_tensor do not fit as said above.
   RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node);
 
@@ -112,7 +112,7 @@ class RankGrid {
   int gpus_ = 1;
   std::array<Digit, kAxes> digits_;  // dense grid; expert has size 1 here
   Digit expert_;                     // expert grid
-  bool own_expert_grid_ = false;  // expert layers read GPU numbers otherwise than dense ones
+  bool own_expert_grid_ = false;     // expert layers read GPU numbers otherwise than dense ones
   std::array<GroupShape, kAxes> shapes_;
   std::map<int, GroupShape> context_shapes_, outer_shapes_;  // by degree
   std::vector<GroupShape> next_hops_;  // from each stage to the next, the last one's to the first

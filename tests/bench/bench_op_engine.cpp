@@ -7,7 +7,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/step/expansion.h"
 #include "sim/step/op_run.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "tests/bench/memory.h"
 #include "tests/bench/packed_step.h"
 

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "sim/schedule/schedule.h"
-#include "sim/schedule/timing.h"
+#include "sim/step/schedule_problems.h"
+#include "sim/step/schedule_timing.h"
 
 namespace equipoise {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
-#include "sim/step/network.h"
+#include "sim/step/network_routes.h"
 
 namespace equipoise {
 namespace {

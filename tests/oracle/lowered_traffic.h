@@ -1,4 +1,4 @@
-// Which links of the network each op of a step loads, task by task: what sim/step/network.h does
+// Which links of the network each op of a step loads, task by task: what sim/step/network_routes.h does
 // the fast way.
 //
 // Collectives move like rings: each member sends (n - 1) / n of the collective's bytes to the next one, an

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "sim/verify/check_step.h"
 #include "tests/sim/step/random_job.h"
 

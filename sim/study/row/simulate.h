@@ -10,8 +10,8 @@
 
 #include "policies/plan.h"
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/step/op_step_simulator.h"
 #include "sim/step/step_result.h"
-#include "sim/step/step_simulator.h"
 #include "sim/study/row/study_row.h"
 #include "sim/study/run_options.h"
 

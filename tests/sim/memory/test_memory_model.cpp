@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/schedule/timing.h"
+#include "sim/schedule/schedule.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "sim/memory/memory_model.h"
-#include "sim/schedule/timing.h"
+#include "sim/schedule/schedule.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

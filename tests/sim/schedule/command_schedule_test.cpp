@@ -1,4 +1,6 @@
 // `equipoise schedule`: its three formats, and the fixtures through JSON.
+#include "sim/cli/command_schedule.h"
+
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -6,9 +8,8 @@
 
 #include "policies/base/error.h"
 #include "policies/plan.h"
-#include "sim/cli/command_schedule.h"
 #include "sim/schedule/schedule.h"
-#include "sim/schedule/timing.h"
+#include "sim/step/schedule_timing.h"
 
 using namespace equipoise;
 
@@ -119,7 +120,7 @@ TEST_CASE("With a profile the stage engine agrees with the reference executor, o
       for (const TimedOp& op : engine.stages[s]) durations[s].push_back(op.end - op.start);
     const double hop = engine.stages[1][0].start - engine.stages[0][0].end;
     CHECK(hop > 0);
-    const TimedSchedule reference = time_schedule(schedule, durations, {.seconds = hop});
+    const TimedSchedule reference = time_schedule(schedule, durations, {.time = hop});
     CHECK(reference.makespan == doctest::Approx(engine.makespan).epsilon(1e-9));
     for (std::size_t s = 0; s < 4; ++s)
       for (std::size_t i = 0; i < engine.stages[s].size(); ++i)
@@ -158,7 +159,7 @@ TEST_CASE("Options out of range are refused by name") {
   refused({.schedule = "zb-h2", .lengths = {1}}, "did you mean \"zb-h1\"?");
 }
 
-TEST_CASE("An option that changes nothing draws a note, beside the result") {
+TEST_CASE("An option that changes nothing draws a note, next to the result") {
   const auto notes_of = [](const ScheduleOptions& options) {
     std::ostringstream out;
     std::ostringstream notes;

@@ -1,5 +1,4 @@
 // The drawing of small schedules, column by column.
-#include "sim/schedule/timing.h"
 #include "tests/sim/schedule/schedule_case.h"
 
 using namespace equipoise;

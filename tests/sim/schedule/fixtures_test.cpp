@@ -20,7 +20,7 @@ double expected_bubble(double tokens, double makespan) {
 
 }  // namespace
 
-TEST_CASE("1f1b on unequal micro-batches: the longest sets the pace wherever it stands") {
+TEST_CASE("1f1b on unequal micro-batches: the longest sets the pace wherever it is") {
   // 8 tokens: 24 of work a stage. 56: 1 - 24/56 = 57.14%; 54: 55.56%.
   for (const Lane& lane : {standalone({4, 2, 1, 1}), standalone({4, 1, 2, 1})}) {
     const TimedSchedule timed = run("1f1b", lane, {});

@@ -39,8 +39,8 @@ TEST_CASE(
     "Unequal micro-batches: the largest through all stages and the others on the first (WLB-LLM, Fig. 5)") {
   // T = sum of all f + b, and P - 1 times the largest. Exact where all forwards precede all backwards: on
   // stages of equal speed each half is a flow shop, which takes sum + (P - 1) max. 1F1B runs ops of other
-  // micro-batches while the largest is on the later stages: beside small equal ones it saves at most P - 1 of
-  // them.
+  // micro-batches while the largest is on the later stages: next to small equal ones it saves at most P - 1
+  // of them.
   SplitMix64 random(11);
   for (int round = 0; round < 300; ++round) {
     const int stages = static_cast<int>(random.next() % 8) + 1;

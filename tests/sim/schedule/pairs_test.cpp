@@ -4,7 +4,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "sim/schedule/timing.h"
+#include "sim/step/schedule_timing.h"
 #include "tests/sim/schedule/schedule_case.h"
 
 using namespace equipoise;

@@ -1,10 +1,11 @@
-// What every random job is held against: both fidelities with each other, and a network with one to spare.
+// What every random job is compared with: one fidelity with the other, and a network that has bandwidth to
+// spare.
 #pragma once
 
 #include <doctest/doctest.h>
 
 #include "sim/step/expansion.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "sim/topology/fabric.h"
 #include "sim/verify/longest_path.h"
 #include "sim/verify/lowering.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "sim/schedule/schedule.h"
-#include "sim/schedule/timing.h"
-#include "sim/step/lane_run.h"
+#include "sim/step/lane_engine.h"
+#include "sim/step/schedule_timing.h"
 #include "tests/sim/models.h"
 
 namespace equipoise::testing {

@@ -57,7 +57,7 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
       std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
 }
 
-// Some freeze parts of their model, first layers whole, or train adapters beside it; some predict more than
+// Some freeze parts of their model, first layers whole, or train adapters next to it; some predict more than
 // one token; some copy what they keep to the host.
 inline void vary_training(std::uint64_t seed, Job& job) {
   Training& training = job.model.training;

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "sim/step/contended_run.h"
+#include "sim/step/expansion.h"
+#include "sim/step/network_routes.h"
 #include "sim/step/step_simulator.h"
 #include "sim/verify/lowering.h"
 #include "tests/oracle/lowered_traffic.h"

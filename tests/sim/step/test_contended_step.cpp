@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "tests/sim/step/agreement.h"
 
 using namespace equipoise;

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "sim/step/step_simulator.h"
+#include "sim/step/critical_path.h"
 #include "tests/sim/step/random_program.h"
 
 using namespace equipoise;

@@ -5,7 +5,8 @@
 #include <numeric>
 
 #include "sim/step/expansion.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/gradient_sync.h"
+#include "sim/step/op_step_simulator.h"
 #include "sim/topology/fabric.h"
 #include "sim/verify/longest_path.h"
 #include "sim/verify/lowering.h"

@@ -1,5 +1,5 @@
 // The two fidelities run the same costs: over random plans, layouts and schedules the op engine's step must
-// be the stage engine's, and the longest path of the task graph it stands for.
+// be the stage engine's, and the longest path of its task graph.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -10,8 +10,9 @@
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/step/expansion.h"
+#include "sim/step/gpu_compute.h"
 #include "sim/step/op_run.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "sim/verify/longest_path.h"
 #include "sim/verify/lowering.h"
 #include "tests/sim/models.h"

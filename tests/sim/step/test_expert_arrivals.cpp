@@ -5,6 +5,7 @@
 
 #include "policies/base/random.h"
 #include "sim/step/lockstep.h"
+#include "sim/step/lockstep_costs.h"
 #include "tests/sim/models.h"
 #include "tests/sim/step/hand_costs.h"
 
@@ -136,7 +137,8 @@ TEST_CASE("A layer that only one of two lanes recomputes is recomputed for half 
   }
 }
 
-TEST_CASE("A lane without micro-batches works beside the step: its ranks take their share of what is sent") {
+TEST_CASE(
+    "A lane without micro-batches works outside of the step: its ranks take their share of what is sent") {
   Step step;
   step.lanes.resize(4);
   step.lanes[1].micro_batches = {documents({4000})};
@@ -260,7 +262,7 @@ Traffic traffic_of(const LockstepGroup& group, const LayerCosts& costs,
       const MicroBatchCost& cost = of_lanes[l][entries[l]];
       traffic.sent[g] += costs.experts.sent_to_experts(cost.sharding.rank_tokens[r]).tokens;
       traffic.arrived[g] =
-          cost.arriving[r].tokens * group.group_places[g];  // as much on ranks beside the step
+          cost.arriving[r].tokens * group.group_places[g];  // as much on ranks outside of the step
     }
   return traffic;
 }

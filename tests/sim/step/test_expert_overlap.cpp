@@ -3,7 +3,9 @@
 #include <memory>
 #include <utility>
 
-#include "sim/step/lane_run.h"
+#include "sim/step/gradient_sync.h"
+#include "sim/step/lane_engine.h"
+#include "sim/step/lockstep_run.h"
 #include "tests/sim/models.h"
 #include "tests/sim/step/hand_costs.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "policies/base/random.h"
-#include "sim/step/network.h"
+#include "sim/step/flow_network.h"
 #include "tests/oracle/event_loop.h"
 
 using namespace equipoise;

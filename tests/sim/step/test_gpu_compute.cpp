@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "sim/step/gpu_compute.h"
 #include "sim/step/step_result.h"
 
 using namespace equipoise;

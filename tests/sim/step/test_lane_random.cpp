@@ -90,7 +90,6 @@ TEST_CASE("Every op starts and ends when the reference executor says, 400 random
       const HandRun run = run_lane(engine, policy.name, lane, c.stages, c.options, c.virtual_stages);
       const TimedSchedule timed = time_schedule(run.schedule, op_durations(run.schedule, c.forward, 2),
                                                 {static_cast<double>(c.hop), c.options.blocking_sends});
-      REQUIRE(timed.stalled.empty());
       std::vector<std::size_t> next(static_cast<std::size_t>(c.stages), 0);
       bool same = true;
       for (const StageOp& op : run.ops) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/step/expansion.h"
+#include "sim/step/layer_block.h"
 
 using namespace equipoise;
 

@@ -110,7 +110,7 @@ TEST_CASE("With a pipeline shorter lanes get empty micro-batches behind their ow
   CHECK_FALSE(lockstep_groups[0].unsynchronized);
 }
 
-TEST_CASE("A lane that its schedule would refuse alone runs beside a longer one, and its memory is its own") {
+TEST_CASE("A lane that its schedule would refuse alone runs with a longer one, and its memory is its own") {
   // Interleaved 1F1B on two stages needs an even number of micro-batches: the lane of three gets a fourth
   // without documents.
   Layout layout = moe_layout(2, 1, 2, 2);
@@ -172,7 +172,7 @@ TEST_CASE("Experts of less tensor parallelism join fewer lanes: their groups fil
 }
 
 TEST_CASE("With experts over both lanes the short lane's layers wait for the long lane's") {
-  // Attention of one 16K document takes far longer than that of 16 of 1K: beside a lane like itself each
+  // Attention of one 16K document takes far longer than that of 16 of 1K: with a lane like itself each
   // differs, together the short one is held at every exchange and ends with the long one's last.
   SharedExperts job;
   Step both;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "tests/sim/step/random_job.h"
 
 using namespace equipoise;

@@ -7,7 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/workload.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "sim/topology/fabric.h"
 #include "tests/sim/models.h"
 #include "tests/sim/step/random_job.h"

@@ -3,8 +3,9 @@
 
 #include <numeric>
 
+#include "sim/step/critical_path.h"
 #include "sim/step/expansion.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/layer_block.h"
 #include "sim/verify/longest_path.h"
 #include "sim/verify/lowering.h"
 #include "tests/sim/step/random_job.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "sim/step/expansion.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/op_step_simulator.h"
 #include "sim/verify/longest_path.h"
 #include "sim/verify/lowering.h"
 #include "tests/sim/step/agreement.h"
@@ -19,7 +19,7 @@ using namespace equipoise::testing;
 namespace {
 
 // Experts over lanes, sharded gradients or parameters, or both; lanes may hold different numbers of
-// micro-batches, recompute different numbers of layers, stand in two barrier groups and, without a pipeline,
+// micro-batches, recompute different numbers of layers, are in two barrier groups and, without a pipeline,
 // hold chunks in different groups.
 Job coupled_job(std::uint64_t seed) {
   SplitMix64 random(seed * 1009 + 5);

@@ -32,9 +32,9 @@ OpProgram one_block(OpBlock block, int context, int tensor = 1, std::uint32_t re
 
 }  // namespace
 
-TEST_CASE("a layer on two CP ranks: kernels, an all-gather that waits, a kernel beside it") {
+TEST_CASE("a layer on two CP ranks: kernels, an all-gather that waits, a kernel alongside it") {
   // Rank 0 computes 3, rank 1 computes 8. The gather (5) starts at 8 and ends at 13. Beside it rank 0
-  // computes 20 from 3 on: it goes on at 23, rank 1 (0 beside) at 13. Then 1 and 2: ends 24 and 15.
+  // computes 20 from 3 on: it goes on at 23, rank 1 (0 alongside) at 13. Then 1 and 2: ends 24 and 15.
   OpBlock block;
   block.steps = {{OpName::qkv_gemm},
                  {OpName::cp_all_gather, Stream::cp, SyncGroup::context, true},
@@ -111,7 +111,7 @@ TEST_CASE("1F1B with equal ops takes (m + p - 1)(f + b); gradient buckets overla
   CHECK(result.makespan == 44);
 }
 
-TEST_CASE("the op engine's makespan is the longest path of the task graph it stands for") {
+TEST_CASE("the op engine's makespan is the longest path of its task graph") {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     CAPTURE(seed);
     const OpProgram program = RandomProgram(seed, random_shape(seed)).make();

@@ -9,7 +9,8 @@
 #include "policies/base/random.h"
 #include "sim/cost/check_layout.h"
 #include "sim/step/lockstep.h"
-#include "sim/step/step_simulator.h"
+#include "sim/step/lockstep_costs.h"
+#include "sim/step/op_step_simulator.h"
 #include "tests/sim/models.h"
 #include "tests/sim/step/hand_costs.h"
 
@@ -75,7 +76,7 @@ struct Costed {
 
 }  // namespace
 
-TEST_CASE("Two stages and two slices: the second forward of one runs beside the first of the other") {
+TEST_CASE("Two stages and two slices: the second forward of one runs alongside the first of the other") {
   // In step: stage 0 runs F0 F1 - B1 B0, stage 1 - F0 F1 B1 B0, so that F1 and F0 share a tick, and B1 and
   // B0.
   const Models models(builtin_model("wlb-550m"), exchanging(2));
@@ -132,7 +133,7 @@ TEST_CASE(
     CHECK(even_out(std::span(both).first(few), models.costs, use) == EvenedAttention{});
   const StageAttention equal[] = {heavy, heavy, heavy};
   CHECK(even_out(equal, models.costs, use) == EvenedAttention{});
-  // An exchange that takes longer than the attention that it shortens is left out.
+  // An exchange that takes longer than the attention that it shortens is skipped.
   const StageAttention brief[] = {{&of[2], 2, 0, {8, 8}, {9000, 18000}},
                                   {&of[0], 0, 1, {8, 8}, {3000, 6000}}};
   CHECK(even_out(brief, models.costs, use) == EvenedAttention{});

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "sim/step/step_end.h"
+#include "sim/step/gradient_sync.h"
 #include "tests/sim/models.h"
 #include "tests/sim/step/hand_costs.h"
 
@@ -120,7 +120,7 @@ TEST_CASE("Spreading experts changes what a rank gathers, not how many parameter
             doctest::Approx(2 * 2 * routed * (1 - 0.25)));
     if (zero == 3)
       CHECK(four.gather_of(ModelPart::moe_layer).bytes == doctest::Approx(2 * (dense + routed / 4)));
-    // Two layers' worth of such gathers is what ZeRO-3 holds beside its shards.
+    // Two layers' worth of such gathers is what ZeRO-3 holds in addition to its shards.
     CHECK(spread.memory.fixed(0).buffers == doctest::Approx(zero == 3 ? 2 * 2 * (dense + routed / 4) : 0));
   }
 }
@@ -139,7 +139,7 @@ TEST_CASE("States on the host are updated there: the slower of its memory and th
   CHECK(optimizer() == doctest::Approx(parameters * 30 / 30e9 * 1e12));
   layout.host_link_GBps = 0.5;  // four bytes of gradient take longer than that
   CHECK(optimizer() == doctest::Approx(parameters * 4 / 0.5e9 * 1e12));
-  layout.optimizer_offload = 0.5;  // the GPU updates its half beside it
+  layout.optimizer_offload = 0.5;  // the GPU updates its half at the same time
   CHECK(optimizer() == doctest::Approx(parameters / 2 * 4 / 0.5e9 * 1e12));
   layout.host_link_GBps = layout.host_memory_GBps = 10000;
   CHECK(optimizer() < on_gpu);

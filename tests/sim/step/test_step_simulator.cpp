@@ -2,6 +2,7 @@
 // from one run to the next.
 #include <algorithm>
 
+#include "sim/step/gradient_sync.h"
 #include "sim/step/step_simulator.h"
 #include "tests/sim/models.h"
 #include "tests/sim/step/hand_costs.h"

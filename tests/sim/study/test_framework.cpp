@@ -4,7 +4,7 @@
 
 #include "sim/framework/framework.h"
 #include "sim/report/result_files.h"
-#include "sim/step/step_end.h"
+#include "sim/step/gradient_sync.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"

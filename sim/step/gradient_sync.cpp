@@ -1,4 +1,4 @@
-#include "sim/step/step_end.h"
+#include "sim/step/gradient_sync.h"
 
 namespace equipoise {
 
@@ -19,7 +19,7 @@ static double host_update_seconds(const LayerCosts& costs, double parameters) {
                                update_bytes(costs) / (layout.host_memory_GBps * 1e9));
 }
 
-// The two run beside each other, behind what moves `before` bytes.
+// GPU and host update at the same time, after a pass that moves `before` bytes.
 static Picoseconds update_time(const LayerCosts& costs, double parameters, double before, RangeUse& use) {
   const double on_host = costs.layout().optimizer_offload * parameters;
   const double on_gpu = costs.kernels.elementwise().seconds(

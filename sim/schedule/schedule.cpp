@@ -1,4 +1,6 @@
-// The one table of schedules, in help order, and what their makers share.
+#include "sim/schedule/schedule.h"
+
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <string>
@@ -6,18 +8,11 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
-#include "sim/schedule/schedule.h"
+#include "sim/schedule/chunkflow.h"
+#include "sim/schedule/dualpipe.h"
+#include "sim/schedule/one_way.h"
 
 namespace equipoise {
-
-// The makers, each in the file of its kind.
-void make_gpipe(const ScheduleInput&, Schedule& out);
-void make_1f1b(const ScheduleInput&, Schedule& out);
-void make_interleaved_1f1b(const ScheduleInput&, Schedule& out);
-void make_seq1f1b(const ScheduleInput&, Schedule& out);
-void make_state_aware_1f1b(const ScheduleInput&, Schedule& out);
-void make_zb_h1(const ScheduleInput&, Schedule& out);
-void make_dualpipe(const ScheduleInput&, Schedule& out);
 
 namespace {
 
@@ -35,6 +30,7 @@ constexpr SchedulePolicy row(std::string_view name, std::string_view paper, std:
 }
 constexpr bool kPairs = true, kBidirectional = true;
 
+// The one table of schedules, in help order.
 constexpr std::array kSchedules = {
     row<make_gpipe>("gpipe", "arXiv 1811.06965", "All forwards, then all backwards in reverse order"),
     row<make_1f1b>("1f1b", "arXiv 2006.09503",
@@ -110,6 +106,35 @@ int begin_schedule(const ScheduleInput& input, std::string_view name, Takes take
   out.kept_bound.assign(at(input.stages), 0);
   for (std::vector<ScheduleOp>& ops : out.ops) ops.clear();
   return out.micro_batches;
+}
+
+bool splits_backward(const Schedule& schedule) {
+  for (const std::vector<ScheduleOp>& ops : schedule.ops)
+    for (const ScheduleOp& op : ops)
+      if (op.kind == OpKind::W) return true;
+  return false;
+}
+
+std::vector<int> peak_kept(const Schedule& schedule) {
+  const bool splits = splits_backward(schedule);
+  std::vector<int> peaks;
+  for (const std::vector<ScheduleOp>& ops : schedule.ops) {
+    int kept = 0;
+    int peak = 0;
+    for (const ScheduleOp& op : ops) {
+      if (op.kind == OpKind::F || op.kind == OpKind::R) peak = std::max(peak, ++kept);
+      if (releases(op, splits)) --kept;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+std::string describe_op(const ScheduleOp& op, int virtual_stages) {
+  std::string text(letter_of(op.kind));
+  text += " of micro-batch " + std::to_string(op.micro_batch);
+  if (virtual_stages > 1) text += ", virtual stage " + std::to_string(op.virtual_stage);
+  return text;
 }
 
 }  // namespace equipoise

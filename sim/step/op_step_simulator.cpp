@@ -1,8 +1,9 @@
+#include "sim/step/op_step_simulator.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "policies/base/index.h"
-#include "sim/step/step_simulator.h"
 
 namespace equipoise {
 
@@ -171,7 +172,7 @@ std::vector<StageOp> OpStepSimulator::stage_ops(const Step& step) const {
   return ops;
 }
 
-// The stage engine's attention times, slower on slow GPUs; jitter is left out.
+// The attention times of the stage engine, longer on slow GPUs; jitter is not counted.
 GpuSpread OpStepSimulator::attention_spread(const GpuSpread& nominal) const {
   if (op_.speed.empty()) return nominal;
   const std::vector<double>& folded = stage_.gpu_attention().seconds();

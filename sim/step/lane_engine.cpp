@@ -1,29 +1,23 @@
-#include "sim/step/lane_run.h"
+#include "sim/step/lane_engine.h"
 
+#include <algorithm>
 #include <cassert>
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "sim/schedule/timing.h"
-
 namespace equipoise {
-
-// Of all kinds but W.
-static Inbox inbox_of(OpKind kind) {
-  return kind == OpKind::B ? Inbox::backward : kind == OpKind::R ? Inbox::again : Inbox::forward;
-}
 
 LaneEngine::LaneEngine(std::shared_ptr<const PartOrders> orders, const Layout& layout)
     : stages_(layout.pipeline),
       order_(layout.stage_order()),
       orders_(std::move(orders)),
+      accounting_(orders_),
       grad_ready_(at(orders_->virtual_stages())) {}
 
-// Lanes of a plan mostly run one schedule.
+// Lanes of a plan mostly run one schedule, which is read once.
 void LaneEngine::read_schedule(const Run& run) {
-  constexpr int kByStage = -2;  // like no other's
+  constexpr int kByStage = -2;  // differs from every number of layers
   const auto same = [](const MicroBatch& micro_batch, int layers) {
     return micro_batch.recompute_by_stage.empty() && micro_batch.recompute_layers == layers;
   };
@@ -37,21 +31,20 @@ void LaneEngine::read_schedule(const Run& run) {
     facts_.recompute_layers.push_back(micro_batch.recompute_by_stage.empty() ? micro_batch.recompute_layers
                                                                              : kByStage);
   facts_.splits_backward = splits_backward(run.schedule);
-  count_ops(run);
+  accounting_.count_ops(ops_of(run), costs_.size());
   facts_.last_gradient.assign(grad_ready_.size(), -1);
   facts_.ops_of.assign(run.micro_batches.size(), 0);
-  facts_.ops = 0;
   for (int s = 0; s < stages_; ++s) {
-    facts_.ops += run.schedule.ops[at(s)].size();
     for (const ScheduleOp& op : run.schedule.ops[at(s)]) {
       ++facts_.ops_of[at(op.micro_batch)];
       if (releases(op, facts_.splits_backward))
-        facts_.last_gradient[at(op.virtual_stage * stages_ + s)] = op.micro_batch;
+        facts_.last_gradient[at(virtual_stage(op, s))] = op.micro_batch;
     }
   }
 }
 
-// Nothing has arrived but every micro-batch at its first virtual stage, and all stages are free at `start`.
+// All stages are free at `start`, and every micro-batch has arrived at its first virtual stage and nowhere
+// else.
 void LaneEngine::begin(Run& run, Picoseconds start) {
   const std::size_t virtual_stages = grad_ready_.size();
   const std::size_t c = run.ranks;
@@ -74,23 +67,8 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   costs_.assign(std::max(run.costs.size(), run.micro_batches.size()), nullptr);
   for (std::size_t i = 0; i < run.costs.size(); ++i) costs_[i] = &run.costs[i];
   read_schedule(run);
-  counted_.resize(facts_.counts.tables());
-  for (Sums& sums : counted_) sums.begin(run.ranks);
-  queue_.clear();
-  queued_.assign(at(stages_), 1);
-  for (int s = stages_; s-- > 0;) queue_.push_back(s);
+  accounting_.begin_lane(run.ranks);
   end_ = start;
-}
-
-const Picoseconds* LaneEngine::input_of(const ScheduleOp& op, int stage) const {
-  const std::size_t of_op = slot(op.micro_batch, virtual_stage(op, stage));
-  return op.kind == OpKind::W ? nullptr : inboxes_.arrived(inbox_of(op.kind), of_op);
-}
-
-void LaneEngine::wake(int stage) {
-  if (queued_[at(stage)] != 0) return;
-  queued_[at(stage)] = 1;
-  queue_.push_back(stage);
 }
 
 void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<const Picoseconds> ended) {
@@ -100,7 +78,6 @@ void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<const 
     for (std::size_t r = 0; r < run.ranks; ++r) arrival[r] = ended[r] + send[r];
     if (run.blocking_sends)
       for (std::size_t r = 0; r < run.ranks; ++r) clock_[r] = std::max(clock_[r], arrival[r]);
-    wake(stage_of(to));
   };
   if (op.kind == OpKind::W) return;
   const auto send_by = [&](int by) -> const std::vector<Picoseconds>& {
@@ -190,7 +167,7 @@ std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
                                                                                            : nullptr;
 }
 
-// Before its inbox is emptied.
+// To be called before the op's inbox is emptied.
 void LaneEngine::record(Run& run, const ScheduleOp& op, int s, std::span<const Picoseconds> ended) const {
   StageOp& recorded = run.ops->emplace_back(
       StageOp{run.lane, s, op, *std::ranges::min_element(run.opened_on), *std::ranges::max_element(ended)});
@@ -214,7 +191,6 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
     if (issued->kind != OpKind::W) inboxes_.empty(inbox_of(issued->kind), slot(issued->micro_batch, v));
     hand_on(run, *issued, v, ended);
     ++next_[at(s)];
-    ++run.executed;
   }
   if (next_[at(s)] == run.schedule.ops[at(s)].size()) end_ = std::max(end_, *std::ranges::max_element(ended));
 }
@@ -233,7 +209,7 @@ void LaneEngine::report_stall(const Schedule& schedule) const {
 void LaneEngine::fetch(const ScheduleOp& op, CostSource& source) {
   for (; fetched_ <= at(op.micro_batch); ++fetched_) {
     costs_[fetched_] = &source.cost(fetched_);
-    account_cost(fetched_);
+    accounting_.add_cost(fetched_, *costs_[fetched_]);
   }
 }
 
@@ -258,179 +234,44 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::uint64_t schedule_numb
 }
 
 LaneResult LaneEngine::run(Run& run, CostSource* source, Picoseconds start) {
-  const Schedule& schedule = run.schedule;
   begin(run, start);
-  assert(source == nullptr || !facts_.counts.has_pairs());
+  assert(source == nullptr || !accounting_.has_pairs());
   fetched_ = 0;
   to_run_ = facts_.ops_of;
-  while (!queue_.empty()) {
-    const int s = queue_.back();
-    queue_.pop_back();
-    queued_[at(s)] = 0;
-    while (ready(run, s)) {
-      if (source != nullptr) fetch(schedule.ops[at(s)][next_[at(s)]], *source);
-      const ScheduleOp op = open(run, s);
-      if (const ScheduleOp* const second = partner(run, s))
-        apply_pair(pair_of(run, s, next_[at(s)]), clock_, fills(*second, s));
-      else
-        apply(work_of(op, virtual_stage(op, s), run.micro_batches[at(op.micro_batch)]),
-              *costs_[at(op.micro_batch)], clock_, fills(op, s));
-      close(run, op, s);
-      if (source != nullptr && --to_run_[at(op.micro_batch)] == 0) source->give_back(at(op.micro_batch));
-    }
-  }
-  if (run.executed != facts_.ops) report_stall(schedule);
-  if (source != nullptr)
-    account_stages(run);
-  else
-    account(run);
+  sweep_stages(at(stages_),
+               [&](std::size_t stage) { return run_ready(run, source, static_cast<int>(stage)); });
   return finish(run, start);
 }
 
-LaneResult LaneEngine::finish(Run& run, Picoseconds start) const {
-  run.result.recompute = run.accounts.recompute;
-  run.result.useful = run.accounts.useful - run.accounts.recompute;  // recompute is not useful time
-  run.result.context = static_cast<int>(run.ranks);
-  run.result.makespan = end_ - start;
-  return run.result;
+// Runs the stage's ops until one has to wait; whether any ran.
+bool LaneEngine::run_ready(Run& run, CostSource* source, int s) {
+  bool moved = false;
+  const LaneOps ops = ops_of(run);
+  for (; ready(run, s); moved = true) {
+    if (source != nullptr) fetch(run.schedule.ops[at(s)][next_[at(s)]], *source);
+    const ScheduleOp op = open(run, s);
+    if (const ScheduleOp* const second = partner(run, s))
+      accounting_.timer().advance(ops.pair_of(s, next_[at(s)], costs_), clock_, fills(*second, s));
+    else
+      accounting_.timer().advance(ops.work_of(op, s), *costs_[at(op.micro_batch)], clock_, fills(op, s));
+    close(run, op, s);
+    if (source != nullptr && --to_run_[at(op.micro_batch)] == 0) source->give_back(at(op.micro_batch));
+  }
+  return moved;
 }
 
-// The time of one op of a virtual stage: its parts in order (part_order.h) at the durations of a
-// micro-batch's cost.
-
-namespace {
-
-void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
-  for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
-}
-
-// What all three orders have in common: a lane on its own makes no collectives with others.
-struct LaneParts {
-  const MicroBatchCost& cost;
-  std::span<Picoseconds> clock;
-  std::vector<Picoseconds>* filled = nullptr;
-
-  void gather(ModelPart) const {}
-  void wait() const {}
-  void done(const OrderedPart& part) const {
-    if (filled != nullptr) (*filled)[at(part.bucket)] = *std::max_element(clock.begin(), clock.end());
-  }
-};
-
-struct Forward : LaneParts {
-  void work(const OrderedPart& part) const {
-    if (is_layer(part.part)) return advance(cost.forward[index_of(part.part)], part.layers, clock);
-    add(clock, (part.part == ModelPart::head ? cost.head_forward : cost.embed_forward).total);
-  }
-};
-
-// From the last layer to the first; the recomputed ones are the stage's first.
-struct Backward : LaneParts {
-  int recomputed;
-  void work(const OrderedPart& part) const {
-    if (!is_layer(part.part))
-      return add(clock, (part.part == ModelPart::head ? cost.head_backward : cost.embed_backward).total);
-    const std::size_t k = index_of(part.part);
-    const int full = part.recomputed_of(recomputed);
-    advance(cost.backward[k], part.layers - full, clock);
-    advance(cost.full[k], full, clock);
-  }
-};
-
-// The half of a split backward that makes input gradients; layer by layer.
-struct InputGradients : LaneParts {
-  int recomputed;
-  void work(const OrderedPart& part) const {
-    if (!is_layer(part.part))
-      return add(clock, (part.part == ModelPart::head ? cost.head_backward : cost.embed_backward).total);
-    const std::size_t k = index_of(part.part);
-    advance(cost.again[k], part.recomputed_of(recomputed), clock);
-    advance(cost.input_gradient[k], part.layers, clock);
-  }
-};
-
-struct Weights : LaneParts {
-  void work(const OrderedPart& part) const {
-    if (!is_layer(part.part)) return;
-    const std::vector<Picoseconds>& layer = cost.weight_gradient[index_of(part.part)];
-    for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += part.layers * layer[r];
-  }
-};
-
-}  // namespace
-
-// `filled`: one entry a bucket, or null.
-void LaneEngine::apply(const StageWork& work, const MicroBatchCost& cost, std::span<Picoseconds> clock,
-                       std::vector<Picoseconds>* filled) const {
-  const int v = work.virtual_stage;
-  const bool each = filled != nullptr;
-  if (each) filled->resize(orders_->buckets(v).size());
-  switch (work.kind) {
-    case OpKind::F:
-    case OpKind::D:
-    case OpKind::R:
-      return each_part(orders_->forward(v), false, Forward{{cost, clock}});
-    case OpKind::B:
-      if (work.half)
-        return each_part(orders_->backward(v), true, InputGradients{{cost, clock}, work.recomputed});
-      return each_part(orders_->backward(v), each, Backward{{cost, clock, filled}, work.recomputed});
-    case OpKind::W:
-      return each_part(orders_->weights(v), each, Weights{{cost, clock, filled}});
-  }
-  std::abort();
-}
-
-namespace {
-
-// A forward and the backward beside it.
-struct BothWays {
-  Forward forward_order;
-  Backward backward_order;
-  std::span<Picoseconds> exposed;  // of the exchanges of layers that run side by side, by rank
-
-  void forward(const OrderedPart& part) const { forward_order.work(part); }
-  void backward(const OrderedPart& part) const { backward_order.work(part); }
-  void done(const OrderedPart& part) const { backward_order.done(part); }
-  void both(const OrderedPart& f, const OrderedPart& b) const {
-    const MicroBatchCost& forward_cost = forward_order.cost;
-    const MicroBatchCost& backward_cost = backward_order.cost;
-    const std::size_t k = index_of(b.part);
-    advance(backward_cost.again[k], b.recomputed_of(backward_order.recomputed), backward_order.clock);
-    advance_pair(forward_cost.forward[index_of(f.part)], backward_cost.backward[k], backward_order.clock,
-                 exposed);
-  }
-};
-
-}  // namespace
-
-LaneEngine::Pair LaneEngine::pair_of(const Run& run, int stage, std::size_t position) const {
-  const ScheduleOp& op = run.schedule.ops[at(stage)][position];
-  const ScheduleOp& second = run.schedule.ops[at(stage)][position + 1];
-  return {virtual_stage(op, stage), virtual_stage(second, stage), run.micro_batches[at(second.micro_batch)],
-          cost_of(run, op, stage, position), cost_of(run, second, stage, position + 1)};
-}
-
-void LaneEngine::apply_pair(const Pair& pair, std::span<Picoseconds> clock,
-                            std::vector<Picoseconds>* filled) {
-  if (filled != nullptr) filled->resize(orders_->buckets(pair.backward_stage).size());
-  exposed_.assign(clock.size(), 0);
-  const int recomputed = orders_->recomputed_layers(pair.backward_stage, pair.backward_batch);
-  each_part_of_pair(orders_->forward(pair.forward_stage), orders_->backward(pair.backward_stage),
-                    BothWays{Forward{{pair.forward, clock}},
-                             Backward{{pair.backward, clock, filled}, recomputed}, exposed_});
-}
-
-// With all ranks starting together; leaves in exposed_ what is exposed of its exchanges.
-Picoseconds LaneEngine::pair_alone(const Pair& pair) {
-  zero_.assign(at(pair.forward.ranks), 0);
-  apply_pair(pair, zero_, nullptr);
-  return *std::max_element(zero_.begin(), zero_.end());
-}
-
-Picoseconds LaneEngine::alone(const StageWork& work, const MicroBatchCost& cost) {
-  zero_.assign(at(cost.ranks), 0);
-  apply(work, cost, zero_, nullptr);
-  return *std::max_element(zero_.begin(), zero_.end());
+LaneResult LaneEngine::finish(Run& run, Picoseconds start) {
+  for (int s = 0; s < stages_; ++s)
+    if (next_[at(s)] < run.schedule.ops[at(s)].size()) report_stall(run.schedule);
+  for (std::size_t entry = 0; entry < run.costs.size(); ++entry)
+    accounting_.add_cost(entry, run.costs[entry]);
+  accounting_.finish(ops_of(run), costs_, run.accounts);
+  LaneResult result;
+  result.recompute = run.accounts.recompute;
+  result.useful = run.accounts.useful - run.accounts.recompute;  // recompute is not useful time
+  result.context = static_cast<int>(run.ranks);
+  result.makespan = end_ - start;
+  return result;
 }
 
 }  // namespace equipoise

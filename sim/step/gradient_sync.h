@@ -1,0 +1,119 @@
+// What the end of a step costs: gradient reduction over DP x CP, the optimizer, parameter gathering.
+//
+// Micro-batches add to their rank's gradients, which are reduced once a step, under the last backward of
+// their layer. Where a rank keeps a shard of the sum and nothing else between micro-batches (ZeRO-3; ZeRO-2
+// as DeepSpeed runs it, Layout::reduce_each_micro_batch), they are reduced with every backward instead: each
+// layer's under the layers before it, the rest before the stage's next op. The last backward of a step has no
+// next op: with ZeRO-2 its reductions hold up only the optimizer, like ZeRO-1's.
+//
+// With FrameworkOptions::overlap_grad_reduce off, ZeRO-0 and 1 reduce nothing under the backward: their
+// buckets take no time, and the steps at the end begin with a reduction of all that a rank holds. So does
+// ZeRO-1 with scatter_gradients off, by an all-reduce.
+//
+// In a bidirectional pipeline each layer has a copy on the opposite rank, which half of the micro-batches
+// went through. Both are reduced over their own stage's replicas as any other; then the two ranks add up what
+// each of them holds of the sums (ZeRO-1: a shard, of which each keeps half; ZeRO-0: all), and update that.
+// Both hold the same layers and take equally long, so that a stage need not be told when the other begins:
+// the later of the two ends the step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "policies/base/index.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/step/part_order.h"
+#include "sim/step/stage_end.h"
+
+namespace equipoise {
+
+// What the end of a step costs on every stage, and when it ends at layer resolution.
+class GradientSync {
+ public:
+  explicit GradientSync(const LayerCosts& costs);
+
+  void begin_step();
+  // Notes when a lane's gradients are ready (LaneEngine::grad_ready).
+  void add_lane(const std::vector<std::vector<Picoseconds>>& ready);
+
+  struct End {
+    Picoseconds step = 0;       // all stages have optimized and gathered
+    Picoseconds optimizer = 0;  // slowest stage
+    RangeUse use;
+  };
+  // `pipeline_end`: the last backward of any lane. With ZeRO-3 only the optimizer is left: gradients were
+  // reduced and parameters are gathered with every micro-batch.
+  End finish(Picoseconds pipeline_end);
+
+  // Gathering the parameters of a part, and reducing its gradients.
+  [[nodiscard]] const Op& gather_of(ModelPart part) const { return gather_[at(part)]; }
+  [[nodiscard]] const Op& reduce_of(ModelPart part) const { return reduce_[at(part)]; }
+  // Whether lanes reduce gradients with every micro-batch; whether they gather parameters with every one.
+  [[nodiscard]] bool reduces_each_micro_batch() const {
+    return equipoise::reduces_each_micro_batch(costs_.layout());
+  }
+  [[nodiscard]] bool shards_parameters() const { return gathers_each_micro_batch(costs_.layout()); }
+  // Whether the last backward of a virtual stage fills buckets. With ZeRO-2 only that of a stage's first
+  // model chunk does, which is the stage's last op.
+  [[nodiscard]] bool fills_buckets(int virtual_stage) const {
+    if (!reduces_each_micro_batch()) return costs_.layout().zero < 3;
+    return !shards_parameters() && virtual_stage < costs_.layout().pipeline;
+  }
+
+  // What the end of a step costs on one stage.
+  struct StageCosts {
+    std::vector<std::vector<Picoseconds>> buckets;  // by local virtual stage, in backward order
+    std::vector<std::vector<double>> bucket_bytes;  // of their reductions
+    Picoseconds reduce = 0;                         // of all of them at the end
+    double reduce_bytes = 0;
+    Picoseconds copies = 0;  // what both copies of its layers have to tell each other
+    Picoseconds optimizer = 0;
+    Picoseconds gather = 0;
+    double gather_bytes = 0;
+  };
+  [[nodiscard]] const std::vector<StageCosts>& stages() const { return stages_; }
+  // The same as a program's ends. What is sharded was reduced with every micro-batch; ZeRO-3 gathers
+  // parameters with the next.
+  [[nodiscard]] const std::vector<StageEnd>& ends() const { return ends_; }
+  // The place of a virtual stage's first bucket among those of its pipeline stage.
+  [[nodiscard]] std::size_t first_bucket(int virtual_stage) const { return first_bucket_[at(virtual_stage)]; }
+  [[nodiscard]] bool has_replicas() const { return replicas_ > 1; }
+
+ private:
+  // Parameters that a rank holds of something: those that all data x context ranks have alike, and those of
+  // its routed experts, which only the ranks of equal expert coordinate have.
+  struct Held {
+    double dense = 0;
+    double experts = 0;
+  };
+  [[nodiscard]] static Held held_by_rank(const PartParameters& size, const Layout& layout);
+  [[nodiscard]] bool reduces_at_end() const {
+    const bool whole = costs_.layout().zero == 1 && !scatters();
+    return costs_.layout().zero < 2 && (whole || !costs_.framework().overlap_grad_reduce);
+  }
+  // Whether a rank gets its shard of the sums only.
+  [[nodiscard]] bool scatters() const {
+    return costs_.layout().zero >= 2 || (costs_.layout().zero == 1 && costs_.framework().scatter_gradients);
+  }
+  void price_parts(const PartSizes& sizes, const PartSizes& trained);
+  void make_ends();
+  // The same between the two ranks that hold copies; `stage`: of either.
+  Picoseconds between_copies(Collective kind, double bytes, int stage);
+  Op reduce(const Held& held);
+  Op gather(const Held& held, bool in_fp8 = false);
+  // One over each of the two groups, one after the other.
+  Op collective(OpName name, Collective kind, const Held& held, double bytes_each);
+
+  const LayerCosts& costs_;
+  int replicas_;
+  std::vector<StageCosts> stages_;                      // by pipeline stage
+  std::vector<StageEnd> ends_;                          // the same
+  std::vector<std::size_t> first_bucket_;               // by virtual stage
+  std::vector<std::vector<OpResult::Bucket>> buckets_;  // by pipeline stage, of the step that runs
+  StageEndRun run_;
+  std::array<Op, kModelParts> gather_{}, reduce_{};  // by part; where parameters, gradients are sharded
+  RangeUse use_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,198 @@
+#include "sim/step/layer_block.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <iterator>
+#include <utility>
+
+namespace equipoise {
+
+namespace {
+
+void push_step(OpBlock& block, const OpStep& step, std::span<const Picoseconds> durations) {
+  block.steps.push_back(step);
+  block.durations.insert(block.durations.end(), durations.begin(), durations.end());
+}
+
+bool any(std::span<const Picoseconds> durations) {
+  return std::any_of(durations.begin(), durations.end(), [](Picoseconds t) { return t != 0; });
+}
+
+void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durations, double flops = 0) {
+  if (!any(durations)) return;
+  OpStep step{name};
+  step.flops = flops;
+  push_step(block, step, durations);
+}
+
+std::vector<Picoseconds> totals(RankOps lists) {
+  return each_of(lists, [](const std::vector<Op>* list) { return run_time(*list).total; });
+}
+
+}  // namespace
+
+void append_ops(RankOps lists, OpBlock& block) {
+  std::size_t steps = 0;
+  std::size_t model = 0;
+  for (std::size_t r = 0; r < lists.size(); ++r)
+    if (lists[r]->size() > steps) {
+      steps = lists[r]->size();
+      model = r;
+    }
+  std::vector<Picoseconds> durations(lists.size());
+  for (std::size_t s = 0; s < steps; ++s) {
+    const Op& op = (*lists[model])[s];
+    OpStep step{op.name, op.stream};
+    step.sync = op.stream == Stream::tp            ? SyncGroup::tensor
+                : op.name == OpName::ep_all_to_all ? SyncGroup::expert
+                                                   : SyncGroup::none;
+    step.with_next = op.with_next;
+    step.over = op.over;
+    for (std::size_t r = 0; r < lists.size(); ++r) {
+      durations[r] = 0;
+      if (s >= lists[r]->size())
+        continue;  // no tokens, or fewer ops: weight gradients of what arrives come first
+      const Op& own = (*lists[r])[s];
+      assert(own.name == op.name);
+      durations[r] = own.duration;
+      step.bytes = std::max(step.bytes, own.bytes);
+      step.flops = std::max(step.flops, own.flops);
+    }
+    push_step(block, step, durations);
+  }
+}
+
+void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
+                  std::span<const Picoseconds> attention, double attention_flops,
+                  std::span<const Op> exchanges, bool halves, OpBlock& block) {
+  const std::size_t ranks = before.size();
+  const std::size_t count = timeline.syncs();
+  const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
+  const std::vector<Picoseconds> before_total = totals(before);
+  const std::vector<Picoseconds> after_total = totals(after);
+  std::vector<Picoseconds> kernel(ranks), attention_left(attention.begin(), attention.end());
+  const auto attend = [&](auto&& duration_of) {
+    for (std::size_t r = 0; r < ranks; ++r) attention_left[r] -= kernel[r] = duration_of(r);
+  };
+
+  // Pieces of the attention do their share of its FLOPs by their time.
+  const double whole = static_cast<double>(*std::max_element(attention.begin(), attention.end()));
+  const auto flops_of = [&](std::span<const Picoseconds> piece) {
+    return whole > 0 ? attention_flops * static_cast<double>(*std::ranges::max_element(piece)) / whole : 0;
+  };
+
+  append_ops(before, block);
+  for (std::size_t p = 0; p < count; ++p) {
+    if (p == 0) {
+      attend([&](std::size_t r) { return run_of(0, r) - before_total[r]; });
+    } else {
+      attend([&](std::size_t r) { return run_of(p, r); });
+    }
+    push_kernel(block, OpName::attention, kernel, flops_of(kernel));
+    // What the other nano-batch runs under the first exchange, or under the last, is one op.
+    const bool attends = !halves || (p > 0 && p + 1 < count);
+    const auto under = [&](std::size_t r) { return timeline.overlap[p * ranks + r]; };
+    if (attends)
+      attend(under);
+    else
+      for (std::size_t r = 0; r < ranks; ++r) kernel[r] = under(r);
+    const bool overlaps = any(kernel);
+    const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
+    OpStep step{exchanges[p].name, Stream::cp, SyncGroup::context, overlaps};
+    step.bytes = exchanges[p].bytes;
+    push_step(block, step, shared);
+    if (!overlaps) continue;
+    OpStep piece{attends ? OpName::attention : OpName::nano_batch};
+    if (attends) piece.flops = flops_of(kernel);
+    push_step(block, piece, kernel);
+  }
+  // The last run: the rest of the attention, `after`, and what the host makes the GPU wait.
+  kernel = attention_left;
+  push_kernel(block, OpName::attention, kernel, flops_of(kernel));
+  append_ops(after, block);
+  std::vector<Picoseconds> stall(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    stall[r] = run_of(count, r) - (count == 0 ? before_total[r] : 0) - kernel[r] - after_total[r];
+    assert(kernel[r] >= 0 && stall[r] >= 0);
+  }
+  push_kernel(block, OpName::host_stall, stall);
+}
+
+namespace {
+
+// Issues two blocks side by side. A part of a block is what lies between its exchanges.
+class PairedBlock {
+ public:
+  PairedBlock(const OpBlock& forward, const OpBlock& backward) : sides_{{{forward}, {backward}}} {}
+
+  void advance(PairSide side, std::size_t) {
+    Side& from = of(side);
+    while (from.next < from.block.steps.size() && from.block.steps[from.next].sync != SyncGroup::expert)
+      push(side);
+  }
+  void begin(PairSide side, std::size_t) {
+    exchange_ = pair_.steps.size();
+    const std::uint32_t own = of(side).block.steps[of(side).next].over;
+    for (std::uint32_t i = 0; i <= own; ++i) push(side);  // what ran under it anyway comes first
+  }
+  void await() {
+    pair_.steps[exchange_].over = static_cast<std::uint32_t>(pair_.steps.size() - exchange_ - 1);
+  }
+  [[nodiscard]] OpBlock& block() { return pair_; }
+
+ private:
+  struct Side {
+    const OpBlock& block;
+    std::size_t next = 0;
+  };
+  [[nodiscard]] Side& of(PairSide side) { return sides_[at(side)]; }
+  void push(PairSide side) {
+    Side& from = of(side);
+    const std::size_t ranks = from.block.durations.size() / from.block.steps.size();
+    push_step(pair_, from.block.steps[from.next],
+              std::span(from.block.durations).subspan(from.next * ranks, ranks));
+    pair_.steps.back().of_second = side == PairSide::backward;
+    ++from.next;
+  }
+
+  std::array<Side, 2> sides_;
+  OpBlock pair_;
+  std::size_t exchange_ = 0;
+};
+
+}  // namespace
+
+OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward) {
+  const auto exchanges = std::ranges::count(forward.steps, SyncGroup::expert, &OpStep::sync);
+  PairedBlock pair(forward, backward);
+  walk_layer_pair(at(exchanges), pair);
+  return std::move(pair.block());
+}
+
+std::vector<Op> without_weight_gradients(const std::vector<Op>& ops) {
+  std::vector<Op> kept;
+  std::size_t exchange = 0, under_end = 0;  // of the latest exchange: its place in `kept`; what is under it
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].name == OpName::weight_gradient) {
+      if (i < under_end) --kept[exchange].over;
+      continue;
+    }
+    kept.push_back(ops[i]);
+    if (ops[i].over > 0) {
+      exchange = kept.size() - 1;
+      under_end = i + 1 + ops[i].over;
+    }
+    if (ops[i].with_next && ops[i + 1].name == OpName::weight_gradient) kept.back().with_next = false;
+  }
+  return kept;
+}
+
+std::vector<Op> only_weight_gradients(const std::vector<Op>& ops) {
+  std::vector<Op> kept;
+  std::copy_if(ops.begin(), ops.end(), std::back_inserter(kept),
+               [](const Op& op) { return op.name == OpName::weight_gradient; });
+  return kept;
+}
+
+}  // namespace equipoise

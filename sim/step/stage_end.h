@@ -1,0 +1,83 @@
+// The end of a step on one stage, the same at every resolution: its gradient buckets, then what follows them.
+//
+// A bucket is one layer's gradients (or the embedding's, the head's), which all replicas' ranks reduce
+// together. It starts when the last of them has those gradients and the bucket before it is through, so that
+// most buckets hide under the backward of earlier layers. After the last bucket and the last rank's backward
+// come the optimizer and the gather of the parameters that it has updated.
+//
+// Example: buckets of 3 and 2 s, full at 10 and 11 s, the last backward ends at 11 s, an optimizer of 1 s.
+// The buckets run from 10 to 13 and from 13 to 15, the optimizer from 15 to 16.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/step/op_run.h"
+#include "sim/step/stage_loop.h"
+
+namespace equipoise {
+
+// How far the end of a step has come on one stage, for the ranks of one TP coordinate.
+struct StageEndRun {
+  std::vector<std::uint32_t> order;    // of the buckets: as they are full, ties to the lower index
+  std::vector<std::uint32_t> missing;  // by bucket: ranks that have not filled it
+  std::uint32_t running_ranks = 0;     // that have not ended their last op
+  Picoseconds done = 0;                // the last of the others has
+  std::size_t next_bucket = 0, next_step = 0;
+  Picoseconds begins = kUnknown;  // the steps begin: buckets and backward are done
+  Picoseconds busy = 0;           // the bucket or step before ends
+  bool running = false;           // a bucket or step whose end the network decides
+
+  // All ranks have filled their buckets and ended.
+  void begin(std::span<const OpResult::Bucket> buckets) {
+    order.resize(buckets.size());
+    for (std::uint32_t k = 0; k < order.size(); ++k) order[k] = k;
+    std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return buckets[i].filled; });
+    missing.assign(buckets.size(), 0);
+    running_ranks = 0;
+    done = busy = 0;
+    next_bucket = next_step = 0;
+    begins = kUnknown;
+    running = false;
+  }
+};
+
+// Starts what can start, and all that this lets start. launch.bucket(number, start) and launch.step(number,
+// start) say when a bucket or step that starts then will have ended, or kUnknown; finish_bucket or
+// finish_step tells later.
+template <class Launch>
+void run_stage_end(const StageEnd& end, StageEndRun& run, std::span<OpResult::Bucket> buckets,
+                   const Launch& launch) {
+  for (; !run.running && run.next_bucket < run.order.size(); ++run.next_bucket) {
+    const std::size_t k = run.order[run.next_bucket];
+    if (run.missing[k] > 0) return;
+    buckets[k].start = std::max(run.busy, buckets[k].filled);
+    buckets[k].end = launch.bucket(k, buckets[k].start);
+    run.running = buckets[k].end == kUnknown;
+    if (run.running) return;
+    run.busy = buckets[k].end;
+  }
+  if (run.running || run.running_ranks > 0) return;
+  if (run.begins == kUnknown) run.begins = run.busy = std::max(run.busy, run.done);
+  for (; run.next_step < end.steps.size(); ++run.next_step) {
+    const Picoseconds ended = launch.step(run.next_step, run.busy);
+    run.running = ended == kUnknown;
+    if (run.running) return;
+    run.busy = ended;
+  }
+}
+
+// Without a network that decides: durations are those of the program. A bucket that no rank fills has nothing
+// to reduce.
+struct StageEndAlone {
+  const StageEnd& end;
+  std::span<const OpResult::Bucket> buckets;
+  [[nodiscard]] Picoseconds bucket(std::size_t k, Picoseconds start) const {
+    return start + (buckets[k].last_lane < 0 ? 0 : end.buckets[k]);
+  }
+  [[nodiscard]] Picoseconds step(std::size_t i, Picoseconds start) const { return start + end.durations[i]; }
+};
+
+}  // namespace equipoise

@@ -1,0 +1,32 @@
+// What the loops of every resolution share: waiting on a clock, and going over the stages until all ops have
+// run.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "policies/base/clock.h"
+
+namespace equipoise {
+
+inline constexpr Picoseconds kUnknown = -1;  // a time that a network still decides
+
+// Waits on `clock` until `end`; how long that took.
+inline Picoseconds wait_until(Picoseconds& clock, Picoseconds end) {
+  const Picoseconds waited = std::max<Picoseconds>(0, end - clock);
+  clock += waited;
+  return waited;
+}
+
+// Calls run(stage) for every stage until none of them gets on: down for forwards and up for backwards.
+template <class RunReady>
+void sweep_stages(std::size_t stages, const RunReady& run_ready) {
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (std::size_t s = 0; s < stages; ++s) moved |= run_ready(s);
+    for (std::size_t s = stages; s-- > 0;) moved |= run_ready(s);
+  }
+}
+
+}  // namespace equipoise

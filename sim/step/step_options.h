@@ -1,0 +1,33 @@
+// What every step of a run is run with, at either fidelity.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/plan.h"
+#include "sim/schedule/schedule.h"
+#include "sim/workload/layout.h"
+
+namespace equipoise {
+
+struct StepOptions {
+  const SchedulePolicy* schedule = nullptr;
+  int keep = 1;  // ChunkFlow's K
+  bool strict_keep = false;
+  bool blocking_sends = false;
+  bool pairs = false;        // forward and backward of a turn issued together; always where they hide each
+                             // other's exchanges (CostBasis::pairs_micro_batches)
+  bool record_ops = false;   // fill StepTimes::ops and StepWork::lane_tokens
+  bool record_gpus = false;  // fill StepTimes::gpu_compute
+};
+
+// What the study's schedule is given for a lane: `sizes` becomes the sizes of its groups of dependent chunks,
+// which the input refers to.
+ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                             const StepOptions& options, std::vector<std::int32_t>& sizes);
+// The ops of a lane on the stages of the pipeline, made by that schedule.
+Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                     const StepOptions& options);
+
+}  // namespace equipoise
