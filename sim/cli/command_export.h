@@ -24,7 +24,7 @@ struct ExportOptions : SimulationOptions {
 };
 
 // Runs the study, for what a run derives (recompute auto, L_max), and prints flags or config; what cannot be
-// expressed stands in it as comments, and on `log`.
+// expressed is in it as comments, and on `log`.
 int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop);
 

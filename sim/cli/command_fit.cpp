@@ -70,7 +70,7 @@ void add_facts(nlohmann::json& all, const nlohmann::json& file, const std::strin
   if (file.contains("summary")) all["summary"] = file["summary"];
 }
 
-// The files' samples, and what they say beside them.
+// The files' samples, and the facts that the files state.
 struct ReadFiles {
   SampleSet samples;
   nlohmann::json measured;             // facts of our own .json files; null: none

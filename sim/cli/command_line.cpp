@@ -16,6 +16,7 @@
 #include "sim/cli/grammar_profile.h"
 #include "sim/cli/grammar_study.h"
 #include "sim/cli/manual.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {
@@ -186,6 +187,15 @@ CLI::Option* add_memory_option(CLI::App& command, double& max_memory_GB) {
         const bool is_zero = std::strtod(text.c_str(), &end) == 0 && !text.empty() && *end == '\0';
         return std::string(is_zero ? "expected a number from 0.1 to 1000000, found 0" : "");
       });
+}
+
+CLI::Option* at_least(double least, CLI::Option* option) {
+  return option->check([least](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0' || value >= least) return std::string();
+    return "expected a number >= " + short_number(least) + ", found " + text;
+  });
 }
 
 CLI::Option* only_with(const std::string& other, CLI::Option* option) {

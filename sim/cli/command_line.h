@@ -38,6 +38,9 @@ CLI::Option* add_format_option(CLI::App& command, Format& format,
 // --max-memory-GB, of every command in which a typed number decides an allocation.
 CLI::Option* add_memory_option(CLI::App& command, double& max_memory_GB);
 
+// Refuses numbers below `least`.
+CLI::Option* at_least(double least, CLI::Option* option);
+
 // Puts the option into the group of those that have an effect only with the option `other`. A note says so
 // where `other` is not typed, and --help shows the group under its name.
 CLI::Option* only_with(const std::string& other, CLI::Option* option);

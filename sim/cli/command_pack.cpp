@@ -19,17 +19,21 @@ namespace {
 
 using nlohmann::json;
 
+// A file where there is one of the name, or where the name is a path; else a published distribution.
+json trace_of(const PackCommandOptions& options) {
+  const bool is_file =
+      std::filesystem::exists(options.trace) || options.trace.find_first_of("./") != std::string::npos;
+  json trace = {{is_file ? "file" : "distribution", options.trace}, {"seed", options.seed}};
+  if (!options.column.empty()) trace["column"] = options.column;
+  return trace;
+}
+
 Study study_of_pack(const PackCommandOptions& options) {
-  Study study = study_of_request(options);
-  if (std::filesystem::exists(options.trace) || options.trace.find('.') != std::string::npos ||
-      options.trace.find('/') != std::string::npos)
-    study.trace.file = options.trace;
-  else
-    study.trace.distribution = options.trace;
-  study.trace.column = options.column;
-  study.trace.seed = options.seed;
+  PackRequest request = options;
+  request.trace = trace_of(options);
+  Study study = study_of_request(request);
   for (const std::string& name : options.policies)
-    study.policies.push_back(row_of_request(options, study, name));
+    study.policies.push_back(row_of_request(request, study, name));
   if (!study.trace.distribution.empty() && study.steps == 0) study.steps = 100;
   return study;
 }
@@ -69,6 +73,41 @@ void print_pack_table(const std::vector<Packed>& all, const DocumentSet& documen
       << table.text();
 }
 
+void print_pack_json(const std::vector<Packed>& all, bool compare, std::ostream& out) {
+  if (!compare) {
+    out << packed_json(all.front()).dump() << '\n';
+    return;
+  }
+  json plans = json::array();
+  for (const Packed& p : all) plans.push_back(packed_json(p));
+  out << json{{"schema", "equipoise.plans/1"}, {"plans", std::move(plans)}}.dump() << '\n';
+}
+
+void print_pack_csv(const std::vector<Packed>& all, std::ostream& out) {
+  out << "policy";
+  const json first = metrics_json(all.front().metrics, all.front().imbalance);
+  for (const auto& [key, value] : first.items()) out << ',' << key;
+  out << '\n';
+  for (const Packed& p : all) {
+    out << csv_cell(p.label);
+    const json metrics = metrics_json(p.metrics, p.imbalance);
+    for (const auto& [key, value] : metrics.items()) out << ',' << (value.is_null() ? "" : value.dump());
+    out << '\n';
+  }
+}
+
+void print_pack(const PackCommandOptions& options, const std::vector<Packed>& all,
+                const DocumentSet& documents, std::ostream& out) {
+  switch (options.format) {
+    case Format::table:
+      return print_pack_table(all, documents, out);
+    case Format::json:
+      return print_pack_json(all, options.compare, out);
+    case Format::csv:
+      return print_pack_csv(all, out);
+  }
+}
+
 }  // namespace
 
 void run_pack_command(const PackCommandOptions& options, std::ostream& out, std::ostream& log) {
@@ -89,31 +128,7 @@ void run_pack_command(const PackCommandOptions& options, std::ostream& out, std:
     progress.show("");
     print_pack_notes(all.back().notes, log);
   }
-  if (options.format == Format::json) {
-    if (!options.compare) {
-      out << packed_json(all.front()).dump() << '\n';
-      return;
-    }
-    json plans = json::array();
-    for (const Packed& p : all) plans.push_back(packed_json(p));
-    out << json{{"schema", "equipoise.plans/1"}, {"plans", std::move(plans)}}.dump() << '\n';
-  } else if (options.format == Format::csv) {
-    bool header = false;
-    for (const Packed& p : all) {
-      const json metrics = metrics_json(p.metrics, p.imbalance);
-      if (!header) {
-        out << "policy";
-        for (const auto& [key, value] : metrics.items()) out << ',' << key;
-        out << '\n';
-        header = true;
-      }
-      out << csv_cell(p.label);
-      for (const auto& [key, value] : metrics.items()) out << ',' << (value.is_null() ? "" : value.dump());
-      out << '\n';
-    }
-  } else {
-    print_pack_table(all, documents, out);
-  }
+  print_pack(options, all, documents, out);
 }
 
 }  // namespace equipoise

@@ -13,9 +13,7 @@
 #include "policies/base/text.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
-#include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
-#include "sim/cost/check_layout.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
@@ -23,16 +21,23 @@
 #include "sim/step/schedule_timing.h"
 #include "sim/step/step_simulator.h"
 #include "sim/study/read/naming.h"
+#include "sim/study/row/study_row.h"
 
 namespace equipoise {
 
-static Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
-  Layout layout;
-  layout.tensor = run.tensor;
-  layout.pipeline = schedule.stages;
-  layout.virtual_pipeline = schedule.virtual_stages;
-  layout.recompute = Recompute::none;
-  return layout;
+// The pipeline as the row of a study, of which nothing but the schedule's own options is stated.
+static Study study_of_schedule(const ScheduleOptions& run, const Schedule& schedule) {
+  return parse_study({{"trace", {{"uniform", 1}}},
+                      {"model", run.model},
+                      {"cluster", {{"profile", run.profile}}},
+                      {"framework", "none"},
+                      {"parallel",
+                       {{"tensor", run.tensor},
+                        {"pipeline", schedule.stages},
+                        {"virtual_pipeline", schedule.virtual_stages}}},
+                      {"schedule", run.schedule},
+                      {"policies", {{{"name", "plain"}, {"shard", "per-document"}}}}},
+                     "schedule");
 }
 
 static TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& schedule) {
@@ -56,26 +61,22 @@ static TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedul
 
 TimedSchedule time_by_profile(const ScheduleOptions& run, const Schedule& schedule,
                               std::span<const MicroBatch> micro_batches) {
-  StepOptions options;
-  options.schedule = &one_way_schedule(run.schedule);
-  const ModelShape& model = builtin_model(run.model);
-  const Layout layout = layout_for(run, schedule);
-  check_layout(model, layout, "schedule");
-  const Profile profile = Profile::load(run.profile);
-  const RankGrid grid(layout.order, {.tensor = layout.tensor, .pipeline = layout.pipeline},
-                      profile.device().gpus_per_node);
-  const LayerCosts costs(model, layout, profile, grid, NetworkRates{}, FrameworkOptions{});
-  ShardRule rule;  // one CP rank: every rule gives it everything
-  rule.fixed = &sharding_policy("per-document");
+  (void)one_way_schedule(run.schedule);  // ranks here hold one copy of each layer
+  const Study study = study_of_schedule(run, schedule);
+  const Profile profile = Profile::load(study.cluster.profile);
+  const DocumentSet documents;
+  const StudyRow row(study, documents, &profile, study.policies.front());
+  StepOptions options = row.step_options();
   options.keep = run.keep;
   options.strict_keep = run.strict_keep;
   options.pairs = run.pairs;
   options.record_ops = true;
-
+  const ShardRule rule = row.rule(row.run.shard);  // one CP rank: every rule gives it everything
   Step step;
   step.lanes.emplace_back().micro_batches.assign(micro_batches.begin(), micro_batches.end());
-  const StepResult result = naming("--profile " + run.profile,
-                                   [&] { return StepSimulator(costs, rule, options, nullptr).run(step); });
+  const StepResult result = naming("--profile " + run.profile, [&] {
+    return StepSimulator(row.models->costs, rule, options, nullptr).run(step);
+  });
   return timed_of_ops(result.times.ops, schedule);
 }
 

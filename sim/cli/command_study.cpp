@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <iomanip>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,12 +28,6 @@ namespace equipoise {
 
 namespace {
 
-struct Case {
-  std::vector<std::string> assignments;
-  std::string name;  // "key=a key=b"; empty without a sweep
-  Study study;
-};
-
 // "0,3" as numbers; none for "all" and for nothing.
 std::vector<int> numbers_of(const char* option, const std::string& text) {
   std::vector<int> numbers;
@@ -50,116 +42,6 @@ std::vector<int> numbers_of(const char* option, const std::string& text) {
     numbers.push_back(number);
   }
   return numbers;
-}
-
-// What options of the command name must be in the study. Lanes and CP ranks may be as many as all DP x CP
-// ranks (hbp), so that is the bound for both.
-void check_options(const StudyOptions& options, const Study& study) {
-  const auto check = [](const char* option, const std::string& text, int count) {
-    for (const int item : numbers_of(option, text))
-      if (item < 0 || item >= count)
-        throw UserError(std::string(option) + ": expected 0 to " + std::to_string(count - 1) + ", found " +
-                        std::to_string(item));
-  };
-  const Layout& layout = study.layout;
-  if (options.timeline_steps < 0)
-    throw UserError("--timeline-steps: expected 0 or more, found " + std::to_string(options.timeline_steps));
-  check("--timeline-stages", options.timeline_stages, layout.pipeline);
-  check("--timeline-lanes", options.timeline_lanes, layout.data * layout.context);
-  check("--timeline-ranks", options.timeline_ranks, layout.data * layout.context);
-  StepSettings settings;
-  settings.op.stragglers = parse_stragglers(options.stragglers);
-  check_stragglers(settings, layout.gpus());
-}
-
-// Loads each profile once: a wrong name is wrong in every case that has it.
-void check_profiles(const std::vector<Case>& cases) {
-  std::set<std::string> known;
-  for (const Case& c : cases) {
-    if (c.name.empty() || !known.insert(c.study.cluster.profile).second) continue;
-    (void)naming(c.name + ": " + c.study.file + ": cluster.profile",
-                 [&] { return Profile::load(c.study.cluster.profile); });
-  }
-}
-
-// Counted before the cases are made: a few long lists have more than fit anywhere.
-void check_case_count(const StudyOptions& options) {
-  double cases = 1;
-  for (const std::string& sweep : options.sweep)
-    cases *= static_cast<double>(std::count(sweep.begin(), sweep.end(), ',') + 1);
-  if (cases <= static_cast<double>(options.max_cases)) return;
-  std::ostringstream count;
-  count << std::fixed << std::setprecision(0) << cases;
-  throw UserError("--sweep: expected at most " + std::to_string(options.max_cases) + " cases, found " +
-                  count.str() + "; fewer values, or --max-cases " + count.str());
-}
-
-// What one case holds until it has run.
-double case_bytes(const Case& c) {
-  std::size_t bytes = sizeof(Case) + c.name.size() + c.study.policies.size() * sizeof(PolicyRun);
-  for (const std::string& assignment : c.assignments) bytes += sizeof(std::string) + assignment.size();
-  return static_cast<double>(bytes);
-}
-
-// The product of all sweeps, the last one varying fastest. All are read before any runs: a wrong value in the
-// last should not be found after hours. Values that are right and do not go together in one case (a TP degree
-// that does not divide the heads) leave the other cases alone, unless no case is left.
-std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit) {
-  check_case_count(options);
-  std::vector<Case> cases(1);
-  cases.front().assignments = options.set;
-  for (const std::string& sweep : options.sweep) {
-    const std::size_t equals = sweep.find('=');
-    if (equals == std::string::npos || equals + 1 == sweep.size())
-      throw UserError("--sweep " + sweep + ": expected key=a,b,c, e.g. batch.context_window=64K,128K");
-    const std::string key = sweep.substr(0, equals);
-    if (const auto first = std::find_if(options.sweep.begin(), options.sweep.end(),
-                                        [&](const std::string& s) { return s.rfind(key + "=", 0) == 0; });
-        &*first != &sweep)
-      throw UserError("--sweep " + key + ": expected each key once, found " + *first + " and " + sweep);
-    std::vector<Case> product;
-    for (const Case& base : cases) {
-      std::istringstream values(sweep.substr(equals + 1));
-      for (std::string value; std::getline(values, value, ',');) {
-        Case next = base;
-        const std::string assignment = sweep.substr(0, equals + 1) + value;
-        next.assignments.push_back(assignment);
-        if (!next.name.empty()) next.name += ' ';
-        next.name += printable(assignment);
-        product.push_back(std::move(next));
-      }
-    }
-    cases = std::move(product);
-  }
-  for (Case& c : cases) {
-    const auto read = [&] {
-      c.study =
-          c.name.empty() ? read_study(options.file, c.assignments) : read_case(options.file, c.assignments);
-      if (c.study.impossible.empty()) check_options(options, c.study);
-    };
-    c.name.empty() ? read() : naming(c.name, read);
-    if (&c == &cases.front())
-      require_memory("--sweep: " + std::to_string(cases.size()) + " cases",
-                     case_bytes(c) * static_cast<double>(cases.size()), limit, "fewer values");
-  }
-  check_profiles(cases);
-  std::vector<Study*> possible;
-  for (Case& c : cases)
-    if (c.study.impossible.empty()) possible.push_back(&c.study);
-  if (cases.size() > 1) use_one_rule(possible);
-  if (possible.empty()) throw UserError(cases.front().name + ": " + cases.front().study.impossible);
-  return cases;
-}
-
-// No case may write over another's files.
-void check_folders(const std::vector<Case>& cases) {
-  std::map<std::string, std::string> case_of;
-  for (const Case& c : cases) {
-    const auto [known, is_new] = case_of.emplace(file_name(c.name), c.name);
-    if (!is_new && known->second != c.name)
-      throw UserError("--sweep: " + known->second + " and " + c.name +
-                      ": expected a folder of --out for each, found " + known->first + " for both");
-  }
 }
 
 CounterSelection parse_counters(const std::string& text) {
@@ -209,6 +91,22 @@ RunStudyOptions run_options(const StudyOptions& options) {
   return run;
 }
 
+// What the options name must be in the study. Lanes and CP ranks may be as many as all DP x CP ranks (hbp),
+// so that is the bound for both.
+void check_parts(const RunStudyOptions& run, const Study& study) {
+  const auto check = [](const char* option, const std::vector<int>& items, int count) {
+    for (const int item : items)
+      if (item < 0 || item >= count)
+        throw UserError(std::string(option) + ": expected 0 to " + std::to_string(count - 1) + ", found " +
+                        std::to_string(item));
+  };
+  const Layout& layout = study.layout;
+  check("--timeline-stages", run.details.selection.stages, layout.pipeline);
+  check("--timeline-lanes", run.details.selection.lanes, layout.data * layout.context);
+  check("--timeline-ranks", run.details.selection.ranks, layout.data * layout.context);
+  check_stragglers(run.steps, layout.gpus());
+}
+
 void print_study(Format format, const Study& study, const StudyResult& result, std::ostream& out) {
   if (format == Format::table)
     out << study_table(study, result);
@@ -218,7 +116,7 @@ void print_study(Format format, const Study& study, const StudyResult& result, s
     out << summary_csv(study, result);
 }
 
-SavedRun saved_run(const Case& c, const StudyOptions& options) {
+SavedRun saved_run(const StudyCase& c, const StudyOptions& options) {
   nlohmann::json file = read_json_file(options.file);
   for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
   return {options.version, options.file, std::move(file),
@@ -236,7 +134,8 @@ struct CaseRun : CheckedResult {
 };
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
-CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run, const MemoryLimit& limit) {
+CaseRun study_of(const StudyCase& c, const StudyOptions& options, RunStudyOptions run,
+                 const MemoryLimit& limit) {
   if (!c.study.impossible.empty()) return {{refused_study(c.study, c.study.impossible), {}}, {}};
   std::optional<StudyInputs> inputs;
   try {
@@ -265,7 +164,7 @@ bool print_verified(const std::vector<Check>& checks, const StudyOptions& option
 
 // Runs the case and writes its folder. `verified`: false once a check of --verify fails; `place`: of the case
 // among others, for who waits.
-StudyResult run_case(const Case& c, const std::string& folder_of_all, const StudyOptions& options,
+StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const StudyOptions& options,
                      RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log, bool& verified,
                      const std::string& place = "") {
   std::optional<StagedFolder> folder;
@@ -295,12 +194,12 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
   StudyResult& result = done.result;
   if (!options.quiet) {
     const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
-    const auto print = [&](const std::vector<std::string>& notes) {
+    const auto add_notes = [&](const std::vector<std::string>& notes) {
       for (const std::string& note : notes) log << which << printable(note) << '\n';
     };
-    print(c.study.notes);
-    print(result.notes);
-    for (const PolicyResult& policy : result.policies) print(policy.notes);
+    add_notes(c.study.notes);
+    add_notes(result.notes);
+    for (const PolicyResult& policy : result.policies) add_notes(policy.notes);
   }
   if (folder) {
     write_outputs(folder->path().string(), c.study, result, done.receipt);
@@ -310,12 +209,12 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
   return std::move(done.result);
 }
 
-// What holds for all that was run, once: at its end, where it is read beside the table.
+// A note on all that was run is printed once, at the end, where it is read with the table.
 void print_note_at_end(const std::string& note, const StudyOptions& options, std::ostream& log) {
   if (!note.empty() && !options.quiet) log << "note: " << printable(note) << '\n';
 }
 
-int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
+int run_one(const StudyCase& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
             std::ostream& out, std::ostream& log) {
   bool verified = true;
   const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
@@ -325,7 +224,8 @@ int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, co
 }
 
 // All that decides what is written: a journal of anything else is refused.
-nlohmann::json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const Share& share) {
+nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions& options,
+                        const Share& share) {
   nlohmann::json asked = {
       {"study", read_json_file(options.file)},
       {"set", options.set},
@@ -342,7 +242,7 @@ nlohmann::json asked_of(const std::vector<Case>& cases, const StudyOptions& opti
       {"ignore_memory", options.ignore_memory},
       {"limits", {options.max_memory_GB, options.max_output_GB}},  // what is over them is refused
       {"cases", nlohmann::json::array()}};
-  for (const Case& c : cases) asked["cases"].push_back(c.name);
+  for (const StudyCase& c : cases) asked["cases"].push_back(c.name);
   if (!share.is_all()) asked["share"] = {share.index, share.count};
   return asked;
 }
@@ -350,7 +250,7 @@ nlohmann::json asked_of(const std::vector<Case>& cases, const StudyOptions& opti
 // The cases of this process's share, each printed at the end and kept in the journal once it has finished.
 class Sweep {
  public:
-  Sweep(const std::vector<Case>& cases, const StudyOptions& options, std::ostream& out)
+  Sweep(const std::vector<StudyCase>& cases, const StudyOptions& options, std::ostream& out)
       : cases_(cases),
         share_(chosen_share(options.shard)),
         folder_(options.out),
@@ -365,7 +265,8 @@ class Sweep {
   }
 
   // 0, or 130 where it was interrupted: finished cases are printed all the same.
-  int run(const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log) {
+  int run_cases(const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
+                std::ostream& log) {
     std::size_t finished = 0, mine = 0;
     for (std::size_t i = 0; i < cases_.size(); ++i) mine += share_.has(i) ? 1 : 0;
     TimeLeft left;
@@ -404,7 +305,7 @@ class Sweep {
   void finish(std::size_t i, const std::string& place, const StudyOptions& options, RunStudyOptions& run,
               const MemoryLimit& limit, std::ostream& log) {
     if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return printer_.add(*known);
-    const Case& c = cases_[i];
+    const StudyCase& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
     network_notes_.insert(result.network_note);
     const CaseText text =
@@ -413,7 +314,7 @@ class Sweep {
     printer_.add(text);
   }
 
-  const std::vector<Case>& cases_;
+  const std::vector<StudyCase>& cases_;
   Share share_;
   std::string folder_;
   SweepPrinter printer_;
@@ -437,12 +338,19 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
                       const std::atomic<bool>& stop) {
   check_resume(options);
   const MemoryLimit limit = memory_limit(options.max_memory_GB);
-  const std::vector<Case> cases = cases_of(options, limit);
-  if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
   RunStudyOptions run = run_options(options);
   run.stop = &stop;
+  const std::vector<StudyCase> cases =
+      read_cases(options.file, options.set, options.sweep, options.max_cases, limit);
+  for (const StudyCase& c : cases) {
+    const auto check = [&] {
+      if (c.study.impossible.empty()) check_parts(run, c.study);
+    };
+    c.name.empty() ? check() : naming(c.name, check);
+  }
+  if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
   if (options.sweep.empty()) return run_one(cases.front(), options, run, limit, out, log);
-  return Sweep(cases, options, out).run(options, run, limit, log);
+  return Sweep(cases, options, out).run_cases(options, run, limit, log);
 }
 
 }  // namespace equipoise

@@ -45,7 +45,7 @@ Trace combined(std::vector<Trace>& traces, const TraceConvertOptions& options) {
   return mix_traces(sources, options.documents, options.seed);
 }
 
-// Corpora are made with such limits: files above a size are left out, not cut.
+// Corpora are made with such limits: files above a size are dropped, not cut.
 void leave_out_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
   const std::size_t before = trace.lengths.size();
   std::erase_if(trace.lengths, [longest](std::int64_t length) { return length > longest; });

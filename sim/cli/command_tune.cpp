@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <thread>
 
@@ -22,6 +23,7 @@
 #include "sim/tune/journal.h"
 #include "sim/tune/tune_page.h"
 #include "traces/json_object.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -29,17 +31,10 @@ using nlohmann::json;
 
 namespace {
 
-void check_minutes(double minutes) {
-  if (!(minutes >= 0)) throw UserError("--minutes: expected a number >= 0, found " + fixed(minutes, 3));
-}
-
 void check_options(const TuneOptions& options) {
   if (!options.target.empty()) (void)exporter_of(options.target);
-  if (options.budget < 1)
-    throw UserError("--budget: expected 1 or more candidates, found " + std::to_string(options.budget));
   if (options.resume && options.out.empty())
     throw UserError("--resume needs --out DIR, where the journal of the earlier run is");
-  check_minutes(options.minutes);
   const std::filesystem::path out = options.out;
   if (!options.out.empty() && std::filesystem::exists(out) && !std::filesystem::is_directory(out))
     throw UserError("--out " + options.out + ": expected a folder, found a file");
@@ -99,73 +94,80 @@ class SearchProgress {
   std::chrono::steady_clock::time_point begin_;
 };
 
-// `search` has what the user typed; the job is filled from the study, and from `space_of` once the documents
-// are read.
-template <class SpaceOf>
-TuneJob job_of(json file, json names, std::int64_t gpus, std::string target, SearchOptions search,
-               double max_memory_GB, const SpaceOf& space_of) {
-  const std::string name = names.at("study").get<std::string>();
-  Study study = parse_study(file, name);
-  search.name = name;
+// What a search is asked for, by the options of `tune` or by the journals of its shards.
+struct TuneRequest {
+  json file;                  // the study, absolute
+  json names;                 // of the files, as they were typed: for messages
+  std::optional<json> space;  // none: the default space
+  std::int64_t gpus = 0;      // 0: the study's
+  std::string target;
+  SearchOptions search;
+};
+
+TuneJob job_of(TuneRequest request, double max_memory_GB) {
+  const json& file = request.file;
+  SearchOptions& search = request.search;
+  search.name = request.names.at("study").get<std::string>();
   search.run.find_fits = false;
+  Study study = parse_study(file, search.name);
   StudyInputs inputs = load_inputs(study);
   check_estimate(study, inputs.documents, search.run, memory_limit(max_memory_GB));
-  if (gpus == 0) gpus = study.layout.gpus();
-  Space space = space_of(study, file, inputs, gpus);
+  const std::int64_t gpus = request.gpus > 0 ? request.gpus : study.layout.gpus();
+  if (!request.space)  // as it would be read from a file
+    request.space =
+        space_json(default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile)));
+  const std::string space_name = request.names.at("space").get<std::string>();
+  Space space = parse_space(*request.space, space_name, file);
   Unwanted unwanted;
-  if (!target.empty())
-    unwanted = {[&to = exporter_of(target)](const Study& one) { return untold(to, one, Untold::layout); },
-                [&to = exporter_of(target)](const Study& one) { return untold(to, one, Untold::row); }};
-  Candidates candidates =
-      candidates_of(space, file, gpus, names.at("space").get<std::string>(), search.run.jobs, unwanted);
-  return {std::move(file),  std::move(study),      std::move(inputs), gpus,
-          std::move(space), std::move(candidates), std::move(search), std::move(names),
-          std::move(target)};
+  if (!request.target.empty())
+    unwanted = {
+        [&to = exporter_of(request.target)](const Study& one) { return untold(to, one, Untold::layout); },
+        [&to = exporter_of(request.target)](const Study& one) { return untold(to, one, Untold::row); }};
+  Candidates candidates = candidates_of(space, file, gpus, space_name, search.run.jobs, unwanted);
+  return {std::move(request.file),  std::move(study),      std::move(inputs), gpus,
+          std::move(space),         std::move(candidates), std::move(search), std::move(request.names),
+          std::move(request.target)};
 }
 
-TuneJob job_of(const TuneOptions& options, std::ostream& log) {
-  SearchOptions search;
-  search.budget = options.budget;
-  if (options.max_delay.size() > 2)
+// --max-delay: the most of the mean, and of the largest.
+void bound_delay(const std::vector<double>& bounds, SearchOptions& search) {
+  if (bounds.size() > 2)
     throw UserError("--max-delay: expected one bound, or two as MEAN,LARGEST, found " +
-                    std::to_string(options.max_delay.size()));
-  for (const double delay : options.max_delay)
-    if (!(delay >= 0)) throw UserError("--max-delay: expected numbers >= 0, found " + fixed(delay, 3));
-  if (!options.max_delay.empty()) {
-    search.most_delay = options.max_delay.front();
-    search.longest_delay = options.max_delay.back();
-    if (search.most_delay > search.longest_delay)
-      throw UserError("--max-delay: expected a mean of at most the largest, found " +
-                      fixed(search.most_delay, 3) + "," + fixed(search.longest_delay, 3));
-  }
-  search.run.jobs = threads_of(options.jobs);
-  const json names = {
-      {"study", printable(options.file)},
-      {"space", options.space.empty() ? std::string("the default space") : printable(options.space)}};
-  return job_of(absolute_study(options.file, options.set), names, options.gpus, options.target,
-                std::move(search), options.max_memory_GB,
-                [&](const Study& study, const json& file, const StudyInputs& inputs, std::int64_t gpus) {
-                  if (!options.space.empty()) return read_space(options.space, file);
-                  const json space = space_json(
-                      default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile)));
-                  if (!options.quiet) log << "note: no --space, so this one: " << space.dump() << '\n';
-                  return parse_space(space, names.at("space"), file);  // as it would be read from a file
-                });
+                    std::to_string(bounds.size()));
+  if (bounds.empty()) return;
+  search.most_delay = bounds.front();
+  search.longest_delay = bounds.back();
+  if (search.most_delay > search.longest_delay)
+    throw UserError("--max-delay: expected a mean of at most the largest, found " +
+                    fixed(search.most_delay, 3) + "," + fixed(search.longest_delay, 3));
 }
 
-// The job that a journal is of.
-TuneJob job_of(const json& asked, const MergeOptions& options) {
-  SearchOptions search;
+TuneRequest request_of(const TuneOptions& options) {
+  TuneRequest request;
+  request.file = absolute_study(options.file, options.set);
+  request.names = {{"study", printable(options.file)},
+                   {"space", options.space.empty() ? "the default space" : printable(options.space)}};
+  if (!options.space.empty()) request.space = read_json_file(options.space);
+  request.gpus = options.gpus;
+  request.target = options.target;
+  request.search.budget = options.budget;
+  request.search.run.jobs = threads_of(options.jobs);
+  bound_delay(options.max_delay, request.search);
+  return request;
+}
+
+// What a journal is of.
+TuneRequest request_of(const json& asked, int jobs) {
+  TuneRequest request{asked.at("study"),      asked.at("names"),
+                      asked.at("space"),      asked.at("gpus").get<std::int64_t>(),
+                      asked.value("for", ""), {}};
+  SearchOptions& search = request.search;
   search.budget = asked.at("budget").get<std::int64_t>();
   if (!asked.at("max_delay").is_null()) search.most_delay = asked["max_delay"].get<double>();
   if (!asked.at("max_longest_delay").is_null())
     search.longest_delay = asked["max_longest_delay"].get<double>();
-  search.run.jobs = threads_of(options.jobs);
-  return job_of(asked.at("study"), asked.at("names"), asked.at("gpus").get<std::int64_t>(),
-                asked.value("for", ""), std::move(search), options.max_memory_GB,
-                [&](const Study&, const json& file, const StudyInputs&, std::int64_t) {
-                  return parse_space(asked.at("space"), asked.at("names").at("space"), file);
-                });
+  search.run.jobs = threads_of(jobs);
+  return request;
 }
 
 void write_results(const std::string& folder, const TuneReport& report) {
@@ -186,7 +188,7 @@ void write_results(const std::string& folder, const TuneReport& report) {
   write_file_atomically(best, best_json(report.candidates, first, alike).dump(2) + "\n");
 }
 
-void print(const TuneReport& report, Format format, std::ostream& out) {
+void print_search(const TuneReport& report, Format format, std::ostream& out) {
   if (format == Format::table)
     out << tune_table(report);
   else if (format == Format::json)
@@ -215,7 +217,7 @@ class TimeLimit {
   std::jthread thread_;
 };
 
-// A search may have taken hours: one that is not gone on with stays beside the new one.
+// A search may have taken hours: one that is not continued is kept next to the new one.
 void set_aside(const std::string& journal, std::ostream& log) {
   if (!has_whole_line(journal)) return;
   std::error_code error;
@@ -243,7 +245,7 @@ SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool
   return found;
 }
 
-// What is asked of the winner beside the search ends after a share of its minutes. Says whether it did.
+// What is asked of the winner, apart from the search, ends after a share of its minutes. Says whether it did.
 bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes, SearchOptions options,
                   std::vector<WhatIf>& what_if) {
   constexpr double kShare = 0.25;
@@ -261,7 +263,7 @@ bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes,
 
 // Flags may say less than the first row does: its speed, and what they come to alone. A search does not end
 // because that cannot be run.
-std::string beside_flags(const TuneJob& job, const RankedRow& first, const SimulationOptions& how) {
+std::string flags_alone_text(const TuneJob& job, const RankedRow& first, const SimulationOptions& how) {
   if (job.target.empty()) return "";
   const Exporter& to = exporter_of(job.target);
   const std::atomic<bool>& stop = *job.search.run.stop;
@@ -302,13 +304,14 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
     options.show("in full: the study's baseline");
     run_baseline(baseline, job.inputs, options.run);
     run_ranked(job.candidates, places, job.inputs, baseline, options, ranking);
-    if (!found.interrupted && !ranking.empty()) report.flags_alone = beside_flags(job, ranking.front(), how);
+    if (!found.interrupted && !ranking.empty())
+      report.flags_alone = flags_alone_text(job, ranking.front(), how);
     if (!found.interrupted) report.what_if_over = what_if_over(job, found, minutes, options, what_if);
     report.cut_short = false;
   } catch (const Interrupted&) {
   }
   if (!folder.empty()) write_results(folder, report);
-  print(report, how.format, out);
+  print_search(report, how.format, out);
   return found.interrupted || report.cut_short ? kInterrupted : 0;
 }
 
@@ -322,7 +325,9 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
     throw UserError("--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
   std::filesystem::path folder = options.out;
   if (!share.is_all()) folder /= share.folder();
-  TuneJob job = job_of(options, log);
+  TuneJob job = job_of(request_of(options), options.max_memory_GB);
+  if (options.space.empty() && !options.quiet)
+    log << "note: no --space, so this one: " << space_json(job.space).dump() << '\n';
   Layout all;  // whatever the layout is, so many GPUs
   all.data = static_cast<int>(job.gpus);
   std::vector<std::string> notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
@@ -350,7 +355,6 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
 
 int merge_tune(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out,
                std::ostream& log, const std::atomic<bool>& stop) {
-  check_minutes(options.minutes);
   KnownTrials known;
   PartsFound parts(kTuneJournalKind);
   for (const std::string& folder : folders) {
@@ -359,11 +363,13 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     parts.add(std::move(text.asked), path);
     known.add(std::move(text.tried));
   }
-  TuneJob job = refusing_other_types(folders.front(), [&] { return job_of(parts.whole(), options); });
+  TuneJob job = refusing_other_types(folders.front(), [&] {
+    return job_of(request_of(parts.whole(), options.jobs), options.max_memory_GB);
+  });
   job.search.known = &known;
   job.search.run.stop = &stop;
   SearchResult found = searched(job, nullptr, options.minutes, options.quiet, log);
-  if (found.timed_out) {  // all that is known stands later in its order, too
+  if (found.timed_out) {  // candidates that are known may come later in the search's order
     const std::int64_t ran = found.ran;
     known.add(std::move(found.tried));
     job.search.only_known = true;

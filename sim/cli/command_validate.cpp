@@ -195,7 +195,7 @@ std::string profile_note(const Profile& profile, const kernels::Backend& backend
          "` and `equipoise fit` make one of this device";
 }
 
-// The same run with a profile of this device, which is kept beside its results.
+// The same run with a profile of this device, which is kept with its results.
 int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
                               std::ostream& out, std::ostream& log) {
   // Removed with all that is in it, by the next run where this one is killed.

@@ -71,10 +71,10 @@ void add_rank_options(CLI::App& command, RankOptions& options) {
 }
 
 void add_timeline_options(CLI::App& command, StudyOptions& options) {
-  only_with(
-      "--out",
-      command.add_option("--timeline-steps", options.timeline_steps, "Steps of every policy's timeline")
-          ->capture_default_str());
+  only_with("--out", at_least(0, command
+                                     .add_option("--timeline-steps", options.timeline_steps,
+                                                 "Steps of every policy's timeline")
+                                     ->capture_default_str()));
   only_with("--out",
             command.add_option("--timeline-lanes", options.timeline_lanes,
                                "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first"));
@@ -185,14 +185,16 @@ void add_tune(CLI::App& program, int& status) {
   command.add_option("file", options->file, "Study file (JSON)")->required();
   command.add_option("--set", options->set, "Override a key of the study: batch.steps=20");
   command.add_option("--space", options->space, "Keys of a study with the values to try (JSON)");
-  command.add_option("--budget", options->budget, "Most candidates to try")->capture_default_str();
-  command.add_option(
-      "--minutes", options->minutes,
-      "Ends the search after so many minutes, with its best, and what ifs after a quarter as many; 0: never");
-  command
-      .add_option("--max-delay", options->max_delay,
-                  "Most delay of a token in iterations, of the mean and of the largest; or MEAN,LARGEST")
-      ->delimiter(',');
+  at_least(1,
+           command.add_option("--budget", options->budget, "Most candidates to try")->capture_default_str());
+  at_least(0, command.add_option("--minutes", options->minutes,
+                                 "Ends the search after so many minutes, with its best, and what ifs after a "
+                                 "quarter as many; 0: never"));
+  at_least(0, command
+                  .add_option("--max-delay", options->max_delay,
+                              "Most delay of a token in iterations, of the mean and of the largest; or "
+                              "MEAN,LARGEST")
+                  ->delimiter(','));
   command.add_option("--gpus", options->gpus, "Exactly so many GPUs; the study's by default")
       ->check(CLI::Range(1, 1 << 22));
   command.add_option("--for", options->target, "Only layouts that `export --for` this framework can express");
@@ -215,8 +217,8 @@ void add_merge(CLI::App& program, int& status) {
       "machine");
   command.add_option("out", options->out, "Folder for the results of the whole")->required();
   command.add_option("folders", options->folders, "Folders of shards: their --out, or one each")->required();
-  command.add_option("--minutes", options->minutes,
-                     "tune: ends trying the rest after so many minutes; 0: never");
+  at_least(0, command.add_option("--minutes", options->minutes,
+                                 "tune: ends trying the rest after so many minutes; 0: never"));
   add_simulation_options(command, *options);
   command.callback([options, &status] { status = run_bounded(run_merge_command, *options); });
 }
@@ -301,8 +303,7 @@ void add_validate(CLI::App& program, const std::vector<std::string>& arguments, 
   command.add_option(
       "--measured", options->measured,
       "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
-  command.add_option("--out", options->out,
-                     "Folder: report.html, validation.json, .txt; ranks' timelines");
+  command.add_option("--out", options->out, "Folder: report.html, validation.json, .txt; ranks' timelines");
   command.callback([options, arguments, &status] {
     status = run_validate_command(*options, arguments, std::cout, std::cerr);
   });

@@ -1,8 +1,10 @@
-// The finished cases of a sweep. Each is kept as text in all formats, is written as a line of a journal once
-// its folder is whole (so it survives when the process is killed), and is printed at the end of the sweep.
-// --resume and `merge` read the journal.
+// The cases of a sweep: what is read before any runs, and what is kept of each that has finished. A finished
+// case is kept as text in all formats, is written as a line of a journal once its folder is whole (so it
+// survives when the process is killed), and is printed at the end of the sweep. --resume and `merge` read the
+// journal.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,13 +12,32 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 #include "sim/report/line_journal.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
 
 struct MergeOptions;
+
+// One study of a sweep, or the only one.
+struct StudyCase {
+  std::vector<std::string> assignments;
+  std::string name;  // "key=a key=b"; empty without a sweep
+  Study study;
+};
+
+// The product of all sweeps ("key=a,b,c"), the last one varying fastest. All are read before any runs: a
+// wrong value in the last should not be found after hours. Values that are right and do not go together in
+// one case (a TP degree that does not divide the heads) leave the other cases alone, unless no case is left.
+std::vector<StudyCase> read_cases(const std::string& file, const std::vector<std::string>& set,
+                                  const std::vector<std::string>& sweeps, std::int64_t max_cases,
+                                  const MemoryLimit& limit);
+
+// Refuses cases that would write over each other's files.
+void check_folders(const std::vector<StudyCase>& cases);
 
 // One case in all formats: what is printed of it here, or where the shards of a sweep are merged.
 struct CaseText {

@@ -141,14 +141,14 @@ void ProfiledWorkload::of(std::span<const std::int64_t> tokens, std::span<double
 
 // ---- Segments ----
 
-double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
+double ProfiledAttentionCost::seconds(std::span<const Segment> segments, bool strided) const {
   RangeUse use;  // a decision, not a prediction of the run
   const auto layer = [&](std::int64_t window) {
     if (costs_.attention.prices_counts()) {
-      counted_.push_back({segments, window, count_segments(segments, false, window)});
+      counted_.push_back({segments, window, count_segments(segments, strided, window)});
       return to_seconds(costs_.attention.forward_time(counted_.back().call, use));
     }
-    return to_seconds(costs_.attention.forward_time(kernel_pieces(segments, false), use, window));
+    return to_seconds(costs_.attention.forward_time(kernel_pieces(segments, strided), use, window));
   };
   const double sliding = costs_.attention.sliding_share();
   double seconds = 0;
@@ -157,7 +157,7 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
     thread_local std::vector<Segment> chunks;
     chunks.clear();
     cut_into_chunks(segments, costs_.model().sliding_window, chunks);
-    seconds += sliding * to_seconds(costs_.attention.forward_time(kernel_pieces(chunks, false), use));
+    seconds += sliding * to_seconds(costs_.attention.forward_time(kernel_pieces(chunks, strided), use));
   } else if (sliding > 0) {
     seconds += sliding * layer(costs_.model().sliding_window);
   }

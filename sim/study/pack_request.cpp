@@ -8,7 +8,6 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
-#include "sim/cost/check_layout.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
@@ -29,29 +28,6 @@ std::optional<CostKind> cost_for(const PackRequest& request, const Policy& polic
   if (policy.cost == CostKind::flops) return CostKind::flops;
   if (!request.job.is_null()) return std::nullopt;  // the study's
   return !request.model.empty() && !request.profile.empty() ? CostKind::profiled : CostKind::quadratic;
-}
-
-// The row with what prices its documents; without models where no model and no profile are named.
-StudyRow priced_row(const PackRequest& request, const Study& study, const DocumentSet& documents,
-                    const Profile* profile, PolicyRun run) {
-  if (profile != nullptr && request.job.is_null()) check_layout(study.model, study.layout, "pack");
-  StudyRow row(study, documents, profile, std::move(run));
-  if (!request.job.is_null()) {
-    row.workload = workload_of(row);
-    return row;
-  }
-  const PolicyRun& own = row.run;
-  if (own.cost == CostKind::flops && request.model.empty())
-    throw UserError("--model: " + own.name + " with --cost flops needs a model, found none");
-  if (own.cost == CostKind::profiled && row.models == nullptr)
-    throw UserError("--cost profiled: needs --model and --profile");
-  if (own.cost == CostKind::quadratic)
-    row.workload = std::make_shared<const QuadraticWorkload>();
-  else if (own.cost == CostKind::flops)
-    row.workload = std::make_shared<const FlopsWorkload>(flops_workload(study.model));
-  else
-    row.workload = workload_of(row);
-  return row;
 }
 
 // What `--search` minimises here: over steps, the work of the busiest micro-batch (all lanes wait for it).
@@ -76,23 +52,28 @@ void derive_for_pack(StudyRow& row) {
   if (!row.no_room.empty()) throw UserError(row.run.label + ": " + row.no_room);
 }
 
-Study study_of_job(const PackRequest& request) {
+// The request as the file of a study. What a plan alone does not know has the values of any study: they
+// change nothing in a row without models.
+json study_file(const PackRequest& request) {
   json file = request.job;
+  if (file.is_null()) {
+    file = {{"model", request.model.empty() ? "llama2-7b" : request.model},
+            {"framework", request.framework},
+            {"batch", {{"sequences_per_step", PackOptions().sequences_per_step}}},
+            {"policies", {"plain"}}};
+    if (request.model.ends_with(".json")) file["model"] = {{"hf_config", request.model}};
+    if (!request.profile.empty()) file["cluster"]["profile"] = request.profile;
+    file["trace"] = request.trace;
+  }
   if (!file.is_object()) throw UserError("pack: job: expected a study, found " + printable(file.dump()));
   for (const char* part : {"batch", "parallel"})
     if (file.contains(part) && !file[part].is_object())
       throw UserError("pack: job: " + std::string(part) + ": expected an object, found " +
                       printable(file[part].dump()));
-  json& batch = file["batch"];
-  batch.update(request.batch);
+  file["batch"].update(request.batch);
   file["parallel"]["data"] = request.lanes;
   file["parallel"]["context"] = request.context;
-  const bool all = !request.batch.contains("steps");
-  if (all) batch["steps"] = 1;
-  Study study = parse_study(file, "pack");
-  study.policies.clear();
-  if (all) study.steps = 0;
-  return study;
+  return file;
 }
 
 // As a study plans its rows.
@@ -195,23 +176,14 @@ nlohmann::json list_of_words(const std::string& text) {
 }
 
 Study study_of_request(const PackRequest& request) {
-  if (!request.job.is_null()) return study_of_job(request);
-  Study study;
-  study.file = "pack";
-  study.layout.data = request.lanes;
-  study.layout.context = request.context;
-  study.framework = framework_of(kDefaultFramework);
-  JsonObject batch(request.batch, "pack");
-  study.steps = 0;
-  read_keys(batch, batch_keys(), study);
-  batch.finish();
-  PackOptions& b = study.batch;
-  b.lanes = request.lanes;
-  b.context = request.context;
-  b.gpus = std::int64_t{request.lanes} * request.context;
-  if (request.model.empty()) return study;
-  study.model = request.model.find(".json") == std::string::npos ? builtin_model(request.model)
-                                                                 : read_hf_config(request.model);
+  json file = study_file(request);
+  const bool all = !request.batch.contains("steps");
+  if (all) file["batch"]["steps"] = 1;
+  Study study = parse_case(file, request.command);
+  // A policy of lanes of its own may run a batch that a study's lanes cannot share equally.
+  if (request.knows_job() && !study.impossible.empty()) throw UserError(study.impossible);
+  study.policies.clear();
+  if (all) study.steps = 0;
   return study;
 }
 
@@ -221,7 +193,7 @@ PolicyRun row_of_request(const PackRequest& request, const Study& study, const s
     entry = request.job["policies"].front();
   entry.update(request.policy);
   entry["name"] = policy;
-  PolicyRun run = read_policy_run(entry, "pack", study);
+  PolicyRun run = read_policy_run(entry, request.command, study);
   if (run.schedule_auto)
     throw UserError("pack: job: policies[0].schedule: expected the one that `study` chose, found auto");
   run.pack.seed = request.policy.contains("seed") ? run.pack.seed : request.seed;
@@ -243,15 +215,30 @@ std::vector<std::string> idle_request_notes(const PackRequest& request, const St
   return notes;
 }
 
+std::optional<Profile> profile_of_request(const PackRequest& request, const Study& study) {
+  if (!request.knows_job()) return std::nullopt;
+  return Profile::load(study.cluster.profile);
+}
+
+StudyRow priced_row(const PackRequest& request, const Study& study, const DocumentSet& documents,
+                    const std::optional<Profile>& profile, PolicyRun run) {
+  StudyRow row(study, documents, profile ? &*profile : nullptr, std::move(run));
+  const CostKind kind = row.run.cost_kind();
+  if (row.models == nullptr && kind == CostKind::profiled)
+    throw UserError("--cost profiled: needs --model and --profile");
+  if (row.models != nullptr || kind == CostKind::quadratic)
+    row.workload = workload_of(row);
+  else if (!request.model.empty())
+    row.workload = std::make_shared<const FlopsWorkload>(flops_workload(study.model));
+  else
+    throw UserError("--cost flops: needs --model, found none; --cost quadratic does not");
+  return row;
+}
+
 Packed pack(const PackRequest& request, const Study& study, const DocumentSet& documents, PolicyRun run) {
-  std::optional<Profile> profile;
-  const bool is_job = !request.job.is_null();
-  if (is_job)
-    profile = Profile::load(study.cluster.profile);
-  else if (!request.model.empty() && !request.profile.empty())
-    profile = Profile::load(request.profile);
-  StudyRow row = priced_row(request, study, documents, profile ? &*profile : nullptr, std::move(run));
-  PlannedRow planned = is_job ? plan_for_job(row) : plan_alone(row);
+  const std::optional<Profile> profile = profile_of_request(request, study);
+  StudyRow row = priced_row(request, study, documents, profile, std::move(run));
+  PlannedRow planned = request.job.is_null() ? plan_alone(row) : plan_for_job(row);
   Packed packed;
   packed.notes = std::move(row.notes);
   packed.notes.insert(packed.notes.end(), planned.notes.begin(), planned.notes.end());

@@ -17,6 +17,7 @@
 #include "policies/plan.h"
 #include "policies/plan_metrics.h"
 #include "sim/study/read/study.h"
+#include "sim/study/row/study_row.h"
 
 namespace equipoise {
 
@@ -44,6 +45,7 @@ nlohmann::json typed_value(const PackKey& key, const std::string& text);
 nlohmann::json list_of_words(const std::string& text);
 
 struct PackRequest {
+  std::string command = "pack";                      // begins the errors
   nlohmann::json batch = nlohmann::json::object();   // keys of a study's `batch`
   nlohmann::json policy = nlohmann::json::object();  // keys of a study's policy entry
   int lanes = 1;
@@ -52,13 +54,18 @@ struct PackRequest {
   std::string profile;  // empty: none
   std::string cost;     // empty: profiled with a model and a profile, else quadratic
   std::uint64_t seed = 0;
-  // A study with one row, for whose job the plan is: its model, cluster, parallel, framework. What stands
-  // above goes before its batch, lanes, CP degree and row. Null: nothing else is known.
+  nlohmann::json trace = {{"uniform", 1}};  // as a study has it
+  std::string framework = "megatron";
+  // A study with one row, for whose job the plan is: its model, cluster, parallel, framework. What is above
+  // overrides its batch, lanes, CP degree and row. Null: nothing else is known.
   nlohmann::json job;
+
+  // Whether times and memory of the job can be predicted.
+  [[nodiscard]] bool knows_job() const { return !job.is_null() || (!model.empty() && !profile.empty()); }
 };
 
-// A study that holds what the request says, without trace and rows; the model may be absent. Throws
-// UserError.
+// The study that the request states, without rows. Every option is a key of it, so the reader of studies
+// checks them. Throws UserError.
 Study study_of_request(const PackRequest& request);
 
 // A row of it: the policy of that name with the request's options. Throws UserError.
@@ -66,6 +73,14 @@ PolicyRun row_of_request(const PackRequest& request, const Study& study, const s
 
 // Keys of the request that none of the study's rows uses, and those of `batch` without effect.
 std::vector<std::string> idle_request_notes(const PackRequest& request, const Study& study);
+
+// The profile of the study where the request knows the job; else none. A row refers to it.
+std::optional<Profile> profile_of_request(const PackRequest& request, const Study& study);
+
+// The row with what prices its documents. It has models of its layout only with a profile. Throws UserError
+// where the cost needs a model or a profile that the request does not name.
+StudyRow priced_row(const PackRequest& request, const Study& study, const DocumentSet& documents,
+                    const std::optional<Profile>& profile, PolicyRun run);
 
 struct Packed {
   std::string label;
@@ -76,7 +91,8 @@ struct Packed {
   std::vector<std::string> notes;  // for the user
 };
 
-// The study's own planner; thresholds are searched by the work of micro-batches, groups by simulated steps.
+// Plans the row as a study does. Where the request knows no job, thresholds are searched by the work of
+// micro-batches instead of simulated steps.
 // Throws UserError, and UnplaceableDocument.
 Packed pack(const PackRequest& request, const Study& study, const DocumentSet& documents, PolicyRun run);
 

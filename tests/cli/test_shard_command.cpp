@@ -114,7 +114,7 @@ TEST_CASE("wrong input to shard is one UserError") {
       run(options), "--bucket-size: 21 tokens do not fit 2 CP ranks of 10; allowed: 11 or more", UserError);
   options = options_for("per-document", {8}, 2);
   options.remainder = "slot";
-  CHECK_THROWS_WITH_AS(run(options), "--remainder: expected one of slots, tail, pad, found slot", UserError);
+  CHECK_THROWS_WITH_AS(run(options), "shard.remainder: expected one of slots, tail, pad, found \"slot\"", UserError);
   options = options_for("per-document", {8}, 2);
   options.profile = "h100-sxm";
   CHECK_THROWS_AS(run(options), UserError);
