@@ -163,12 +163,15 @@ DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOpti
   return set;
 }
 
-std::string cut_note(const DocumentSet& documents, const PackOptions& shape) {
-  if (documents.cut_documents == 0) return "";
-  return "max_length " + std::to_string(shape.max_length) + ": " + grouped(documents.cut_documents) + " of " +
-         grouped(documents.documents) + " documents " +
-         (shape.longer == LongerThan::drop ? "dropped" : "truncated") + ", " + grouped(documents.cut_tokens) +
-         " tokens lost, the same for every policy; without max_length they stay whole";
+std::optional<Note> cut_note(const DocumentSet& documents, const PackOptions& shape, std::string_view key) {
+  if (documents.cut_documents == 0) return {};
+  return Note{shape.longer == LongerThan::drop ? "documents_dropped" : "documents_truncated",
+              "",
+              {{"key", key},
+               {"max_length", shape.max_length},
+               {"documents", documents.cut_documents},
+               {"of", documents.documents},
+               {"tokens", documents.cut_tokens}}};
 }
 
 std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalBatch> batches,

@@ -48,8 +48,9 @@ struct DocumentSet {
 DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
                            const LoadOptions& options);
 
-// One line about what max_length removed from the documents; empty where it removed nothing.
-std::string cut_note(const DocumentSet& documents, const PackOptions& shape);
+// What max_length, by the name `key` that its user knows, removed from the documents; none where it removed
+// nothing.
+std::optional<Note> cut_note(const DocumentSet& documents, const PackOptions& shape, std::string_view key);
 
 // A document that a policy cannot place. It is an error if the policy runs alone, and a row of the table in a
 // comparison.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
+#include "policies/base/note.h"
 
 namespace equipoise {
 
@@ -97,8 +98,8 @@ struct Plan {
   std::optional<bool> queue_emptied;
   std::vector<Slice> dropped;  // slices lost by --oversize drop or truncate, which are counted and printed
   std::vector<SolverReport> solver;
-  std::vector<std::string> notes;  // decisions the user should see, e.g. HBP's selected groups
-  std::string schedule;            // the schedule, where the row chose it; else empty
+  Notes notes;           // decisions the user should see, e.g. HBP's selected groups
+  std::string schedule;  // the schedule, where the row chose it; else empty
 };
 
 }  // namespace equipoise

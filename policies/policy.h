@@ -78,8 +78,7 @@ struct OptionSearch {
   // Returns why nothing can be found with these prices, or nothing. Null: the search always finds something.
   std::string (*hopeless)(const PackOptions&, const PlanPrices&) = nullptr;
   // Writes the options into `found`, which may be problem.options. Returns notes for the user.
-  std::vector<std::string> (*find)(const PackingProblem& problem, const PlanPrices& prices,
-                                   PackOptions& found) = nullptr;
+  Notes (*find)(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) = nullptr;
 
   [[nodiscard]] bool is_open_in(const PackOptions& options) const {
     return is_open != nullptr && is_open(options);

@@ -39,8 +39,7 @@ Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<c
   tokens /= static_cast<double>(std::max<std::size_t>(1, packs.size()));
   const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length, shape.lanes, tokens));
   Plan plan;
-  if (std::string note = unequal_batch(options, static_cast<std::int64_t>(per_step), tokens); !note.empty())
-    plan.notes.push_back(std::move(note));
+  add(plan.notes, unequal_batch(options, static_cast<std::int64_t>(per_step), tokens));
   plan.steps.reserve(packs.size() / per_step + 1);
   for (std::size_t first = 0; first < ids.size(); first += per_step) {
     const std::size_t count = std::min(per_step, ids.size() - first);
@@ -131,15 +130,13 @@ std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length,
   return std::max<std::int64_t>(1, std::llround(wanted));
 }
 
-std::string unequal_batch(const PackOptions& options, std::int64_t packs, double tokens) {
+std::optional<Note> unequal_batch(const PackOptions& options, std::int64_t packs, double tokens) {
   if (!fills_batches(options) || tokens <= 0 || std::abs(excess(options, packs, tokens)) <= kEqualBatch)
-    return "";
+    return {};
   const double percent = 100 * excess(options, packs, tokens);
-  return concatenated(
-      "iterations of ", packs, packs == 1 ? " pack hold " : " packs hold ", fixed(std::abs(percent), 1),
-      percent > 0 ? " % more" : " % fewer", " tokens than ", options.documents_per_step,
-      " documents on the mean, as near as whole packs on these lanes come; a smaller pack length comes "
-      "nearer");
+  return Note{percent > 0 ? "more_per_iteration" : "fewer_per_iteration",
+              "",
+              {{"packs", packs}, {"percent", std::abs(percent)}, {"documents", options.documents_per_step}}};
 }
 
 std::int64_t grid_gpus(const PackOptions& options) {

@@ -64,9 +64,9 @@ std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length,
 // Two rows train equally many tokens per step if these differ by at most this share.
 inline constexpr double kEqualBatch = 0.02;
 
-// Says why iterations of so many packs of `tokens` differ from the mean global batch. Empty where they do
+// Notes that iterations of so many packs of `tokens` differ from the mean global batch. None where they do
 // not, or for window batches.
-std::string unequal_batch(const PackOptions& options, std::int64_t packs, double tokens);
+std::optional<Note> unequal_batch(const PackOptions& options, std::int64_t packs, double tokens);
 
 // The number of GPUs in the DP x CP grid.
 std::int64_t grid_gpus(const PackOptions& options);

@@ -138,10 +138,6 @@ std::string joined(std::span<const std::string_view> names) {
   return text;
 }
 
-std::string no_effect(std::string_view what, std::string_view acts_when) {
-  return std::string(what).append(" has no effect: it acts only ").append(acts_when);
-}
-
 std::string joined(const std::vector<std::string>& names) {
   return joined(std::vector<std::string_view>(names.begin(), names.end()));
 }

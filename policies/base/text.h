@@ -75,8 +75,6 @@ std::string listed(std::string_view name);
 
 // "a, b, c". A long list is cut to its beginning and "and 7 more", so that a message stays one line.
 std::string joined(std::span<const std::string_view> names);
-// The form of every note on an option without effect: "KEY has no effect: it acts only WITH THIS".
-std::string no_effect(std::string_view what, std::string_view acts_when);
 std::string joined(const std::vector<std::string>& names);
 
 // The index of `text` in `names`. Throws UserError: `<what>: expected one of a, b, found x`.

@@ -80,10 +80,9 @@ Plan plan_flexsp(const PackingProblem& packing) {
       step.lanes.push_back({solution.layout[g], micro_batches_of(problem, solution, g, batch, order), 0});
     plan.steps.push_back(std::move(step));
   }
-  if (exact && unproven > 0) {
-    plan.notes.push_back("flexsp: " + std::to_string(unproven) + " of " + std::to_string(plan.steps.size()) +
-                         " steps are not proven optimal within " + std::to_string(kExactNodes) + " nodes");
-  }
+  if (exact && unproven > 0)
+    plan.notes.push_back(
+        {"steps_not_proven", "", {{"steps", unproven}, {"of", plan.steps.size()}, {"nodes", kExactNodes}}});
   return plan;
 }
 

@@ -218,7 +218,7 @@ Plan plan_equipoise(const PackingProblem& problem) {
   LaneShapes lanes(problem.options.stages, problem.options.chunks);
   if (!equipoise_searches(problem.options)) return pack_start(problem, lanes).plan;
   PackOptions found = problem.options;
-  std::vector<std::string> notes = find_equipoise_start(problem, {}, found);
+  Notes notes = find_equipoise_start(problem, {}, found);
   Plan plan = pack_start({problem.batches, found, problem.workload}, lanes).plan;
   plan.notes = std::move(notes);
   return plan;

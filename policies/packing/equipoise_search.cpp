@@ -39,28 +39,45 @@ struct Alternative {
   double delay = 0;                // mean delay of a token
 };
 
-std::string chunks_text(const PackOptions& options) {
+Note chunks_of(std::string_view name, const PackOptions& options) {
   const std::vector<std::int64_t>& sizes = options.of<EquipoiseOptions>().chunk_sizes;
-  if (sizes.empty()) return std::to_string(options.of<ChunkflowOptions>().chunk_size);
-  const auto [least, most] = std::ranges::minmax(sizes);
-  return (least < most ? std::to_string(least) + " to " : "") + std::to_string(most);
+  const auto [least, most] = sizes.empty() ? std::ranges::minmax({options.of<ChunkflowOptions>().chunk_size})
+                                           : std::ranges::minmax(sizes);
+  if (least == most)
+    return {"start_chunks", "", {{"name", name}, {"chunk_size", most}, {"keep", options.keep}}};
+  return {
+      "start_chunk_sizes", "", {{"name", name}, {"least", least}, {"most", most}, {"keep", options.keep}}};
 }
 
-std::string text_of(const PackOptions& options) {
+// The start that the options name, and how it packs.
+Note start_of(const PackOptions& options) {
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
-  std::string text(kStartNames[static_cast<std::size_t>(own.start)]);
-  std::string list;
-  if (own.start == Start::wlb)
-    for (const std::int64_t t : options.of<WlbOptions>().thresholds)
-      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
-  if (own.start == Start::chunkflow)
-    return text + " (chunks of " + chunks_text(options) + ", K " + std::to_string(options.keep) + ")";
-  if (own.start == Start::sequence_slices)
-    text += " (" + std::to_string(options.of<SequenceSlicesOptions>().slices) + ")";
+  const std::string_view name = kStartNames[static_cast<std::size_t>(own.start)];
+  if (own.start == Start::chunkflow) return chunks_of(name, options);
+  if (own.start == Start::wlb) {
+    const std::vector<std::int64_t>& thresholds = options.of<WlbOptions>().thresholds;
+    if (thresholds.empty()) return {"start", "", {{"name", name}, {"over", Notes{}}}};
+    return {"start_queues", "", {{"name", name}, {"thresholds", each_of(thresholds, threshold_note)}}};
+  }
   const std::int64_t window =
       is_gathered(own.start) ? own.look_ahead : options.of<FixedLengthOptions>().pack_window;
-  if (window > 1 && own.start != Start::wlb) text += " over " + std::to_string(window) + " batches";
-  return list.empty() ? text : text + " with queues from " + list + " tokens";
+  Notes over;
+  if (window > 1) over.push_back({"over_batches", "", {{"batches", window}}});
+  if (own.start != Start::sequence_slices) return {"start", "", {{"name", name}, {"over", over}}};
+  return {"start_slices",
+          "",
+          {{"name", name}, {"slices", options.of<SequenceSlicesOptions>().slices}, {"over", over}}};
+}
+
+// What decides the start that the options name, as a key.
+std::string key_of(const Note& start) {
+  std::string key = start.kind;
+  for (const auto& [name, value] : start.numbers) {
+    if (const auto* text = std::get_if<std::string>(&value)) key += ' ' + *text;
+    if (const auto* count = std::get_if<std::int64_t>(&value)) key += ' ' + std::to_string(*count);
+    if (const auto* parts = std::get_if<Notes>(&value)) key += all_joined(*parts, " ", key_of);
+  }
+  return key;
 }
 
 class Alternatives {
@@ -127,7 +144,7 @@ class Alternatives {
   // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds.
   Alternative improved(const PackOptions& options) {
     const EquipoiseOptions& own = options.of<EquipoiseOptions>();
-    std::string key = text_of(options);
+    std::string key = key_of(start_of(options));
     for (const std::int64_t number : {options.micro_batches, own.moves, std::int64_t{own.place}})
       key += ' ' + std::to_string(number);
     for (const StepDegrees& d : own.degrees)
@@ -461,8 +478,7 @@ class DegreeSearch {
 
 }  // namespace
 
-std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
-                                              PackOptions& found) {
+Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
   PackOptions given = problem.options;
   given.max_tokens = max_tokens(given);  // for every number of micro-batches that is tried
   if (prices.layers) set_recompute(given, prices);
@@ -492,14 +508,13 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
   }
   if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
   const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
-  std::string note = "packs the steps of " + text_of(best.options) + " anew";
+  Note note{"packs_anew", "", {{"start", Notes{start_of(best.options)}}}};
+  Notes parts;
   if (best.options.micro_batches > 0)
-    note += " in " + std::to_string(best.options.micro_batches) + " micro-batches";
+    parts.push_back({"in_micro_batches", "", {{"micro_batches", best.options.micro_batches}}});
   const std::vector<StepDegrees>& degrees = best.options.of<EquipoiseOptions>().degrees;
   const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
-  if (own > 0)
-    note +=
-        concatenated(", ", own, " of ", degrees.size(), " in lanes of other CP degrees than the layout's");
+  if (own > 0) parts.push_back({"lanes_of_other_degrees", "", {{"steps", own}, {"of", degrees.size()}}});
   if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
     // make_plan first cuts or refuses documents that are too long. Without prices, the search uses the
     // policy's own clock.
@@ -509,20 +524,24 @@ std::vector<std::string> find_equipoise_start(const PackingProblem& problem, con
     found = starting_from(given, Start::wlb, {});
     found.of<EquipoiseOptions>().recompute.clear();
     found.of<EquipoiseOptions>().keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
-    return {"no plan is within max_delay, L_max and memory: takes the steps of wlb as they are"};
+    return {{"no_plan_in_bounds", "", {}}};
   }
   if (!(best.seconds < start.seconds)) {
     best = start;
     best.options.of<EquipoiseOptions>().keeps.assign(start.steps.size(), 1);
-    note = "takes the steps of " + text_of(start.options) + " as they are";
+    note = {"takes_as_is", "", {{"start", Notes{start_of(start.options)}}}};
+    parts.clear();
   }
-  if (prices.steps_that_fit) note += ": " + fixed(best.seconds / steps, 3) + " s a global batch";
+  if (prices.steps_that_fit) parts.push_back({"seconds_per_batch", "", {{"seconds", best.seconds / steps}}});
   if (start.seconds < kCannotRun && best.seconds > 0)
-    note += ", " + fixed(start.seconds / best.seconds, 3) + "x the speed of " + text_of(start.options) +
-            ", the best start as it is";
+    parts.push_back({"times_the_start",
+                     "",
+                     {{"ratio", start.seconds / best.seconds}, {"start", Notes{start_of(start.options)}}}});
   found = best.options;
   found.of<EquipoiseOptions>().max_delay = max_delay;
-  return {note + " (" + std::to_string(alternatives.tried()) + " plans tried)"};
+  note.numbers.emplace("parts", std::move(parts));
+  note.numbers.emplace("tried", alternatives.tried());
+  return {note};
 }
 
 }  // namespace equipoise

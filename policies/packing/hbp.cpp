@@ -164,26 +164,27 @@ struct Iteration {
 
 // The number of packs in an iteration of the group. Adds a note where they are not a global batch.
 std::size_t packs_of_group(const Packs& packs, std::span<const std::int64_t> lengths, const Group& group,
-                           const PackOptions& options, std::vector<std::string>& notes) {
+                           const PackOptions& options, Notes& notes) {
   double tokens = 0;
   for (const std::uint32_t d : packs.item) tokens += static_cast<double>(lengths[d]);
   tokens /= static_cast<double>(std::max<std::size_t>(1, packs.size()));
   const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(options) / group.context);
   const std::int64_t count = packs_of_iteration(options, group.length, lanes, tokens);
-  if (const std::string note = unequal_batch(options, count, tokens); !note.empty())
-    notes.push_back("group " + std::to_string(group.length) + ":" + std::to_string(group.context) + ": " +
-                    note);
+  if (const std::optional<Note> unequal = unequal_batch(options, count, tokens))
+    notes.push_back(
+        {"of_group", "", {{"length", group.length}, {"context", group.context}, {"says", Notes{*unequal}}}});
   return static_cast<std::size_t>(count);
 }
 
-std::string describe(std::span<const Group> groups) {
-  std::string text = "groups (length:degree):";
+Note note_on(std::span<const Group> groups) {
+  Notes each;
   for (const Group& g : groups) {
-    text += ' ' + std::to_string(g.length) + ':' + std::to_string(g.context);
-    if (g.recompute_layers != kStudyRecompute)
-      text += " with " + std::to_string(g.recompute_layers) + " layers checkpointed";
+    Note& note = each.emplace_back(Note{"group", "", {{"length", g.length}, {"context", g.context}}});
+    if (g.recompute_layers == kStudyRecompute) continue;
+    note.kind = "group_checkpointed";
+    note.numbers.emplace("layers", g.recompute_layers);
   }
-  return text;
+  return {"groups", "", {{"groups", std::move(each)}}};
 }
 
 // Moves up to `steps` iterations of the shortest group to the front. The others keep their order.
@@ -210,7 +211,7 @@ Plan plan_hbp(const PackingProblem& problem) {
   SplitMix64 random(options.seed);
 
   Plan plan;
-  plan.notes.push_back(describe(groups));
+  plan.notes.push_back(note_on(groups));
   std::vector<Untaken> untaken = split_by_length(set.lengths, groups);
   std::vector<GroupPacks> packed(groups.size());
   std::vector<Iteration> iterations;

@@ -355,17 +355,14 @@ std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices) {
   return "no pack length fits at any CP degree";
 }
 
-std::vector<std::string> find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices,
-                                         PackOptions& found) {
+Notes find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
   const std::vector<std::int64_t> lengths = candidate_lengths(problem.options);
   GroupSearch search = search_hbp_groups(problem, lengths, {prices.layers, prices.seconds_that_fit});
-  std::vector<std::string> notes;
+  Notes notes;
   for (const std::int64_t length : lengths) {
     bool fits = std::find(search.unused.begin(), search.unused.end(), length) != search.unused.end();
     for (const GroupCandidate& c : search.candidates) fits = fits || c.length == length;
-    if (!fits)
-      notes.push_back("no CP degree of the layout fits packs of " + std::to_string(length) +
-                      " tokens into memory");
+    if (!fits) notes.push_back({"no_degree_fits", "", {{"tokens", length}}});
   }
   found.groups = std::move(search.groups);
   found.candidates = std::move(search.candidates);

@@ -199,7 +199,6 @@ std::int64_t equipoise_limit(const PackOptions& options);
 // Searches the start, the number of micro-batches where the options leave it open, and the steps that keep
 // the start's packing (OptionSearch).
 bool equipoise_searches(const PackOptions& options);
-std::vector<std::string> find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices,
-                                              PackOptions& found);
+Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found);
 
 }  // namespace equipoise

@@ -73,10 +73,7 @@ class Gds {
       }
       plan.steps.push_back(std::move(step));
     }
-    if (broken_ > 0) {
-      plan.notes.push_back(std::to_string(broken_) +
-                           " micro-batches hold more than the bucket size on a rank");
-    }
+    if (broken_ > 0) plan.notes.push_back({"bucket_broken", "", {{"micro_batches", broken_}}});
     return plan;
   }
 
@@ -173,8 +170,8 @@ bool searches_bucket(const PackOptions& options) {
   return options.best_bucket && options.bucket_size > 0;
 }
 
-std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPrices& prices,
-                                     Plan (*plan)(const PackingProblem&), PackOptions& found) {
+Notes find_bucket(const PackingProblem& problem, const PlanPrices& prices,
+                  Plan (*plan)(const PackingProblem&), PackOptions& found) {
   std::int64_t longest = 0, most = 0;  // most tokens of a document, and of a batch
   for (const GlobalBatch& batch : problem.batches) {
     std::int64_t tokens = 0;
@@ -199,13 +196,9 @@ std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPr
   }
   found.bucket_size = best;
   if (tried == 0) return {};  // the policy reports the document that needs more
-  const std::string size = "BucketSize is " + std::to_string(best) + " tokens a CP rank, ";
-  if (tried == 1)
-    return {size + (best >= most
-                        ? "which holds a whole batch"
-                        : "the only size tried up to " + std::to_string(bound) + ", what memory allows")};
-  return {size + "the fastest of " + std::to_string(tried) + " sizes up to " + std::to_string(bound) +
-          ", what memory allows"};
+  if (tried > 1) return {{"bucket_fastest", "", {{"tokens", best}, {"tried", tried}, {"bound", bound}}}};
+  if (best >= most) return {{"bucket_holds_batch", "", {{"tokens", best}}}};
+  return {{"bucket_only_size", "", {{"tokens", best}, {"bound", bound}}}};
 }
 
 std::int64_t skrull_hard_limit(const PackOptions& options) {

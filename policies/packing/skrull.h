@@ -42,11 +42,10 @@ bool searches_bucket(const PackOptions& options);
 // Finds the bucket of the fastest plan; found.bucket_size is the most that memory allows. The sizes tried
 // depend only on the documents (each is a tenth larger than the previous one), so a GPU with more memory
 // tries more sizes and is never slower. Makes and prices 10 to 50 plans.
-std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPrices& prices,
-                                     Plan (*plan)(const PackingProblem&), PackOptions& found);
+Notes find_bucket(const PackingProblem& problem, const PlanPrices& prices,
+                  Plan (*plan)(const PackingProblem&), PackOptions& found);
 template <Plan (*plan)(const PackingProblem&)>
-std::vector<std::string> find_bucket_of(const PackingProblem& problem, const PlanPrices& prices,
-                                        PackOptions& found) {
+Notes find_bucket_of(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
   return find_bucket(problem, prices, plan, found);
 }
 

@@ -61,12 +61,13 @@ class Wlb {
       const std::size_t came = queues_[q].size() + emptied_[q] * bins_;
       if (came == 0 || emptied_[q] > 1) continue;
       if (emptied_[q] == 0) plan.queue_emptied = false;
-      const std::string held = concatenated(queues_[q].size(), " of the ", bins_,
-                                            " that empty it when the data ended, after ", steps, " steps");
-      plan.notes.push_back("the queue of documents from " + std::to_string(thresholds_[q]) + " tokens " +
-                           (emptied_[q] == 0 ? "never emptied: it held " : "emptied only once, and held ") +
-                           held + "; too short a study to tell the delay, batch.steps of " +
-                           std::to_string((2 * bins_ * steps + came - 1) / came) + " would empty it twice");
+      plan.notes.push_back({emptied_[q] == 0 ? "queue_never_emptied" : "queue_emptied_once",
+                            "",
+                            {{"from", thresholds_[q]},
+                             {"held", queues_[q].size()},
+                             {"bins", bins_},
+                             {"steps", steps},
+                             {"enough", (2 * bins_ * steps + came - 1) / came}}});
     }
   }
 
@@ -343,18 +344,16 @@ bool wlb_searches(const PackOptions& options) {
   return options.of<WlbOptions>().search;
 }
 
-std::vector<std::string> find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices,
-                                             PackOptions& found) {
+Notes find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
   const ThresholdSearch search =
       search_wlb_thresholds(problem, prices.seconds, problem.options.of<WlbOptions>().delay_bound);
   WlbOptions& own = found.of<WlbOptions>();
   own.queues = 0;
   own.thresholds = search.thresholds;
-  std::string list;
-  for (const std::int64_t t : search.thresholds)
-    list.append(list.empty() ? "" : ", ").append(std::to_string(t));
-  return {"thresholds found by search: " + (list.empty() ? "none" : list) + " (" +
-          std::to_string(search.plans_tried) + " plans tried)"};
+  if (search.thresholds.empty()) return {{"no_thresholds", "", {{"tried", search.plans_tried}}}};
+  return {{"thresholds_found",
+           "",
+           {{"thresholds", each_of(search.thresholds, threshold_note)}, {"tried", search.plans_tried}}}};
 }
 
 }  // namespace equipoise

@@ -67,7 +67,6 @@ ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
 
 // The search as a study runs it where the options ask for it (OptionSearch).
 bool wlb_searches(const PackOptions& options);
-std::vector<std::string> find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices,
-                                             PackOptions& found);
+Notes find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found);
 
 }  // namespace equipoise

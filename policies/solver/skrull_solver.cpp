@@ -461,10 +461,7 @@ Plan plan_skrull_solver(const PackingProblem& problem) {
     plan.solver.push_back(report);
   }
   note_programs(plan);
-  if (incumbent > 0) {
-    plan.notes.push_back("GDS with DACP takes " + percent(heuristic / incumbent - 1, 2) +
-                         " longer by this cost");
-  }
+  if (incumbent > 0) plan.notes.push_back({"heuristic_longer", "", {{"share", heuristic / incumbent - 1}}});
   return plan;
 }
 

@@ -90,8 +90,8 @@ void note_programs(Plan& plan) {
     optimal += report.optimal ? 1 : 0;
     gap = std::max(gap, report.gap());
   }
-  plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
-                       std::to_string(plan.solver.size()) + ", largest gap " + percent(gap, 2));
+  plan.notes.push_back(
+      {"programs_proven", "", {{"optimal", optimal}, {"programs", plan.solver.size()}, {"gap", gap}}});
 }
 
 // Fixed-length packing by an integer program (WLB-LLM section 4.1, Eq. 1-2; Table 2 "fixed solver").

@@ -17,7 +17,7 @@
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/metrics.h"
-#include "sim/report/result_files.h"
+#include "sim/report/sha256.h"
 #include "sim/report/study_table.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"

@@ -9,7 +9,7 @@
 #include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/cli/command_list.h"
-#include "sim/report/result_files.h"
+#include "sim/report/study_outputs.h"
 #include "sim/report/study_table.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/study/run_study.h"

@@ -30,6 +30,7 @@
 #include "sim/cli/commands.h"
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
+#include "sim/report/words/words.h"
 #include "sim/study/models.h"
 #include "sim/study/read/naming.h"
 #include "sim/validation/measured_log.h"
@@ -268,8 +269,8 @@ auto naming_samples(const FitCommandOptions& options, const Make& make) {
 void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
   check_fit_options(options);
   std::ostringstream said;  // of the files; an error says all that it needs in its own line
-  if (const std::string note = unlikely_nic("--nic-GBps", options.nic_GBps); !note.empty())
-    said << "note: " << note << '\n';
+  if (const std::optional<Note> note = unlikely_nic("--nic-GBps", options.nic_GBps))
+    said << "note: " << text_of(*note) << '\n';
   const std::string name = std::filesystem::path(options.out).stem().string();
   const nlohmann::json file = naming_samples(options, [&] {
     ReadFiles files = read_files(options, said);

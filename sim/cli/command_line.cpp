@@ -16,6 +16,7 @@
 #include "sim/cli/grammar_profile.h"
 #include "sim/cli/grammar_study.h"
 #include "sim/cli/manual.h"
+#include "sim/report/words/words.h"
 #include "traces/json_object.h"
 
 namespace equipoise {
@@ -95,7 +96,8 @@ void note_idle_options(const CLI::App& command) {
     if (option->count() == 0 || !group.starts_with(kOnlyWith)) continue;
     const std::string other = group.substr(kOnlyWith.size());
     if (!is_typed(command, other))
-      std::cerr << "note: " << no_effect("--" + option->get_lnames().front(), "with " + other) << '\n';
+      std::cerr << "note: " << text_of(no_effect("--" + option->get_lnames().front(), "with " + other))
+                << '\n';
   }
 }
 

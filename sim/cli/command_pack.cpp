@@ -9,8 +9,9 @@
 #include "policies/base/text.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/metrics.h"
-#include "sim/report/result_files.h"
+#include "sim/report/plan_json.h"
 #include "sim/report/study_table.h"
+#include "sim/report/words/words.h"
 #include "sim/study/estimate.h"
 #include "sim/study/study_inputs.h"
 
@@ -38,8 +39,8 @@ Study study_of_pack(const PackCommandOptions& options) {
   return study;
 }
 
-void print_pack_notes(const std::vector<std::string>& notes, std::ostream& log) {
-  for (const std::string& note : notes) log << "note: " << printable(note) << '\n';
+void print_pack_notes(const Notes& notes, std::ostream& log) {
+  for (const Note& note : notes) log << "note: " << printable(text_of(note)) << '\n';
 }
 
 void print_pack_table(const std::vector<Packed>& all, const DocumentSet& documents, std::ostream& out) {
@@ -118,8 +119,9 @@ void run_pack_command(const PackCommandOptions& options, std::ostream& out, std:
   planned.jobs = 0;  // nothing is simulated
   planned.keep_plans = options.format == Format::json;
   check_estimate(study, documents, planned, memory_limit(options.max_memory_GB));
-  print_pack_notes(idle_request_notes(options, study), log);
-  if (const std::string note = cut_note(documents, study.batch); !note.empty()) print_pack_notes({note}, log);
+  Notes notes = idle_request_notes(options, study);
+  add(notes, cut_note(documents, study.batch, "max_length"));
+  print_pack_notes(notes, log);
   std::vector<Packed> all;
   const ProgressLine progress(log, true);
   for (const PolicyRun& run : study.policies) {

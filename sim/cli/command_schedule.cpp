@@ -15,6 +15,7 @@
 #include "policies/policy.h"
 #include "profiler/profile/profile.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/report/words/words.h"
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
 #include "sim/step/schedule_problems.h"
@@ -284,7 +285,7 @@ void check_schedule_memory(const ScheduleOptions& options) {
 
 void note_idle_options(const ScheduleOptions& options, const ScheduleInput& input, std::ostream& notes) {
   const auto note = [&](std::string_view option, const std::string& acts_when) {
-    notes << "note: " << no_effect(option, acts_when) << '\n';
+    notes << "note: " << text_of(no_effect(option, acts_when)) << '\n';
   };
   const bool groups = options.schedule == "state-aware-1f1b" &&
                       std::ranges::any_of(input.group_sizes, [](int n) { return n > 1; });

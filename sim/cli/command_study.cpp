@@ -16,7 +16,13 @@
 #include "sim/cli/command_verify.h"
 #include "sim/cli/commands.h"
 #include "sim/cli/sweep.h"
-#include "sim/report/result_files.h"
+#include "sim/report/receipt.h"
+#include "sim/report/result_csv.h"
+#include "sim/report/study_outputs.h"
+#include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
+#include "sim/report/sweep_page.h"
+#include "sim/report/words/words.h"
 #include "sim/study/check_result.h"
 #include "sim/study/estimate.h"
 #include "sim/study/read/naming.h"
@@ -194,8 +200,8 @@ StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const
   StudyResult& result = done.result;
   if (!options.quiet) {
     const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
-    const auto add_notes = [&](const std::vector<std::string>& notes) {
-      for (const std::string& note : notes) log << which << printable(note) << '\n';
+    const auto add_notes = [&](const Notes& notes) {
+      for (const Note& note : notes) log << which << printable(text_of(note)) << '\n';
     };
     add_notes(c.study.notes);
     add_notes(result.notes);
@@ -219,7 +225,7 @@ int run_one(const StudyCase& c, const StudyOptions& options, RunStudyOptions& ru
   bool verified = true;
   const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
   print_study(options.format, c.study, result, out);
-  print_note_at_end(result.network_note, options, log);
+  if (result.network_note) print_note_at_end(text_of(*result.network_note), options, log);
   return verified ? 0 : 1;
 }
 
@@ -307,7 +313,7 @@ class Sweep {
     if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return printer_.add(*known);
     const StudyCase& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
-    network_notes_.insert(result.network_note);
+    if (result.network_note) network_notes_.insert(text_of(*result.network_note));
     const CaseText text =
         case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
     if (journal_) journal_->add(i, text);

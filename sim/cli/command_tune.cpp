@@ -18,6 +18,7 @@
 #include "sim/cli/merged_parts.h"
 #include "sim/export/export.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/report/words/words.h"
 #include "sim/study/estimate.h"
 #include "sim/study/models.h"
 #include "sim/tune/journal.h"
@@ -330,10 +331,10 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
     log << "note: no --space, so this one: " << space_json(job.space).dump() << '\n';
   Layout all;  // whatever the layout is, so many GPUs
   all.data = static_cast<int>(job.gpus);
-  std::vector<std::string> notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
-  notes.push_back(borrowed_network(job.study.cluster, job.gpus, job.inputs.profile));
-  for (const std::string& note : notes)
-    if (!options.quiet && !note.empty()) log << "note: " << note << '\n';
+  Notes notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
+  add(notes, borrowed_network(job.study.cluster, job.gpus, job.inputs.profile));
+  for (const Note& note : notes)
+    if (!options.quiet) log << "note: " << text_of(note) << '\n';
   job.search.share = share;
   job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;

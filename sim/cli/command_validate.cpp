@@ -29,6 +29,7 @@
 #include "sim/cli/simulation.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/report/words/words.h"
 #include "sim/study/row/details.h"
 #include "sim/validation/compare_log.h"
 #include "sim/validation/compare_real.h"
@@ -278,7 +279,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     validation.profile = study.cluster.profile;
     validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
     validation.other_load = told_load();
-    validation.notes = study.notes;
+    validation.notes = texts_of(study.notes);
     if (options.replay) {
       for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
       validation.notes.emplace_back(

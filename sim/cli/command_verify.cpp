@@ -10,7 +10,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "sim/report/result_files.h"
+#include "sim/report/receipt.h"
 #include "sim/report/study_table.h"
 #include "sim/study/estimate.h"
 #include "sim/study/read/plan_file.h"

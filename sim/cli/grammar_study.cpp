@@ -18,7 +18,7 @@
 #include "sim/cli/command_validate.h"
 #include "sim/cli/command_verify.h"
 #include "sim/report/expectation.h"
-#include "sim/report/result_files.h"
+#include "sim/report/study_outputs.h"
 
 namespace equipoise {
 namespace {

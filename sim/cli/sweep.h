@@ -14,8 +14,8 @@
 #include "sim/cli/commands.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/report/line_journal.h"
-#include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
+#include "sim/report/sweep_page.h"
 #include "sim/study/read/study.h"
 
 namespace equipoise {

@@ -54,8 +54,8 @@ void check_summary(const json& summary, const std::string& path) {
   try {
     (void)summary.at("study").at("name").get<std::string>();
     for (const json& policy : summary.at("policies"))
-      if (!policy.at("label").is_string() || !policy.at("status").is_string() || !policy.at("metrics").is_object() ||
-          !policy.value("provenance", json::object()).is_object())
+      if (!policy.at("label").is_string() || !policy.at("status").is_string() ||
+          !policy.at("metrics").is_object() || !policy.value("provenance", json::object()).is_object())
         throw UserError(path + ": policies: expected label, status, metrics and provenance of each");
   } catch (const json::exception& e) {
     throw UserError(path + ": expected a whole summary of a study, found " + printable(e.what()));
@@ -72,8 +72,9 @@ SavedResult load_saved(const std::string& path) {
         path + ": found no summary.json (a sweep, a search or a validation?): open its " + page.string() +
         ", or give a sweep's case; of a sweep sweep.csv has all rows, of a search `study` its best.json");
   if (!fs::exists(file))
-    throw UserError(file.string() + ": no such file; expected a folder that `study --out` wrote (of a sweep: one of "
-                                    "its cases), or its summary.json");
+    throw UserError(file.string() +
+                    ": no such file; expected a folder that `study --out` wrote (of a sweep: one of "
+                    "its cases), or its summary.json");
   SavedResult saved{path, read_json_file(file.string()), {}};
   check_summary(saved.summary, file.string());
   for (const json& policy : saved.summary["policies"]) {
@@ -141,7 +142,8 @@ std::string saved_table(const SavedResult& saved) {
   std::string text = printable(study["name"].get<std::string>()) + "\n" + table.text();
   if (const auto notes = study.find("notes"); notes != study.end() && notes->is_array())
     for (const json& note : *notes)
-      if (note.is_string()) text += "note: " + printable(note.get<std::string>()) + "\n";
+      if (const json said = note.is_object() ? note.value("text", json()) : note; said.is_string())
+        text += "note: " + printable(said.get<std::string>()) + "\n";
   return text;
 }
 
@@ -150,7 +152,8 @@ std::string saved_csv(const SavedResult& saved) {
   for (const ResultColumn& column : result_columns())
     if (column.is_metric()) text += "," + std::string(column.key);
   for (const SavedRow& row : saved.rows) {
-    text += "\n" + csv_cell(row.policy["label"].get<std::string>()) + "," + row.policy["status"].get<std::string>();
+    text += "\n" + csv_cell(row.policy["label"].get<std::string>()) + "," +
+            row.policy["status"].get<std::string>();
     for (const ResultColumn& column : result_columns())
       if (column.is_metric()) {
         const json value = row.policy["metrics"].value(std::string(column.key), json());
@@ -161,11 +164,14 @@ std::string saved_csv(const SavedResult& saved) {
 }
 
 std::string saved_page(const SavedResult& saved) {
-  const fs::path folder = fs::is_directory(saved.path) ? fs::path(saved.path) : fs::path(saved.path).parent_path();
+  const fs::path folder =
+      fs::is_directory(saved.path) ? fs::path(saved.path) : fs::path(saved.path).parent_path();
   const std::string file = (folder / "report.html").string();
   if (!fs::exists(file))
-    throw UserError(file + ": not there, and summary.json and steps.csv hold no pipelines, no memory by stage and no "
-                           "loads of GPUs: `study --out` writes them; without --out the table is printed");
+    throw UserError(
+        file +
+        ": not there, and summary.json and steps.csv hold no pipelines, no memory by stage and no "
+        "loads of GPUs: `study --out` writes them; without --out the table is printed");
   const std::string text = read_text_file(file);
   const auto between = [&](std::string_view begin, std::string_view end) {
     const std::size_t from = text.find(begin);
@@ -187,9 +193,12 @@ std::string word_of(const json& value) {
 // Each leaf by its path: parallel.context, policies[1].queues.
 void flatten(const json& node, const std::string& path, std::map<std::string, std::string>& leaves) {
   if (node.is_object() && !node.empty())
-    for (const auto& [key, value] : node.items()) flatten(value, path.empty() ? key : path + "." + key, leaves);
-  else if (node.is_array() && std::any_of(node.begin(), node.end(), [](const json& n) { return n.is_object(); }))
-    for (std::size_t i = 0; i < node.size(); ++i) flatten(node[i], path + "[" + std::to_string(i) + "]", leaves);
+    for (const auto& [key, value] : node.items())
+      flatten(value, path.empty() ? key : path + "." + key, leaves);
+  else if (node.is_array() &&
+           std::any_of(node.begin(), node.end(), [](const json& n) { return n.is_object(); }))
+    for (std::size_t i = 0; i < node.size(); ++i)
+      flatten(node[i], path + "[" + std::to_string(i) + "]", leaves);
   else
     leaves[path] = word_of(node);
 }
@@ -255,7 +264,8 @@ RowChange change_of(const SavedRow& before, const SavedRow& after, bool same_doc
   else if (change.low && change.high && *change.low <= 1 && *change.high >= 1)
     change.verdict = "not told apart";
   else
-    change.verdict = std::string(*change.ratio > 1 ? "faster" : "slower") + (change.low ? "" : " (no interval)");
+    change.verdict =
+        std::string(*change.ratio > 1 ? "faster" : "slower") + (change.low ? "" : " (no interval)");
   return change;
 }
 
@@ -344,13 +354,15 @@ std::string titles(const SavedResult& before, const SavedResult& after) {
 }
 
 std::string document_note(const SavedComparison& found) {
-  return found.same_documents ? "Both runs trained the same documents: intervals are a paired bootstrap of their steps."
-                              : "The runs trained other documents: ratios have no interval.";
+  return found.same_documents
+             ? "Both runs trained the same documents: intervals are a paired bootstrap of their steps."
+             : "The runs trained other documents: ratios have no interval.";
 }
 
 }  // namespace
 
-std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
+std::string comparison_text(const SavedResult& before, const SavedResult& after,
+                            const SavedComparison& found) {
   TextTable table(header_of_pairs());
   table.align_left(std::size(kPaired) + 2);
   for (const RowChange& row : found.rows) table.add(cells_of(row));
@@ -362,8 +374,11 @@ std::string comparison_text(const SavedResult& before, const SavedResult& after,
   return text + "(simulated. " + document_note(found) + ")\n";
 }
 
-ordered_json comparison_json(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
-  const auto value = [](const std::optional<double>& v) { return v ? ordered_json(*v) : ordered_json(nullptr); };
+ordered_json comparison_json(const SavedResult& before, const SavedResult& after,
+                             const SavedComparison& found) {
+  const auto value = [](const std::optional<double>& v) {
+    return v ? ordered_json(*v) : ordered_json(nullptr);
+  };
   const auto side = [](const SavedRow* row) -> ordered_json {
     if (row == nullptr) return nullptr;
     ordered_json node = {{"status", row->policy["status"]}, {"reason", row->policy.value("reason", json())}};
@@ -379,8 +394,12 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
   const auto notes = [](const SavedResult& saved) { return saved.summary["study"].value("notes", json()); };
   ordered_json rows = ordered_json::array(), differences = ordered_json::array();
   for (const RowChange& row : found.rows)
-    rows.push_back({{"label", row.label}, {"first", side(row.before)}, {"second", side(row.after)},
-                    {"ratio", value(row.ratio)}, {"low", value(row.low)}, {"high", value(row.high)},
+    rows.push_back({{"label", row.label},
+                    {"first", side(row.before)},
+                    {"second", side(row.after)},
+                    {"ratio", value(row.ratio)},
+                    {"low", value(row.low)},
+                    {"high", value(row.high)},
                     {"verdict", row.verdict}});
   for (const Difference& d : found.differences)
     differences.push_back({{"key", d.key}, {"first", d.before}, {"second", d.after}});
@@ -396,21 +415,25 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
 }
 
 std::string comparison_csv(const SavedComparison& found) {
-  std::string text = "policy,first_step_seconds,second_step_seconds,first_status,second_status,ratio,low,high,verdict\n";
+  std::string text =
+      "policy,first_step_seconds,second_step_seconds,first_status,second_status,ratio,low,high,verdict\n";
   const auto cell = [](const std::optional<double>& v) { return v ? json(*v).dump() : std::string(); };
   const auto step = [](const SavedRow* row) {
     const json value = row == nullptr ? json() : row->policy["metrics"].value("step_seconds", json());
     return value.is_number() ? value.dump() : std::string();
   };
-  const auto status = [](const SavedRow* row) { return row == nullptr ? std::string() : row->policy["status"].get<std::string>(); };
+  const auto status = [](const SavedRow* row) {
+    return row == nullptr ? std::string() : row->policy["status"].get<std::string>();
+  };
   for (const RowChange& row : found.rows)
-    text += csv_cell(row.label) + "," + step(row.before) + "," + step(row.after) + "," + status(row.before) + "," +
-            status(row.after) + "," + cell(row.ratio) + "," + cell(row.low) + "," + cell(row.high) + "," +
-            csv_cell(row.verdict) + "\n";
+    text += csv_cell(row.label) + "," + step(row.before) + "," + step(row.after) + "," + status(row.before) +
+            "," + status(row.after) + "," + cell(row.ratio) + "," + cell(row.low) + "," + cell(row.high) +
+            "," + csv_cell(row.verdict) + "\n";
   return text;
 }
 
-std::string comparison_page(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
+std::string comparison_page(const SavedResult& before, const SavedResult& after,
+                            const SavedComparison& found) {
   std::vector<std::vector<std::string>> changes;
   for (const RowChange& row : found.rows) changes.push_back(cells_of(row));
   std::string content = html_head(titles(before, after), found.verdict, {}, {document_note(found)}) +
@@ -426,7 +449,9 @@ std::string comparison_page(const SavedResult& before, const SavedResult& after,
                html_table("settings-table", {"what differs", "first", "second"}, rows) + "</section>\n";
   }
   return html_page({"Two results: " + found.verdict, content},
-                   {{"schema", "equipoise.report/1"}, {"kind", "comparison"}, {"comparison", comparison_json(before, after, found)}});
+                   {{"schema", "equipoise.report/1"},
+                    {"kind", "comparison"},
+                    {"comparison", comparison_json(before, after, found)}});
 }
 
 }  // namespace equipoise

@@ -1,8 +1,8 @@
 // Saved results: read again from what `study --out` wrote, and two of them held against each other.
 //
-// The ratio of a row is the speed of the second run over the first's, by seconds per token. Its interval is the
-// bootstrap of a study's speed-ups (sim/metrics/metrics.h), over the steps of both steps.csv: it is there where
-// both runs trained the same documents.
+// The ratio of a row is the speed of the second run over the first's, by seconds per token. Its interval is
+// the bootstrap of a study's speed-ups (sim/metrics/metrics.h), over the steps of both steps.csv: it is there
+// where both runs trained the same documents.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -32,8 +32,8 @@ SavedResult load_saved(const std::string& path);
 
 std::string saved_table(const SavedResult& saved);
 std::string saved_csv(const SavedResult& saved);
-// The page of a saved result, with this program's scripts. Throws UserError where report.html, which alone holds
-// its ops, is not there.
+// The page of a saved result, with this program's scripts. Throws UserError where report.html, which alone
+// holds its ops, is not there.
 std::string saved_page(const SavedResult& saved);
 
 struct RowChange {
@@ -57,10 +57,12 @@ struct SavedComparison {
 
 SavedComparison compare_saved(const SavedResult& before, const SavedResult& after);
 
-std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found);
+std::string comparison_text(const SavedResult& before, const SavedResult& after,
+                            const SavedComparison& found);
 nlohmann::ordered_json comparison_json(const SavedResult& before, const SavedResult& after,
                                        const SavedComparison& found);
 std::string comparison_csv(const SavedComparison& found);
-std::string comparison_page(const SavedResult& before, const SavedResult& after, const SavedComparison& found);
+std::string comparison_page(const SavedResult& before, const SavedResult& after,
+                            const SavedComparison& found);
 
 }  // namespace equipoise

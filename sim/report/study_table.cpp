@@ -9,6 +9,7 @@
 #include "policies/base/text.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -195,8 +196,8 @@ std::string study_table(const Study& study, const StudyResult& result) {
   out << table.text();
   for (const PolicyResult& p : result.policies)
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
-  for (const std::string& differs : differences_of(result)) out << "Note: " << differs << ".\n";
-  out << limits_line(study, result) << spread_line(result) << memory_line(result);
+  for (const Note& differs : differences_of(result)) out << "Note: " << text_of(differs) << ".\n";
+  out << line_of(limits_of(study, result)) << line_of(spread_of(result)) << line_of(fullest_row(result));
   out << source_line(study, result) << '\n' << published_table(beside_published(result));
   return out.str();
 }
@@ -259,7 +260,8 @@ SweepCase sweep_case(const std::string& name, const Study& study, const StudyRes
     one.lines.push_back(std::move(line));
     if (row.status != RowStatus::ok) one.reasons += name + ": " + reason_line(row) + '\n';
   }
-  for (const std::string& differs : differences_of(result)) one.reasons += name + ": note: " + differs + '\n';
+  for (const Note& differs : differences_of(result))
+    one.reasons += name + ": note: " + text_of(differs) + '\n';
   if (!result.kernels.empty()) one.source = source_line(study, result);
   return one;
 }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "policies/steps.h"
+#include "sim/report/words/words.h"
 #include "sim/study/row/judge.h"
 
 namespace equipoise {
@@ -17,39 +17,32 @@ namespace {
 constexpr double kShareWorthNaming = 0.001;
 constexpr std::size_t kNamedLosses = 3;
 
-std::string times(double ratio) {
-  return fixed(ratio, 2) + "x";
+double rate_of(const PolicyResult& row) {
+  return *row.metrics.tokens_per_second_per_gpu;
 }
 
-std::string rate(const PolicyResult& row) {
-  return fixed(*row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
-}
-
-// "; 57 % of its kernel times are beyond the profile's samples (...)"; empty where none is.
-std::string extrapolated(const PolicyResult& row) {
-  const double percent = 100 * beyond_samples_share(row.use);
-  if (percent == 0) return "";
-  return "; " + (percent < 1 ? std::string("less than 1") : fixed(percent, 0)) +
-         " % of its kernel times are beyond the profile's samples (measure them: equipoise profile)";
-}
-
-// "; steps of this family (megatron, dense, 3B to 20B, H100, bf16) were predicted within 4 % (15 rows left
-// out)".
-std::string expected(const Study& study, const StudyResult& result) {
+// Parts of a sentence on a row's figures: how much of them is extrapolated, and how far off such steps are.
+Notes trust_of(const Study& study, const StudyResult& result, const PolicyResult& row) {
+  Notes parts;
+  const double beyond = beyond_samples_share(row.use);
+  if (beyond > 0 && beyond < 0.01) parts.push_back({"few_beyond_samples", "", {}});
+  if (beyond >= 0.01) parts.push_back({"beyond_samples", "", {{"share", beyond}}});
   const std::string framework = study.framework.preset.name + ", ";
-  if (!result.expected_error)
-    return "; how far off such steps are is unknown (" + framework + result.family.text() + ")" +
-           (result.kernel_errors.empty() ? ""
-                                         : ", the profile's measurements are off by " + result.kernel_errors +
-                                               " (median of samples left out, of the worst group of a kind)");
+  if (!result.expected_error) {
+    parts.push_back({"error_unknown", "", {{"family", framework + result.family.text()}}});
+    if (!result.kernel_errors.empty())
+      parts.push_back({"kernel_errors", "", {{"errors", result.kernel_errors}}});
+    return parts;
+  }
   const FamilyError& error = *result.expected_error;
   const StepFamily& family = error.family;
   const bool same = family.size == result.family.size && family.fp8 == result.family.fp8 &&
                     result.family.gpu.find(family.gpu) != std::string::npos;
-  const double percent = 100 * error.mean_abs_error;
-  return std::string("; steps of ") + (same ? "this" : "the nearest") + " family (" + framework +
-         family.text() + ") were predicted within " + fixed(percent, percent < 9.95 ? 1 : 0) + " % (" +
-         counted(error.rows, "row") + " left out)";
+  parts.push_back(
+      {same ? "error_of_family" : "error_of_nearest",
+       "",
+       {{"family", framework + family.text()}, {"error", error.mean_abs_error}, {"rows", error.rows}}});
+  return parts;
 }
 
 bool has_interval(const Metrics& m) {
@@ -84,60 +77,55 @@ const PolicyResult* fastest(const StudyResult& result, const PolicyResult* but =
   return best;
 }
 
-std::string sure_sentence(const PolicyResult& winner, const PolicyResult& baseline) {
+std::optional<Note> sureness_of(const PolicyResult& winner, const PolicyResult& baseline) {
   const Metrics& m = winner.metrics;
-  if (&winner == &baseline || !m.speedup) return "";
-  if (!has_interval(m))
-    return "Fewer than four global batches give no interval: how much of this is the luck of these documents "
-           "is not known.";
-  const std::string range = "Resampling these documents puts the speed-up between " + times(*m.speedup_low) +
-                            " and " + times(*m.speedup_high) + " in 95 % of draws: ";
-  return range +
-         (*m.speedup_low > 1 ? "it is not the luck of the documents." : "they do not tell the two apart.");
+  if (&winner == &baseline || !m.speedup) return {};
+  if (!has_interval(m)) return Note{"no_interval", "", {}};
+  return Note{*m.speedup_low > 1 ? "interval_above_one" : "interval_has_one",
+              "",
+              {{"low", *m.speedup_low}, {"high", *m.speedup_high}}};
 }
 
 std::string labels_of(const std::vector<const PolicyResult*>& rows) {
   return all_joined(rows, ", ", [](const PolicyResult* row) { return listed(row->run.label); });
 }
 
-// What the verdict's line says between the winner and that it is fastest, where others are not told apart.
-std::string doubt_of(const StudyResult& result, const PolicyResult& winner) {
+// Part of a sentence: rows from which the winner does not differ significantly.
+Notes ties_of(const StudyResult& result, const PolicyResult& winner) {
   const std::vector<const PolicyResult*> near = not_told_apart(result, winner);
-  if (near.empty() || !winner.metrics.speedup) return "";
-  return ", not told apart from " + labels_of(near) +
-         (has_interval(winner.metrics) ? " (their intervals overlap)"
-                                       : " (fewer than four global batches give no interval)");
+  if (near.empty() || !winner.metrics.speedup) return {};
+  return {{"tied", "", {{"rows", labels_of(near)}}}};
 }
 
-// The winner's global batch beside the baseline's, where they are not equal.
-std::string batch_of(const PolicyResult& winner, const PolicyResult& baseline) {
+// Part of a sentence: the winner's global batch over the baseline's, where they are not equal.
+Notes batch_of(const PolicyResult& winner, const PolicyResult& baseline) {
   const Metric own = winner.metrics.tokens_per_step, other = baseline.metrics.tokens_per_step;
-  if (!own || !other || *other <= 0 || std::abs(*own / *other - 1) <= kEqualBatch) return "";
-  return ", with " + times(*own / *other) + " the tokens a step of " + baseline.run.label;
+  if (!own || !other || *other <= 0 || std::abs(*own / *other - 1) <= kEqualBatch) return {};
+  return {{"batch_of_winner", "", {{"ratio", *own / *other}, {"baseline", baseline.run.label}}}};
 }
 
-std::string unequal_batches(const StudyResult& result) {
+std::optional<Note> unequal_batches(const StudyResult& result) {
   std::vector<std::pair<std::string, Metric>> rows;
   for (const PolicyResult& row : result.policies)
     if (row.simulated()) rows.emplace_back(row.run.label, row.metrics.tokens_per_step);
   return batch_difference(rows);
 }
 
-std::string next_sentence(const PolicyResult& winner, const PolicyResult& next,
-                          const PolicyResult& baseline) {
-  if (&next == &baseline && &winner != &baseline) return "";  // the verdict has said it
-  std::string text = "Next is " + next.run.label + " at " + rate(next);
-  if (next.metrics.speedup) text += " (" + times(*next.metrics.speedup) + ")";
-  const bool overlap =
-      has_interval(winner.metrics) && has_interval(next.metrics) && !told_apart(winner.metrics, next.metrics);
-  return text + (overlap ? ": too close to tell apart, their intervals overlap." : ".");
+std::optional<Note> next_of(const PolicyResult& winner, const PolicyResult& next,
+                            const PolicyResult& baseline) {
+  if (&next == &baseline && &winner != &baseline) return {};  // the verdict has said it
+  Notes parts;
+  if (next.metrics.speedup) parts.push_back({"next_speedup", "", {{"speedup", *next.metrics.speedup}}});
+  if (has_interval(winner.metrics) && has_interval(next.metrics) && !told_apart(winner.metrics, next.metrics))
+    parts.push_back({"next_is_near", "", {}});
+  return Note{"next_row", "", {{"row", next.run.label}, {"rate", rate_of(next)}, {"parts", parts}}};
 }
 
-// What shrinks most from the baseline to the winner.
-std::string why_sentence(const Study& study, const PolicyResult& winner, const PolicyResult& baseline) {
+// What shrinks most from the baseline to the winner, and what the winner is limited by.
+Note why_of(const Study& study, const PolicyResult& winner, const PolicyResult& baseline) {
   const int stages = study.layout.pipeline;
   const std::vector<Loss> own = losses_of(winner.metrics, stages);
-  const std::string limited = "It is limited by " + blame_text(winner.metrics, stages) + ".";
+  const Note limited{"limited_by", "", {{"losses", Notes{blame_of(winner.metrics, stages)}}}};
   if (&winner == &baseline || !baseline.simulated()) return limited;
   const Loss* gained = nullptr;
   double most = 0.005, left = 0;
@@ -151,15 +139,17 @@ std::string why_sentence(const Study& study, const PolicyResult& winner, const P
     left = now;
   }
   if (gained == nullptr) return limited;
-  return baseline.run.label + " loses " + fixed(100 * gained->share, 1) + " % of a step to " + gained->name +
-         ", " + winner.run.label + " " + fixed(100 * left, 1) + " %. " + limited;
+  return {"why_faster",
+          "",
+          {{"baseline", baseline.run.label},
+           {"before", gained->share},
+           {"loss", gained->name},
+           {"winner", winner.run.label},
+           {"after", left},
+           {"limited", Notes{limited}}}};
 }
 
 constexpr double kBytesWorthNaming = 0.05 * kGiB;
-
-std::string gib(double bytes) {
-  return fixed(bytes / kGiB, 1);
-}
 
 // How a row decides what it recomputes.
 std::string recompute_rule_of(const PolicyResult& row) {
@@ -171,24 +161,23 @@ std::string recompute_rule_of(const PolicyResult& row) {
 }
 
 // Rows whose end-of-data steps weigh in their speed-up, and in no mean.
-std::string tails_of(const StudyResult& result) {
-  std::string text;
+std::optional<Note> tails_of(const StudyResult& result) {
+  Notes rows;
   for (const PolicyResult& row : result.policies) {
     if (!row.simulated() || tail_share(row) <= kEqualBatch) continue;
     const Metrics& m = row.metrics;
-    text += (text.empty() ? "" : "; ") + row.run.label + ' ' + std::to_string(m.tail_steps) + " of " +
-            counted(m.steps, "step") + ", " + fixed(100 * tail_share(row), 1) + " % of its time" +
-            (m.tail_steps == m.steps ? ", so that its means are of these"
-             : falls_behind(row)     ? std::string(", as its queues grow") +
-                                       (winner_of(result) == &row ? ", and no row that runs keeps up"
-                                                                  : ": it is not called fastest")
-                                 : "");
+    Notes more;
+    if (m.tail_steps == m.steps)
+      more.push_back({"means_of_tails", "", {}});
+    else if (falls_behind(row))
+      more.push_back({winner_of(result) == &row ? "none_keeps_up" : "falls_behind", "", {}});
+    rows.push_back(
+        {"tails_of_row",
+         row.run.label,
+         {{"tails", m.tail_steps}, {"steps", m.steps}, {"share", tail_share(row)}, {"more", more}}});
   }
-  return text.empty()
-             ? text
-             : "end-of-data steps count in time, tokens and speed-up, not in means; more of batch.steps "
-               "make them fewer: " +
-                   text;
+  if (rows.empty()) return {};
+  return Note{"tails", "", {{"rows", rows}}};
 }
 
 // The policy that needs the most memory; ties go to the first.
@@ -210,13 +199,19 @@ double beyond_samples_share(const RangeUse& use) {
   return use.calls > 0 ? static_cast<double>(use.beyond_samples) / static_cast<double>(use.calls) : 0;
 }
 
-std::string limits_line(const Study& study, const StudyResult& result) {
+std::optional<Note> limits_of(const Study& study, const StudyResult& result) {
   const PolicyResult* best = winner_of(result);
-  if (best == nullptr) return "";
-  const std::string aside = doubt_of(result, *best) + batch_of(*best, result.policies[result.baseline]);
-  return best->run.label + aside + (aside.empty() ? "" : ",") + " is fastest; it is limited by " +
-         blame_text(best->metrics, study.layout.pipeline) + extrapolated(*best) + expected(study, result) +
-         ".\n";
+  if (best == nullptr) return {};
+  Notes asides = ties_of(result, *best);
+  if (!asides.empty())
+    asides.push_back({has_interval(best->metrics) ? "intervals_overlap" : "too_few_batches", "", {}});
+  for (const Note& batch : batch_of(*best, result.policies[result.baseline])) asides.push_back(batch);
+  if (!asides.empty()) asides.push_back({"end_of_asides", "", {}});
+  return Note{"limits",
+              best->run.label,
+              {{"asides", asides},
+               {"losses", Notes{blame_of(best->metrics, study.layout.pipeline)}},
+               {"trust", trust_of(study, result, *best)}}};
 }
 
 bool told_apart(const Metrics& a, const Metrics& b) {
@@ -232,52 +227,52 @@ std::vector<const PolicyResult*> not_told_apart(const StudyResult& result, const
   return near;
 }
 
-std::string spread_line(const StudyResult& result) {
+std::optional<Note> spread_of(const StudyResult& result) {
   const PolicyResult* best = winner_of(result);
-  if (best == nullptr) return "";
+  if (best == nullptr) return {};
   const Metrics& m = best->metrics;
-  if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return "";
-  // A stage without layers has no attention to set the slowest against.
-  const auto against = [](const std::optional<double>& fastest, const std::optional<double>& mean) {
-    return (fastest ? times(*fastest) + " that of the fastest and " : std::string()) + times(*mean) +
-           " the mean";
+  if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return {};
+  // A stage without layers has no attention to compare the slowest with.
+  const auto compared = [](const std::optional<double>& fastest, double mean) {
+    Notes parts;
+    if (fastest) parts.push_back({"times_fastest", "", {{"ratio", *fastest}}});
+    parts.push_back({"times_mean", "", {{"ratio", mean}}});
+    return parts;
   };
-  return "Its slowest GPU's attention takes " +
-         against(m.gpu_attention_slowest_over_fastest, m.gpu_attention_imbalance) +
-         " (all compute: " + against(m.gpu_compute_slowest_over_fastest, m.gpu_compute_imbalance) + ").\n";
+  return Note{"gpu_spread",
+              "",
+              {{"attention", compared(m.gpu_attention_slowest_over_fastest, *m.gpu_attention_imbalance)},
+               {"compute", compared(m.gpu_compute_slowest_over_fastest, *m.gpu_compute_imbalance)}}};
 }
 
-std::string memory_line(const StudyResult& result) {
+std::optional<Note> fullest_row(const StudyResult& result) {
   const PolicyResult* most = fullest_of(result);
-  return most == nullptr ? "" : most->run.label + " holds the most: " + peak_text(*most) + ".\n";
+  if (most == nullptr) return {};
+  return Note{"holds_most", most->run.label, {{"peak", Notes{peak_of(*most)}}}};
 }
 
-std::vector<std::string> verdict_of(const Study& study, const StudyResult& result) {
+Notes verdict_of(const Study& study, const StudyResult& result) {
   const PolicyResult* winner = winner_of(result);
-  if (winner == nullptr) return {"No policy of this study runs: each row below says what would make it."};
+  if (winner == nullptr) return {{"none_runs", "", {}}};
   const PolicyResult& baseline = result.policies[result.baseline];
   const PolicyResult* next = fastest(result, winner);
-  std::vector<std::string> lines;
-  const std::string doubt = doubt_of(result, *winner);  // why, a sentence below says
-  const std::string fastest = " trains fastest" + doubt.substr(0, doubt.rfind(" (")) + ": " + rate(*winner);
-  if (winner == &baseline)
-    lines.push_back(winner->run.label + ", the baseline," + fastest + extrapolated(*winner) +
-                    expected(study, result) + ".");
-  else if (winner->metrics.speedup)
-    lines.push_back(winner->run.label + fastest + ", " + times(*winner->metrics.speedup) + " " +
-                    baseline.run.label + extrapolated(*winner) + expected(study, result) + ".");
-  else
-    lines.push_back(winner->run.label + fastest + "; the baseline " + baseline.run.label + " did not run" +
-                    extrapolated(*winner) + expected(study, result) + ".");
-  const auto add = [&](const std::string& line) {
-    if (!line.empty()) lines.push_back(line);
-  };
-  add(sure_sentence(*winner, baseline));
-  if (const std::string unequal = unequal_batches(result); !unequal.empty())
-    add("Global batches are not equal: " + unequal + '.');
-  if (next != nullptr) add(next_sentence(*winner, *next, baseline));
-  add(why_sentence(study, *winner, baseline));
-  return lines;
+  Note fastest{"baseline_fastest",
+               winner->run.label,
+               {{"tied", ties_of(result, *winner)},
+                {"rate", rate_of(*winner)},
+                {"trust", trust_of(study, result, *winner)}}};
+  if (winner != &baseline) {
+    fastest.kind = winner->metrics.speedup ? "fastest" : "fastest_without_baseline";
+    fastest.numbers.emplace("baseline", baseline.run.label);
+    if (winner->metrics.speedup) fastest.numbers.emplace("speedup", *winner->metrics.speedup);
+  }
+  Notes verdict{fastest};
+  add(verdict, sureness_of(*winner, baseline));
+  if (const std::optional<Note> unequal = unequal_batches(result))
+    verdict.push_back({"unequal_batches", "", {{"differs", Notes{*unequal}}}});
+  if (next != nullptr) add(verdict, next_of(*winner, *next, baseline));
+  verdict.push_back(why_of(study, *winner, baseline));
+  return verdict;
 }
 
 std::vector<Loss> losses_of(const Metrics& m, int stages) {
@@ -298,43 +293,51 @@ std::vector<Loss> losses_of(const Metrics& m, int stages) {
   return losses;
 }
 
-std::string blame_text(const Metrics& metrics, int stages) {
+Note blame_of(const Metrics& metrics, int stages) {
   const std::vector<Loss> losses = losses_of(metrics, stages);
-  std::string text;
+  if (losses.empty()) return {"computation", "", {}};
+  Notes largest;
   for (std::size_t i = 0; i < std::min(kNamedLosses, losses.size()); ++i)
-    text += (i == 0 ? "" : ", ") + std::string(losses[i].name) + " " + fixed(100 * losses[i].share, 1) + " %";
-  return text.empty() ? "computation" : text + " of a step";
+    largest.push_back({"loss", "", {{"name", losses[i].name}, {"share", losses[i].share}}});
+  return {"losses", "", {{"losses", largest}}};
 }
 
-std::string peak_text(const PolicyResult& policy) {
+Note peak_of(const PolicyResult& policy) {
   const MemoryPeak& peak = policy.peak;
   const PeakMoment& moment = policy.peak_moment;
-  std::ostringstream text;
-  text << gib(peak.parts.total()) << " of " << gib(policy.capacity_bytes) << " GiB on stage " << peak.stage
-       << " of lane " << peak.lane << ", CP rank " << peak.rank;
+  Notes when;
   if (peak.op_index >= 0) {
-    text << ", at the " << (peak.at_end ? "end" : "start") << " of " << letter_of(peak.op)
-         << peak.micro_batch;
-    if (peak.virtual_stage > 0) text << '.' << peak.virtual_stage;
+    std::string op = concatenated(letter_of(peak.op), peak.micro_batch);
+    if (peak.virtual_stage > 0) op += '.' + std::to_string(peak.virtual_stage);
+    when.push_back({peak.at_end ? "at_end_of_op" : "at_start_of_op", "", {{"op", op}}});
     if (moment.op)
-      text << " (" << fixed(to_seconds(peak.at_end ? moment.op->end : moment.op->start), 3) << " s into step "
-           << moment.step << ')';
+      when.push_back({"seconds_into_step",
+                      "",
+                      {{"seconds", to_seconds(peak.at_end ? moment.op->end : moment.op->start)},
+                       {"step", moment.step}}});
     else if (moment.step >= 0)
-      text << " in step " << moment.step;
+      when.push_back({"in_step", "", {{"step", moment.step}}});
   }
   std::vector<const MemoryPartName*> parts;
   for (const MemoryPartName& part : kMemoryParts)
     if (peak.parts.*part.bytes >= kBytesWorthNaming) parts.push_back(&part);
   const auto bytes = [&](const MemoryPartName* part) { return peak.parts.*(part->bytes); };
   std::ranges::stable_sort(parts, std::ranges::greater{}, bytes);
-  const char* separator = ": ";
+  Notes named;
   for (const MemoryPartName* part : parts) {
     std::string name = part->key;
     std::replace(name.begin(), name.end(), '_', ' ');
-    text << separator << name << ' ' << gib(peak.parts.*(part->bytes));
-    separator = ", ";
+    named.push_back({"memory_part", "", {{"part", name}, {"GiB", bytes(part) / kGiB}}});
   }
-  return text.str();
+  if (!named.empty()) when.push_back({"memory_parts", "", {{"parts", named}}});
+  return {"peak",
+          "",
+          {{"GiB", peak.parts.total() / kGiB},
+           {"capacity_GiB", policy.capacity_bytes / kGiB},
+           {"stage", peak.stage},
+           {"lane", peak.lane},
+           {"rank", peak.rank},
+           {"parts", when}}};
 }
 
 nlohmann::json memory_json(const PolicyResult& policy) {
@@ -346,7 +349,7 @@ nlohmann::json memory_json(const PolicyResult& policy) {
                          {"lane", peak.lane},
                          {"rank", peak.rank},
                          {"micro_batch", peak.micro_batch},
-                         {"explanation", peak_text(policy)}};
+                         {"explanation", text_of(peak_of(policy))}};
   for (const MemoryPartName& part : kMemoryParts) node[part.key] = peak.parts.*part.bytes;
   if (peak.op_index >= 0) {
     node["op"] = letter_of(peak.op);
@@ -372,7 +375,7 @@ nlohmann::json memory_json(const PolicyResult& policy) {
   return node;
 }
 
-std::string recompute_difference(const StudyResult& result) {
+std::optional<Note> recompute_difference(const StudyResult& result) {
   std::vector<std::string> rules, rows;
   bool alike = true;  // all chosen by memory, though some may need none
   for (const PolicyResult& row : result.policies) {
@@ -385,40 +388,39 @@ std::string recompute_difference(const StudyResult& result) {
     }
     rows[place] += (rows[place].empty() ? "" : ", ") + listed(row.run.label);
   }
-  if (alike || rules.size() < 2) return "";
-  std::string text = "recompute differs between rows, and so part of their speed-up: ";
+  if (alike || rules.size() < 2) return {};
+  Notes each;
   for (std::size_t i = 0; i < rules.size(); ++i)
-    text += (i == 0 ? "" : "; ") + rules[i] + " (" + rows[i] + ")";
-  return text + "; one parallel.recompute makes them alike (auto, where one is chosen by memory)";
+    each.push_back({"recompute_of_rows", "", {{"rule", rules[i]}, {"rows", rows[i]}}});
+  return Note{"recompute_differs", "", {{"rules", each}}};
 }
 
-std::string batch_difference(const std::vector<std::pair<std::string, Metric>>& rows) {
+std::optional<Note> batch_difference(const std::vector<std::pair<std::string, Metric>>& rows) {
   double least = 0, most = 0;
-  std::string text;
+  Notes each;
   for (const auto& [name, tokens] : rows) {
     if (!tokens || *tokens <= 0) continue;
     least = least == 0 ? *tokens : std::min(least, *tokens);
     most = std::max(most, *tokens);
-    text += (text.empty() ? "" : ", ") + listed(name) + ' ' + grouped(std::llround(*tokens));
+    each.push_back({"tokens_of_row", listed(name), {{"tokens", std::llround(*tokens)}}});
   }
-  if (most <= (1 + kEqualBatch) * least) return "";
-  return "tokens a step differ by up to " + times(most / least) +
-         ", and part of the speed-up is the batch: " + text +
-         "; more of batch.steps, or the policies' own sizes, bring them nearer";
+  if (most <= (1 + kEqualBatch) * least) return {};
+  return Note{"batches_differ", "", {{"ratio", most / least}, {"rows", each}}};
 }
 
-std::vector<std::string> differences_of(const StudyResult& result) {
-  std::vector<std::string> lines;
-  for (std::string line : {recompute_difference(result), unequal_batches(result), tails_of(result)})
-    if (!line.empty()) lines.push_back(std::move(line));
-  return lines;
+Notes differences_of(const StudyResult& result) {
+  Notes notes;
+  add(notes, recompute_difference(result));
+  add(notes, unequal_batches(result));
+  add(notes, tails_of(result));
+  return notes;
 }
 
-std::vector<std::string> notes_of(const Study& study, const StudyResult& result) {
-  std::vector<std::string> notes = study.notes;
+Notes notes_of(const Study& study, const StudyResult& result) {
+  Notes notes = study.notes;
   notes.insert(notes.end(), result.notes.begin(), result.notes.end());
-  if (!result.network_note.empty()) notes.push_back(result.network_note);
-  for (const std::string& differs : differences_of(result)) notes.push_back(differs);
+  add(notes, result.network_note);
+  for (const Note& differs : differences_of(result)) notes.push_back(differs);
   return notes;
 }
 

@@ -44,7 +44,7 @@ void check_communication(const Cluster& cluster, const FrameworkOptions& framewo
                     " states none (device.nic_GBps), found nothing");
 }
 
-std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile) {
+std::optional<Note> borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile) {
   if (gpus <= gpus_per_node(cluster, profile)) return {};
   const nlohmann::json& table = profile.table("collective");
   const std::string& asked = cluster.network.name;
@@ -54,53 +54,44 @@ std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Pr
   const std::string kind = network.value("provenance", nlohmann::json::object()).value("kind", std::string());
   const double own = profile.device().nic_GBps, nic = nic_GBps(cluster, profile);
   if (kind == "calibrated" && nic != own)
-    return "cluster.network.nic_GBps " + short_number(nic) + ": network " + name + " of profile " +
-           profile.name() + " was measured with " + short_number(own) +
-           " and is carried over by the ratio; for that cluster leave the key out";
+    return Note{
+        "network_carried", "", {{"nic", nic}, {"network", name}, {"profile", profile.name()}, {"own", own}}};
   if (kind == "measured" || kind == "calibrated") return {};
   const std::string errors = unseen_fabric_errors(network);
-  return "network " + name + " of profile " + profile.name() +
-         " is borrowed from other clusters; on this one " +
-         (errors.empty()
-              ? "its error is unknown"
-              : "collectives between nodes may be off as on fabrics left out of such a fit, " + errors) +
-         "; a few points of nccl-tests mend it (equipoise fit --base " + profile.name() + ")";
+  Note note{"network_unknown", "", {{"network", name}, {"profile", profile.name()}}};
+  if (errors.empty()) return note;
+  note.kind = "network_borrowed";
+  note.numbers.emplace("errors", errors);
+  return note;
 }
 
-std::string unlikely_nic(const std::string& key, double nic_GBps) {
+std::optional<Note> unlikely_nic(const std::string& key, double nic_GBps) {
   constexpr double kFastestNic = 200;  // GB/s of one GPU, four times today's
   if (!(nic_GBps > kFastestNic)) return {};
-  return key + " " + short_number(nic_GBps) + " is " + short_number(8 * nic_GBps) +
-         " Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is " + short_number(nic_GBps / 8);
+  return Note{"unlikely_nic",
+              "",
+              {{"key", key}, {"GBps", nic_GBps}, {"Gbps", 8 * nic_GBps}, {"meant", nic_GBps / 8}}};
 }
 
-std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& layout,
-                                          const Profile& profile) {
-  std::vector<std::string> notes;
+Notes unlikely_cluster(const Cluster& cluster, const Layout& layout, const Profile& profile) {
+  Notes notes;
   const std::int64_t gpus = layout.gpus();
   const int in_node = gpus_per_node(cluster, profile);
   const int of_profile = profile.device().gpus_per_node;
-  const std::string node = "nodes of " + counted(in_node, "GPU") + " (cluster.gpus_per_node)";
   if (in_node > of_profile && gpus > of_profile)
-    notes.push_back(node + ": profile " + profile.name() + " has times inside nodes of " +
-                    std::to_string(of_profile) +
-                    "; NVLink is taken to reach all GPUs of a larger one as fast: measure there with "
-                    "`equipoise profile`");
+    notes.push_back(
+        {"larger_node", "", {{"in_node", in_node}, {"profile", profile.name()}, {"of_profile", of_profile}}});
   if (gpus <= in_node) return notes;
   if (in_node < of_profile)
-    notes.push_back(node + ": those of profile " + profile.name() + " have " + std::to_string(of_profile) +
-                    " on NVLink; leave the key out for them");
-  if (std::string note = unlikely_nic("cluster.network.nic_GBps", nic_GBps(cluster, profile)); !note.empty())
-    notes.push_back(std::move(note));
+    notes.push_back({"smaller_node",
+                     "",
+                     {{"in_node", in_node}, {"profile", profile.name()}, {"of_profile", of_profile}}});
+  add(notes, unlikely_nic("cluster.network.nic_GBps", nic_GBps(cluster, profile)));
   const int tensor = layout.tensor;
   if (tensor > 1 && (tensor <= in_node ? in_node % tensor : tensor % in_node) != 0)
-    notes.push_back("parallel.tensor " + std::to_string(tensor) + " on " + node +
-                    ": one does not divide the other, so some TP groups lie over nodes and others do not; "
-                    "take a divisor");
+    notes.push_back({"tensor_over_nodes", "", {{"tensor", tensor}, {"in_node", in_node}}});
   if (gpus % in_node != 0)
-    notes.push_back(counted(gpus, "GPU") + " on " + node + ": the last node has " +
-                    std::to_string(gpus % in_node) +
-                    "; GPU hours count those that run: take a multiple, or count the node whole yourself");
+    notes.push_back({"part_node", "", {{"gpus", gpus}, {"in_node", in_node}, {"last", gpus % in_node}}});
   return notes;
 }
 

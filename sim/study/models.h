@@ -26,15 +26,14 @@ void check_communication(const Cluster& cluster, const FrameworkOptions& framewo
 
 // That the network between nodes is another cluster's, and how far such a one has been off; empty where the
 // layout stays in a node, and where the network was measured or calibrated.
-std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile);
+std::optional<Note> borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile);
 
 // That a NIC's rate, of one GPU, looks like Gbit/s; empty where it does not. `key`: who states it.
-std::string unlikely_nic(const std::string& key, double nic_GBps);
+std::optional<Note> unlikely_nic(const std::string& key, double nic_GBps);
 
 // What no cluster is likely to have: a NIC's rate that looks like Gbit/s, TP groups that lie over nodes
 // unevenly, a last node that is not full, nodes larger than those of the profile. A note each.
-std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& layout,
-                                          const Profile& profile);
+Notes unlikely_cluster(const Cluster& cluster, const Layout& layout, const Profile& profile);
 
 // What --contention asks beyond that: the rates of links. `where` names the study's file. Throws UserError.
 void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profile, const std::string& where);

@@ -99,12 +99,17 @@ PlannedRow plan_alone(StudyRow& row) {
   return pack_row(row, prices);
 }
 
-std::string solver_note(const std::string& label, const SolverReport& r) {
-  std::ostringstream note;
-  note << label << ", step " << r.step << ", " << (r.over_steps ? "sum over steps of the largest" : "largest")
-       << ": incumbent " << r.incumbent << ", bound " << r.bound << ", gap " << fixed(100 * r.gap(), 2)
-       << " %" << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s";
-  return note.str();
+Note solver_note(const std::string& label, const SolverReport& r) {
+  Notes proven;
+  if (r.optimal) proven.push_back({"optimal", "", {}});
+  return {r.over_steps ? "solver_sum" : "solver_largest",
+          label,
+          {{"step", r.step},
+           {"incumbent", r.incumbent},
+           {"bound", r.bound},
+           {"gap", r.gap()},
+           {"seconds", r.seconds},
+           {"proven", proven}}};
 }
 
 std::vector<PackKey> pack_batch_keys() {
@@ -201,8 +206,8 @@ PolicyRun row_of_request(const PackRequest& request, const Study& study, const s
   return run;
 }
 
-std::vector<std::string> idle_request_notes(const PackRequest& request, const Study& study) {
-  std::vector<std::string> notes;
+Notes idle_request_notes(const PackRequest& request, const Study& study) {
+  Notes notes;
   const std::vector<PolicyRun>& runs = study.policies;
   for (const std::string& key : runs.front().idle_keys) {
     const auto idle = [&](const PolicyRun& run) {

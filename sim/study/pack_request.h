@@ -72,7 +72,7 @@ Study study_of_request(const PackRequest& request);
 PolicyRun row_of_request(const PackRequest& request, const Study& study, const std::string& policy);
 
 // Keys of the request that none of the study's rows uses, and those of `batch` without effect.
-std::vector<std::string> idle_request_notes(const PackRequest& request, const Study& study);
+Notes idle_request_notes(const PackRequest& request, const Study& study);
 
 // The profile of the study where the request knows the job; else none. A row refers to it.
 std::optional<Profile> profile_of_request(const PackRequest& request, const Study& study);
@@ -87,8 +87,8 @@ struct Packed {
   Plan plan;
   PlanMetrics metrics;
   std::optional<double> imbalance;
-  double pack_ms = 0;              // measured, mean per global batch
-  std::vector<std::string> notes;  // for the user
+  double pack_ms = 0;  // measured, mean per global batch
+  Notes notes;         // for the user
 };
 
 // Plans the row as a study does. Where the request knows no job, thresholds are searched by the work of

@@ -73,10 +73,9 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   if (study.model.moe && study.layout.expert > 1)
     result.kernels += "; " + study.framework.routing_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
-  for (std::string& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
+  for (Note& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
     result.notes.push_back(std::move(note));
-  if (std::string note = cut_note(inputs.documents, study.batch); !note.empty())
-    result.notes.push_back("batch." + note);
+  add(result.notes, cut_note(inputs.documents, study.batch, "batch.max_length"));
   result.network_note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile);
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;

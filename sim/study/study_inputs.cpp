@@ -51,12 +51,13 @@ void use_one_rule(const std::vector<Study*>& cases) {
       any_counts = true;
   }
   if (!any_counts) return;
-  for (Study* const study : alone) {
-    study->framework.carry_slowdowns = true;
-    study->notes.push_back("framework " + study->framework.preset.name +
-                           ": one rule for all profiles of a table: its slowdowns are carried over to " +
-                           study->cluster.profile + ", whose kernels were measured (alone they would be 1)");
-  }
+  for (Study* const study : alone) carry_slowdowns(*study);
+}
+
+void carry_slowdowns(Study& study) {
+  study.framework.carry_slowdowns = true;
+  study.notes.push_back(
+      {"one_rule", "framework " + study.framework.preset.name, {{"profile", study.cluster.profile}}});
 }
 
 namespace {

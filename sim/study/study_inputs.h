@@ -28,6 +28,8 @@ StudyInputs load_inputs(const Study& study);
 // not in others, whose kernels somebody measured, they are carried over to all that do not state the rule
 // themselves. Says so in the notes of those. Throws UserError.
 void use_one_rule(const std::vector<Study*>& cases);
+// What it does to a study whose slowdowns are carried over.
+void carry_slowdowns(Study& study);
 
 // The trace as the study's global batches. Throws UserError where it is too short.
 DocumentSet documents_of(const Study& study, const Trace& trace);

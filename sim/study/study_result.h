@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
+#include "policies/base/note.h"
 #include "policies/plan.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
@@ -95,7 +96,7 @@ struct PolicyResult {
   double capacity_bytes = 0;
   double pack_ms = 0;  // measured, mean per global batch
   RangeUse use;
-  std::vector<std::string> notes;
+  Notes notes;
   std::vector<StepResult> steps;
   std::vector<char> tail;  // by step
   // With record_gpus: compute seconds of each GPU, mean over full steps: [(stage * replicas + replica) *
@@ -146,8 +147,8 @@ struct StudyResult {
   std::optional<FamilyError> expected_error;  // of the family nearest to it; none: unknown
   std::string kernel_errors;  // what its own fits state where that is unknown: "GEMM 3.1 %"; empty: nothing
   std::string mfu_peak;  // what MFU is a share of: "989 TFLOP/s in bf16"; empty: the profile does not say
-  std::vector<std::string> notes;  // of the framework on the profile's GPU
-  std::string network_note;        // where its times are from elsewhere; said once, at the study's end
+  Notes notes;           // of the framework on the profile's GPU
+  std::optional<Note> network_note;  // where its times are from elsewhere; said once, at the study's end
   Fidelity fidelity = Fidelity::stage;
   std::vector<InputSource> sources;
   std::vector<LengthBin> lengths;

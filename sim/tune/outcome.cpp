@@ -14,9 +14,10 @@
 #include "policies/base/random.h"
 #include "policies/base/text.h"
 #include "sim/metrics/metrics.h"
-#include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
 
@@ -441,7 +442,7 @@ std::string found_text(const TuneReport& report, const Place& place) {
          fixed(1 / (place.seconds_per_token * gpus), 0) + " tokens/s/GPU";
 }
 
-std::string unequal_batches(const TuneReport& report) {
+std::optional<Note> unequal_batches(const TuneReport& report) {
   const PolicyResult& baseline = report.baseline.row();
   std::vector<std::pair<std::string, Metric>> rows = {{baseline.run.label, baseline.metrics.tokens_per_step}};
   for (std::size_t i = 0; i < report.ranking.size(); ++i)
@@ -469,12 +470,13 @@ std::string tune_table(const TuneReport& report) {
   }
   out << ranking_table(report).text();
   out << left_text(report) << baseline_text(report.baseline);
-  if (const std::string unequal = unequal_batches(report); !unequal.empty())
-    out << "Global batches are not equal: " << unequal << ".\n";
+  if (const std::optional<Note> unequal = unequal_batches(report))
+    out << "Global batches are not equal: " << text_of(*unequal) << ".\n";
   const RankedRow& winner = report.ranking.front();
-  out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline) << ".\n"
-      << memory_line(winner.result) << counts_text(found) << without_flag_text(report.candidates.none)
-      << end_text(report) << '\n'
+  out << "The first is limited by " << text_of(blame_of(winner.row().metrics, winner.study.layout.pipeline))
+      << ".\n"
+      << line_of(fullest_row(winner.result)) << counts_text(found)
+      << without_flag_text(report.candidates.none) << end_text(report) << '\n'
       << report.flags_alone;
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);

@@ -96,7 +96,7 @@ std::string found_text(const TuneReport& report, const Place& place);
 std::string end_text(const TuneReport& report);
 
 // Where rows of the ranking and the baseline hold unequal tokens a step: how unequal; else empty.
-std::string unequal_batches(const TuneReport& report);
+std::optional<Note> unequal_batches(const TuneReport& report);
 std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
 // The ranking, what the search looked at, what limits the winner, and how sure it is.
 std::string tune_table(const TuneReport& report);

@@ -7,6 +7,7 @@
 #include "sim/report/html_page.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 namespace {
@@ -39,9 +40,9 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   if (report.ranking.size() > 1)
     lines.push_back("Next is " + name_of_row(report.ranking[1].row()) + " at " +
                     fixed(*report.ranking[1].row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU.");
-  if (const std::string unequal = unequal_batches(report); !unequal.empty())
-    lines.push_back("Global batches are not equal: " + unequal + ".");
-  lines.push_back("It is limited by " + blame_text(m, winner.study.layout.pipeline) + "; " +
+  if (const std::optional<Note> unequal = unequal_batches(report))
+    lines.push_back("Global batches are not equal: " + text_of(*unequal) + ".");
+  lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) + "; " +
                   fixed(100 * beyond_samples_share(winner.row().use), 0) +
                   " % of its kernel times are beyond the profile's samples.");
   lines.push_back(counts_text(report.found) + end_text(report));

@@ -10,6 +10,7 @@
 #include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 #include "sim/study/row/plan_row.h"
 #include "sim/study/row/simulate.h"
 #include "sim/validation/torch_log.h"
@@ -279,7 +280,7 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
   run.find_fits = false;
   if (with_ops) run.steps.fidelity = Fidelity::op;
   const StudyResult result = run_study(study, inputs, run);
-  SimulatedForLog simulated{{}, notes_of(study, result), {}};
+  SimulatedForLog simulated{{}, texts_of(notes_of(study, result)), {}};
   for (const PolicyResult& row : result.policies) {
     if (!row.simulated()) {
       simulated.notes.push_back(row.run.label + " is " + name_of(row.status) +
@@ -289,7 +290,7 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
     SimulatedPolicy& policy = simulated.policies.emplace_back();
     policy.label = row.run.label;
     simulated.beyond_samples[policy.label] = beyond_samples_share(row.use);
-    simulated.notes.insert(simulated.notes.end(), row.notes.begin(), row.notes.end());
+    for (const Note& note : row.notes) simulated.notes.push_back(text_of(note));
     policy.all_reduces = row.layout.zero == 0;
     for (const StepResult& step : row.steps)
       policy.steps.push_back({to_seconds(step.times.makespan), step.work.tokens, {}});

@@ -7,6 +7,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 #include "sim/step/op_run.h"
 #include "sim/topology/rank_grid.h"
 
@@ -20,7 +21,7 @@ void compare_row(const RealRow& row, const RealResult& result, const InStepTimes
   PolicyPairs policy;
   policy.label = row.label;
   validation.beyond_samples[row.label] = beyond_samples_share(row.use);
-  validation.notes.insert(validation.notes.end(), row.ready.notes.begin(), row.ready.notes.end());
+  for (const Note& note : row.ready.notes) validation.notes.push_back(text_of(note));
   std::map<int, std::vector<const TimedStep*>> by_step;
   for (const TimedStep& timed : result.timed) {
     ++policy.runs;

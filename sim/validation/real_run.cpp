@@ -18,7 +18,7 @@
 #include "sim/execution/dump.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/rank_executor.h"
-#include "sim/report/result_files.h"
+#include "sim/report/plan_json.h"
 #include "sim/study/read/framework.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/row/details.h"
@@ -47,7 +47,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
   try {
     SimulatedRow simulated = simulate_row(row.ready, quiet_options(), Until::all_steps);
     for (const StepResult& step : simulated.ran.steps) row.use += step.work.use;
-    for (const std::string& note : simulated.planned.notes) row.ready.notes.push_back(note);
+    for (const Note& note : simulated.planned.notes) row.ready.notes.push_back(note);
     row.plan = std::move(simulated.planned.plan);
     decision.shard = simulated.ran.shard;
     decision.bucket = row.ready.run.pack.bucket_size;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
+#include "policies/base/note.h"
 #include "sim/workload/norm.h"
 
 namespace equipoise {
@@ -245,7 +246,6 @@ struct HfOptions {
 
 // Reads a Hugging Face config.json. What it says and we do not model is refused by name, never skipped.
 // `notes`: what the user should know of the model. Throws UserError naming file and key.
-ModelShape read_hf_config(const std::string& path, const HfOptions& options = {},
-                          std::vector<std::string>* notes = nullptr);
+ModelShape read_hf_config(const std::string& path, const HfOptions& options = {}, Notes* notes = nullptr);
 
 }  // namespace equipoise

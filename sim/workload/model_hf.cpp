@@ -399,7 +399,7 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama
 
 // Routing to some groups of experts only: who gets a token, which changes no product, but to how many nodes
 // it is sent.
-void read_limited_routing(Config& config, MoeShape& moe, std::vector<std::string>& notes) {
+void read_limited_routing(Config& config, MoeShape& moe, Notes& notes) {
   const std::int64_t groups = config.count_or("n_group", 0);
   const std::int64_t chosen = config.count_or("topk_group", 0);
   if (groups == 0 || chosen == 0) return;
@@ -409,13 +409,10 @@ void read_limited_routing(Config& config, MoeShape& moe, std::vector<std::string
   if (chosen == groups) return;
   moe.groups = static_cast<int>(groups);
   moe.groups_of_token = static_cast<int>(chosen);
-  notes.push_back("model: its router takes a token's experts from " + std::to_string(chosen) + " of " +
-                  std::to_string(groups) +
-                  " groups (topk_group, n_group), which limits the nodes that DeepEP sends it to; "
-                  "framework.expert_nodes says otherwise");
+  notes.push_back({"limited_routing", "model", {{"groups", chosen}, {"of", groups}}});
 }
 
-void read_moe(Config& config, bool llama4, ModelShape& m, std::vector<std::string>& notes) {
+void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
   const std::string key = config.one_of({"n_routed_experts", "num_local_experts", "num_experts"});
   const std::string active = config.one_of({"num_experts_per_tok", "experts_per_token"});
   const json* node = config.find(key);
@@ -489,7 +486,7 @@ void refuse_other_keys(const Config& config) {
 }
 
 // Models of several parts keep the language model's config in one of their own.
-Config text_part(const std::string& path, std::vector<std::string>& notes) {
+Config text_part(const std::string& path, Notes& notes) {
   json file = parse(path);
   for (const char* key : {"text_config", "llm_config", "language_config"}) {
     const auto it = file.find(key);
@@ -499,8 +496,7 @@ Config text_part(const std::string& path, std::vector<std::string>& notes) {
     // What older files say once for all parts.
     for (const char* shared : {"tie_word_embeddings", "vocab_size"})
       if (!text.contains(shared) && file.contains(shared)) text[shared] = file[shared];
-    notes.push_back(std::string("model: only the language model is simulated (") + key +
-                    " of the config); its other parts are left out");
+    notes.push_back({"language_part", "model", {{"part", key}}});
     return {std::move(text), path + ": " + key};
   }
   return {std::move(file), path};
@@ -508,13 +504,11 @@ Config text_part(const std::string& path, std::vector<std::string>& notes) {
 
 }  // namespace
 
-ModelShape read_hf_config(const std::string& path, const HfOptions& options,
-                          std::vector<std::string>* notes) {
-  std::vector<std::string> found;
+ModelShape read_hf_config(const std::string& path, const HfOptions& options, Notes* notes) {
+  Notes found;
   Config config = text_part(path, found);
   for (const std::string& key : options.ignore)
-    found.push_back("model: " + key + " of the config is " +
-                    (config.pass_over(key) ? "passed over, as the study asks" : "not there to be ignored"));
+    found.push_back({config.pass_over(key) ? "key_passed_over" : "key_not_there", "model", {{"key", key}}});
   const std::string type_name = config.text_or("model_type", "");
   if (const std::string_view why = why_type_is_refused(type_name); !why.empty())
     config.fail("model_type", "another, since " + std::string(why));
@@ -555,9 +549,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
         "decoder_sparse_step", "mlp_only_layers"})
     (void)config.find(key);  // of no effect without experts
   for (const char* key : {"vision_config", "audio_config"})
-    if (config.find(key) != nullptr)
-      found.push_back(std::string("model: only the language model is simulated; ") + key +
-                      " of the config is left out");
+    if (config.find(key) != nullptr) found.push_back({"other_part", "model", {{"part", key}}});
   refuse_other_keys(config);
   if (notes != nullptr) notes->insert(notes->end(), found.begin(), found.end());
   check_model_size(m, path);

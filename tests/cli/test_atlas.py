@@ -32,8 +32,8 @@ class Pages(Case):
         self.assertIn("| a job | a trace | wlb (lpt alike) | 1.50x | - | hbp | 1.20x | pipeline 30 % |", text)
 
     def test_the_bound_is_read_from_the_row_that_states_it(self):
-        note = "x: no plan that leaves these documents whole takes less than 1.5 s a global batch on this layout; this one takes 2.0 s, of"
-        self.assertEqual(bound_shares({"notes": ["x: L_max is 5 tokens", note]}), [0.75])
+        notes = [{"kind": "max_tokens_from_memory", "numbers": {"tokens": 5}}, {"kind": "time_bound", "numbers": {"least": 1.5, "seconds": 2.0}}]
+        self.assertEqual(bound_shares({"notes": notes}), [0.75])
         cell = Cell("a job", "a trace", a_cell(plain=3.0, wlb=2.0).best, {}, bound=1.5)
         self.assertIn("| wlb | 1.50x | 25 % |", page([cell], "1.2.3"))
 

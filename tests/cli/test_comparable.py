@@ -33,8 +33,8 @@ class Comparable(Case):
                                               batch=dict(LANES["batch"], documents_per_step=300)))
         table = self.ok("study", study, "--ignore-memory")
         self.assertIn("tokens/step", table)
-        self.assertIn("Note: tokens a step differ by up to", table)
-        self.assertRegex(table, r"ffd.*, with \d+\.\d\dx the tokens a step of padded,? is fastest|padded.*is fastest")
+        self.assertIn("Note: tokens per step differ by up to", table)
+        self.assertRegex(table, r"ffd.*, with \d+\.\d\dx the tokens per step of padded,? is fastest|padded.*is fastest")
 
     def test_documents_are_cut_for_every_row(self):
         rows = ["padded", "sorted", {"name": "ffd", "pack_length": "8K"}]
@@ -65,7 +65,7 @@ class Comparable(Case):
     def test_what_overlaps_is_not_told_apart(self):
         table = self.ok("study", self.write("study.json", dict(STUDY, policies=["plain-4d", {"name": "plain-4d", "label": "again"}])),
                         "--set", "batch.steps=8")
-        self.assertIn("plain-4d, not told apart from again (their intervals overlap), is fastest", table)
+        self.assertIn("plain-4d, not significantly different from again (their intervals overlap), is fastest", table)
         out = self.folder / "out"
         self.ok("study", self.folder / "study.json", "--sweep", "batch.steps=6,8", "--out", out)
         self.assertIn("No policy is told apart from the next in any of 2 cases", (out / "report.html").read_text())
@@ -115,7 +115,7 @@ class Comparable(Case):
     def test_offloading_says_that_it_is_unproven(self):
         study = self.write("study.json", STUDY)
         said = run("study", study, "--ignore-memory", "--set", "parallel.optimizer_offload=0.5").stderr
-        self.assertIn("parallel.optimizer_offload: its time is modelled and was not held against measured steps", said)
+        self.assertIn("parallel.optimizer_offload: its time is modelled and was not compared with measured steps", said)
         copied = ("study", study, "--ignore-memory", "--set", "parallel.activation_offload=0.5", "--set")
         said = run(*copied, "parallel.host_link_GBps=10000").stderr
         self.assertIn("copies to the host hide under the passes of its largest micro-batch", said)

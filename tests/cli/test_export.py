@@ -178,7 +178,7 @@ class Export(Case):
         path = self.write("auto.json", study)
         rows = json.loads(self.ok("study", path, "--format", "json", "--quiet"))["policies"]
         for row in rows:  # of 32 layers on 2 stages
-            judged = next(int(note.split()[4]) for note in row["notes"] if ": recompute auto is " in note)
+            judged = next(note["numbers"]["layers"] for note in row["notes"] if note["kind"] == "recompute_auto")
             text = self.export("megatron", study, "--row", row["label"])
             self.assertEqual(int(flags(text)["--recompute-num-layers"]), (judged + 1) // 2)
             self.assertNotIn("no figure is known", text)
@@ -218,8 +218,8 @@ class Export(Case):
                     self.assertGreater(most, 0)
         self.assertNotIn("by micro-batch", self.export("megatron", study, "--row", "plain-4d"))
         rows = json.loads(self.ok("study", self.folder / "auto.json", "--format", "json", "--quiet"))["policies"]
-        note, = (note for note in next(row["notes"] for row in rows if row["label"] == "equipoise") if "recompute auto is" in note)
-        self.assertRegex(note, r"^equipoise: recompute auto is \d+ to \d+ of 32 layers by micro-batch$")
+        note, = (note for note in next(row["notes"] for row in rows if row["label"] == "equipoise") if note["kind"].startswith("recompute_auto"))
+        self.assertEqual((note["kind"], note["numbers"]["of"]), ("recompute_auto_range", 32))
         # Groups that recompute nothing leave nothing to say.
         study["cluster"] = {"memory_GB": 500}
         text = self.export("megatron", study, "--row", "hbp")

@@ -113,7 +113,7 @@ class InABrowser(Pages):
 
     @staticmethod
     def notes_of(summary):
-        return summary["study"]["notes"] + [note for policy in summary["policies"] for note in policy.get("notes", [])]
+        return [note["text"] for part in [summary["study"], *summary["policies"]] for note in part.get("notes", [])]
 
     def test_memory_of_one_stage_is_a_bar_a_row(self):
         file = self.page(dict(STUDY, parallel=dict(STUDY["parallel"], pipeline=1), policies=["plain-4d", "fixed-greedy", "wlb"]))
@@ -348,13 +348,13 @@ class InABrowser(Pages):
         beyond, notes = self.verdict_and_notes(page)
         most = {p["label"]: max((row for case in cases for row in case["rows"] if row["label"] == p["label"]), key=lambda row: row["beyond_samples"]) for p in cases[0]["rows"]}
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{label} up to {100 * row['beyond_samples']:.0f} %" for label, row in most.items()) + ".")
-        self.assertEqual(len(notes), len({note for case in cases for note in case["notes"]}))
+        self.assertEqual(len(notes), len({note["text"] for case in cases for note in case["notes"]}))
         for case in cases:  # its own with its keys, what all have alone
             summary = json.loads((file.parent / case["folder"] / "summary.json").read_text())
             self.assertEqual(case["notes"], summary["study"]["notes"])
             for note in case["notes"]:
                 with_it = [other for other in cases if note in other["notes"]]
-                self.assertIn(note if len(with_it) == len(cases) else ", ".join(" ".join(other["assignments"]) for other in with_it) + ": " + note, notes)
+                self.assertIn(note["text"] if len(with_it) == len(cases) else ", ".join(" ".join(other["assignments"]) for other in with_it) + ": " + note["text"], notes)
 
     def test_search(self):
         page = self.look(self.tune(), "tune")
@@ -383,7 +383,7 @@ class InABrowser(Pages):
         beyond, notes = self.verdict_and_notes(page)
         sides = {"the winner": found["ranking"][0], "the study’s baseline": found["baseline"]}
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{name} {self.share(row)}" for name, row in sides.items()) + ".")
-        own = {name: row["study_notes"] + row.get("notes", []) for name, row in sides.items()}
+        own = {name: [note["text"] for note in row["study_notes"] + row.get("notes", [])] for name, row in sides.items()}
         self.assertIn("batch.oversize has no effect without batch.max_length", notes)  # of the study, and so of both
         self.assertTrue([note for note in notes if note.startswith("the winner: network ")], notes)  # the baseline is on one node
         self.assertEqual(sorted(notes), sorted({note if all(note in other for other in own.values()) else f"{name}: {note}" for name, all_ in own.items() for note in all_}))

@@ -75,7 +75,7 @@ class Tune(Case):
         column = rows[0].split(",").index("tokens_per_step") - len(rows[0].split(","))  # layouts have commas
         self.assertEqual([float(row.split(",")[column]) for row in rows[1:]], tokens)
         held = [found["baseline"]["metrics"]["tokens_per_step"], *tokens]
-        said = [line for line in self.search().splitlines() if line.startswith("Global batches are not equal: tokens a step differ by up to ")]
+        said = [line for line in self.search().splitlines() if line.startswith("Global batches are not equal: tokens per step differ by up to ")]
         self.assertGreater(max(held), 1.02 * min(held))
         self.assertEqual(len(said), 1)
         for name, number in zip([found["baseline"]["label"], *(f"#{i + 1}" for i in range(len(tokens)))], held):

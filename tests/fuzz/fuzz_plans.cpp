@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/random.h"
-#include "sim/report/result_files.h"
+#include "sim/report/plan_json.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "tests/fuzz/law.h"

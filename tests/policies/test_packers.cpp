@@ -237,8 +237,8 @@ TEST_CASE("with whole documents an iteration takes the packs that hold the mean 
   // One pack of 24 holds two batches: told.
   options.of<PackLengthOptions>().pack_length = 24;
   const Plan large = plan_of("ffd", batches, options);
-  REQUIRE(large.notes.size() == 1);
-  CHECK(large.notes[0].find("iterations of 1 pack hold 100.0 % more tokens than 4 documents") == 0);
+  CHECK(large.notes ==
+        Notes{{"more_per_iteration", "", {{"packs", 1}, {"percent", 100.0}, {"documents", 4}}}});
 }
 
 TEST_CASE("packs of an iteration are a multiple of the lanes where that is as near") {
@@ -289,7 +289,9 @@ TEST_CASE("mixing changes neither the packs nor how many iterations there are") 
   }
 }
 
-TEST_CASE("Batches of documents have as many micro-batches on each lane as windows hold a mean batch and room is left") {
+TEST_CASE(
+    "Batches of documents have as many micro-batches on each lane as windows hold a mean batch and room is "
+    "left") {
   PackOptions options;
   options.context_window = 100;
   options.lanes = 2;

@@ -5,6 +5,7 @@
 #include "policies/base/random.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
+#include "tests/notes.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -137,14 +138,13 @@ TEST_CASE("what a queue held when the data ended is told apart from a delay in s
   CHECK_FALSE(m.token_delay_steady.has_value());
   CHECK(*m.queue_emptied == 0);
   CHECK(*m.tokens_per_step == doctest::Approx(13.0 / 3));  // 5, 5 and 3
-  REQUIRE(held.notes.size() == 1);
-  CHECK(held.notes[0].find("from 4 tokens never emptied: it held 1 of the 2 that empty it") !=
-        std::string::npos);
-  CHECK(held.notes[0].find("batch.steps of 12 would empty it twice") != std::string::npos);
+  CHECK(held.notes == Notes{{"queue_never_emptied",
+                             "",
+                             {{"from", 4}, {"held", 1}, {"bins", 2}, {"steps", 3}, {"enough", 12}}}});
   // Two of a kind in steps 0 and 1 are given up: once.
   const Plan emptied = plan_of("wlb", document_batches({{6, 3}, {5, 2}}), options);
   CHECK(emptied.queue_emptied == true);
-  CHECK(emptied.notes.size() == 1);
+  CHECK(test::kinds_of(emptied.notes) == std::vector<std::string>{"queue_emptied_once"});
   CHECK_FALSE(plan_of("padded", batches, options).queue_emptied.has_value());
 }
 

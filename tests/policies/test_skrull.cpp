@@ -156,7 +156,7 @@ TEST_CASE("without roll-back gds keeps its first split, and the plan says what b
   // Lane 0: 2 -> 0, then 5 distributed anyway: 2 + 2.5 > 4. Lane 1 in one micro-batch {1, 3, 4}: 1 -> 0, 3 ->
   // 1, 4: rank 0 has room 3, rank 1 has 1: distributed, 1 + 2 and 3 + 2 > 4.
   CHECK(placements_of(plan.steps.at(0)) == std::vector<Ranks>{{0, kD}, {0, 1, kD}});
-  CHECK(plan.notes == std::vector<std::string>{"2 micro-batches hold more than the bucket size on a rank"});
+  CHECK(plan.notes == Notes{{"bucket_broken", "", {{"micro_batches", 2}}}});
 }
 
 TEST_CASE("a lane without documents still has a micro-batch") {
@@ -183,13 +183,12 @@ TEST_CASE("The best bucket is the fastest of sizes that do not depend on the bou
     return static_cast<double>(tried.back());
   };
   const QuadraticWorkload workload;
-  std::string note;
+  Notes notes;
   const auto found = [&](std::int64_t bound) {
     PackOptions options = skrull_options(1, 2, bound);
     CHECK(searches_bucket(options));
     tried.clear();
-    const auto notes = find_bucket({batches, options, workload}, prices, plan_skrull, options);
-    note = notes.empty() ? "" : notes[0];
+    notes = find_bucket({batches, options, workload}, prices, plan_skrull, options);
     return options.bucket_size;
   };
   CHECK(found(5) == 5);
@@ -197,9 +196,9 @@ TEST_CASE("The best bucket is the fastest of sizes that do not depend on the bou
   CHECK(found(8) == 6);
   CHECK(found(1000) == 6);  // the others are no faster
   CHECK(tried.size() == 7);
-  CHECK(note == "BucketSize is 6 tokens a CP rank, the fastest of 7 sizes up to 1000, what memory allows");
+  CHECK(notes == Notes{{"bucket_fastest", "", {{"tokens", 6}, {"tried", 7}, {"bound", 1000}}}});
   CHECK(found(4) == 4);
-  CHECK(note == "BucketSize is 4 tokens a CP rank, the only size tried up to 4, what memory allows");
+  CHECK(notes == Notes{{"bucket_only_size", "", {{"tokens", 4}, {"bound", 4}}}});
   CHECK(found(3) == 3);  // nothing that holds the longest document: the policy names it
   CHECK(tried.empty());
   PackOptions options;

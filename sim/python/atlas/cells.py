@@ -1,6 +1,5 @@
 """A cell of the atlas: one job on one trace, every policy at its best."""
 
-import re
 from dataclasses import dataclass
 
 from papers.runner import seconds_per_token
@@ -54,12 +53,10 @@ def cell_of(runner, job, trace, lengths):
     return Cell(job.name, trace, best, {p: why for p, why in reasons.items() if p not in best}, min(bounds, default=0))
 
 
-BOUND = re.compile(r"takes less than ([0-9.]+) s a global batch .* this one takes ([0-9.]+) s")
-
-
 def bound_shares(found):
     """The bound that a row's note states, as a share of what the row takes."""
-    return [float(m[1]) / float(m[2]) for note in found.get("notes", []) if (m := BOUND.search(note))]
+    bounds = [note["numbers"] for note in found.get("notes", []) if note["kind"] == "time_bound"]
+    return [bound["least"] / bound["seconds"] for bound in bounds]
 
 
 def variants(job):

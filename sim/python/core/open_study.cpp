@@ -16,7 +16,13 @@
 #include "policies/steps.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
-#include "sim/report/result_files.h"
+#include "sim/report/plan_json.h"
+#include "sim/report/receipt.h"
+#include "sim/report/result_csv.h"
+#include "sim/report/study_outputs.h"
+#include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
+#include "sim/report/words/words.h"
 #include "sim/study/check_result.h"
 #include "sim/study/estimate.h"
 #include "sim/study/read/naming.h"
@@ -65,24 +71,20 @@ class OpenStudy {
   // The file's values, with the assignments in them.
   [[nodiscard]] const std::string& text() const { return text_; }
 
-  // Of the cases of a sweep, in their order: the note of those to which slowdowns are carried so that all
-  // have one rule, as in the program's sweeps; empty for the others.
-  static std::vector<std::string> one_rule(const std::vector<OpenStudy*>& cases) {
+  // Of the cases of a sweep, in their order, those to which slowdowns are carried so that all have one rule,
+  // as in the program's sweeps.
+  static std::vector<bool> one_rule(const std::vector<OpenStudy*>& cases) {
     const nb::gil_scoped_release released;
     std::vector<Study*> studies;
-    std::vector<std::string> notes;
     for (OpenStudy* const one : cases) studies.push_back(&one->study_);
-    std::vector<std::size_t> before;
-    for (const Study* study : studies) before.push_back(study->notes.size());
+    std::vector<bool> carried;
+    for (const Study* study : studies) carried.push_back(study->framework.carry_slowdowns == true);
     use_one_rule(studies);
     for (std::size_t i = 0; i < studies.size(); ++i)
-      notes.push_back(studies[i]->notes.size() > before[i] ? studies[i]->notes.back() : "");
-    return notes;
+      carried[i] = !carried[i] && studies[i]->framework.carry_slowdowns == true;
+    return carried;
   }
-  void carry_slowdowns(const std::string& note) {
-    study_.framework.carry_slowdowns = true;
-    study_.notes.push_back(note);
-  }
+  void carry_slowdowns() { equipoise::carry_slowdowns(study_); }
 
   // What the policy of a row is told in addition to the documents.
   [[nodiscard]] std::string shape(const std::string& label) const {
@@ -162,13 +164,19 @@ class OpenStudy {
       write_outputs(folder->path().string(), study_, result, receipt(arguments, result, checks));
       folder->commit();
     }
-    Texts texts{
-        summary_json(study_, result).dump(), study_table(study_, result), steps_csv(result), gpus_csv(result),
-        plans_json_text(study_, result),     checks_json(checks).dump(),  study_.notes};
-    texts.notes.insert(texts.notes.end(), result.notes.begin(), result.notes.end());
-    for (const PolicyResult& row : result.policies)
-      texts.notes.insert(texts.notes.end(), row.notes.begin(), row.notes.end());
-    if (!result.network_note.empty()) texts.notes.push_back(result.network_note);
+    Texts texts{summary_json(study_, result).dump(),
+                study_table(study_, result),
+                steps_csv(result),
+                gpus_csv(result),
+                plans_json_text(study_, result),
+                checks_json(checks).dump(),
+                texts_of(study_.notes)};
+    const auto say = [&](const Notes& notes) {
+      for (const Note& note : notes) texts.notes.push_back(text_of(note));
+    };
+    say(result.notes);
+    for (const PolicyResult& row : result.policies) say(row.notes);
+    if (result.network_note) texts.notes.push_back(text_of(*result.network_note));
     return texts;
   }
 
@@ -232,7 +240,7 @@ void bind_studies(nb::module_& m) {
       .def_prop_ro("labels", &OpenStudy::labels)
       .def("shape", &OpenStudy::shape, nb::arg("label"), "What the policy of a row is told, as JSON.")
       .def_static("one_rule", &OpenStudy::one_rule, nb::arg("cases"))
-      .def("carry_slowdowns", &OpenStudy::carry_slowdowns, nb::arg("note"))
+      .def("carry_slowdowns", &OpenStudy::carry_slowdowns)
       .def("documents", &OpenStudy::documents, nb::arg("max_memory_GB") = 0.0,
            "Rows of batch, document, begin, end.")
       .def("refuse", &OpenStudy::refuse, nb::arg("label"), nb::arg("reason"))

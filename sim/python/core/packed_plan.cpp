@@ -17,7 +17,8 @@
 #include "sim/metrics/metrics.h"
 #include "sim/python/core/bindings.h"
 #include "sim/python/core/open_study.h"
-#include "sim/report/result_files.h"
+#include "sim/report/plan_json.h"
+#include "sim/report/words/words.h"
 #include "sim/study/estimate.h"
 #include "sim/study/pack_request.h"
 #include "sim/study/read/plan_file.h"
@@ -93,19 +94,18 @@ class PackedPlan {
   [[nodiscard]] std::size_t steps() const { return packed_.plan.steps.size(); }
   [[nodiscard]] std::size_t lanes(std::size_t step) const { return step_at(step).lanes.size(); }
   [[nodiscard]] bool tail(std::size_t step) const { return step_at(step).tail; }
-  [[nodiscard]] const std::vector<std::string>& notes() const { return packed_.notes; }
+  [[nodiscard]] std::vector<std::string> notes() const { return texts_of(packed_.notes); }
   // The notes for whoever trains with the plan, without those on the steps that a study needs for its delay
   // and on how solvers ended.
   [[nodiscard]] std::vector<std::string> warnings() const {
     const Plan& plan = packed_.plan;
-    std::vector<std::string> kept(packed_.notes.begin(),
-                                  packed_.notes.end() - static_cast<std::ptrdiff_t>(plan.solver.size()));
+    Notes kept(packed_.notes.begin(), packed_.notes.end() - static_cast<std::ptrdiff_t>(plan.solver.size()));
     if (plan.queue_emptied || !plan.solver.empty())
-      std::erase_if(kept, [&](const std::string& note) {
+      std::erase_if(kept, [&](const Note& note) {
         return std::ranges::any_of(plan.notes,
-                                   [&](const auto& said) { return note == packed_.label + ": " + said; });
+                                   [&](const Note& said) { return note == about(packed_.label, said); });
       });
-    return kept;
+    return texts_of(kept);
   }
   // The CP degrees of a step's lanes.
   [[nodiscard]] std::vector<int> degrees(std::size_t step) const {
@@ -214,8 +214,8 @@ PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const
     planned.jobs = 0;  // nothing is simulated
     check_estimate(study, documents, planned, memory_limit(options.max_memory_GB));
     Packed packed = pack(request, study, documents, study.policies.front());
-    std::vector<std::string> idle = idle_request_notes(request, study);
-    if (std::string note = cut_note(documents, study.batch); !note.empty()) idle.push_back(std::move(note));
+    Notes idle = idle_request_notes(request, study);
+    add(idle, cut_note(documents, study.batch, "max_length"));
     packed.notes.insert(packed.notes.begin(), idle.begin(), idle.end());
     return PackedPlan(std::move(packed));
   });

@@ -63,7 +63,7 @@ class Plan:
     @property
     def notes(self) -> List[str]:
         """What the program prints as notes: options without effect, choices of the policy."""
-        return list(self._held.notes) if self._held is not None else list(self.json.get("notes", []))
+        return list(self._held.notes) if self._held is not None else [note if isinstance(note, str) else note["text"] for note in self.json.get("notes", [])]
 
     @property
     def steps(self) -> Steps:

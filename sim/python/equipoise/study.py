@@ -232,7 +232,7 @@ def study(
     max_memory_GB: float = 0,
     verify: bool = False,
     _case: Optional[Dict[str, Any]] = None,
-    _carried: str = "",
+    _carried: bool = False,
 ) -> Result:
     """Runs a study: a file, or a dict of the same keys.
 
@@ -257,7 +257,7 @@ def study(
     if not _case:
         warn_of_numbered(opened)
     if _carried:
-        opened.carry_slowdowns(_carried)
+        opened.carry_slowdowns()
     if own:
         _plan_own_rows(opened, own, max_memory_GB, in_sweep=bool(_case))
     folder = path_of("out", out) if out is not None else ""

@@ -63,9 +63,9 @@ class Sweep:
         return self.results[place]
 
 
-def _run(source: Any, case: Dict[str, Any], options: Dict[str, Any], carried: str) -> Result:
-    """A case, in whichever process it runs; its files in a folder named as the program names it. `carried`: the
-    note that slowdowns are carried to its profile since another case's are; empty: they are not."""
+def _run(source: Any, case: Dict[str, Any], options: Dict[str, Any], carried: bool) -> Result:
+    """A case, in whichever process it runs; its files in a folder named as the program names it. `carried`:
+    whether slowdowns are carried to its profile, since another case's are."""
     if options.get("out"):
         folder = case_name(case).replace("/", "_").replace(" ", "_")
         options = {**options, "out": os.path.join(options["out"], folder)}

@@ -89,12 +89,10 @@ def speedup_with_data_time(case, label, against, visible=None):
 
 def optimum(case, name):
     """What the joint program says of the rules' plans: `longer` (%), `proven` (programs), `gap` (the largest left, %)."""
-    import re
-
-    notes = " ".join(row(case.summary, "skrull-solver")["notes"])
-    patterns = {"longer": r"takes (-?[\d.]+) % longer", "proven": r"proven optimal: (\d+) of", "gap": r"largest gap ([\d.]+) %"}
-    found = re.search(patterns[name], notes).group(1)
-    return int(found) if name == "proven" else float(found)
+    numbers = {note["kind"]: note["numbers"] for note in row(case.summary, "skrull-solver")["notes"]}
+    programs = numbers["programs_proven"]
+    found = {"longer": numbers["heuristic_longer"]["share"], "gap": programs["gap"]}
+    return programs["optimal"] if name == "proven" else round(100 * found[name], 2)
 
 
 def printed(case, key, *command):

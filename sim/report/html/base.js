@@ -71,10 +71,12 @@ function keepOptionsWhole(root) {
 const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples / row.provenance.predictions : null);
 const shareText = (share) => (share > 0 && share < 0.01 ? "less than 1 %" : percent(share, 0));
 
-// The notes of a study and of its rows, each once and with its row's name; a saved result may hold anything there.
+// The texts of notes: those of an earlier version are texts alone, and a saved result may hold anything there.
+const noteTexts = (list) => (Array.isArray(list) ? list.map((note) => note?.text ?? note).filter((note) => typeof note === "string") : []);
+
+// The notes of a study and of its rows, each once and with its row's name.
 function notesIn(notes, rows) {
-  const texts = (list) => (Array.isArray(list) ? list.filter((note) => typeof note === "string") : []);
-  return [...new Set([...texts(notes), ...rows.filter(Boolean).flatMap((row) => texts(row.notes).map((note) => (note.startsWith(row.label) ? note : `${row.label}: ${note}`)))])];
+  return [...new Set([...noteTexts(notes), ...rows.filter(Boolean).flatMap((row) => noteTexts(row.notes).map((note) => (note.startsWith(row.label) ? note : `${row.label}: ${note}`)))])];
 }
 
 // The notes of several, [[whose, notes]]: what all have stands there once and alone, the rest once with whose it is.

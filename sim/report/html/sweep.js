@@ -34,7 +34,7 @@ function sweepPage() {
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
   const most = (label) => largest(cases.flatMap((one) => one.rows.filter((row) => row.label === label && isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
-  besideVerdict(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), one.notes || []])));
+  besideVerdict(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), noteTexts(one.notes)])));
   const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };
   if (keys.length && cases.some((one) => one.winner)) sweepFigure(sweep);
   casesTable(sweep);

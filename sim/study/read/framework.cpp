@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policies/base/text.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -27,19 +28,20 @@ std::string kernel_on(const Framework& framework, const Profile& profile) {
   return framework.says_kernel || has_attention_kernel(profile, kernel) ? kernel : std::string();
 }
 
-// ", of which GEMM and elementwise in part were measured, attention was not", where GEMM was.
-std::string measured_text(const Framework& framework, const Profile& profile) {
+// Which kernels were measured on the profile, where GEMM was.
+Notes measured_on(const Framework& framework, const Profile& profile) {
   const Measured attention = attention_measured(profile, kernel_on(framework, profile));
   const Measured elementwise = elementwise_measured(profile);
-  if (attention == Measured::all && elementwise == Measured::all) return ", which were measured";
-  std::vector<std::string> measured = {"GEMM"}, others;
+  if (attention == Measured::all && elementwise == Measured::all) return {{"all_measured", "", {}}};
+  Notes measured{{"kernels", "", {{"kernels", "GEMM"}}}}, others;
   for (const auto& [kind, how] : {std::pair("attention", attention), std::pair("elementwise", elementwise)})
     (how == Measured::none ? others : measured)
-        .push_back(std::string(kind) + (how == Measured::some ? " in part" : ""));
-  const auto were = [](const std::vector<std::string>& kinds) {
-    return all_joined(kinds, " and ") + (kinds.size() == 1 ? " was" : " were");
-  };
-  return ", of which " + were(measured) + " measured" + (others.empty() ? "" : ", " + were(others) + " not");
+        .push_back({how == Measured::some ? "kernels_in_part" : "kernels", "", {{"kernels", kind}}});
+  Notes notes{{measured.size() == 1 ? "one_measured" : "some_measured", "", {{"kernels", measured}}}};
+  if (!others.empty())
+    notes.push_back(
+        {others.size() == 1 ? "one_not_measured" : "some_not_measured", "", {{"kernels", others}}});
+  return notes;
 }
 
 // What slowdowns stay although GEMM was measured: those of kernels that were not. "attention x1.89".
@@ -56,13 +58,14 @@ Kept kept_on(const Framework& framework, const Profile& profile) {
               attention_measured(profile, kernel_on(framework, profile)) == Measured::none,
           slowed.elementwise_slowdown != 1 && elementwise_measured(profile) == Measured::none};
 }
-std::string kept_text(const Framework& framework, const Kept& kept) {
-  std::string text;
-  if (kept.attention) text = "attention x" + fixed(framework.in_training.attention_slowdown, 2);
-  if (kept.elementwise)
-    text += (text.empty() ? "" : " and ") +
-            ("elementwise x" + fixed(framework.in_training.elementwise_slowdown, 2));
-  return text;
+Notes kept_notes(const Framework& framework, const Kept& kept) {
+  Notes notes;
+  const auto add_kept = [&](const char* kernels, double slowdown) {
+    notes.push_back({"kept", "", {{"kernels", kernels}, {"slowdown", slowdown}}});
+  };
+  if (kept.attention) add_kept("attention", framework.in_training.attention_slowdown);
+  if (kept.elementwise) add_kept("elementwise", framework.in_training.elementwise_slowdown);
+  return notes;
 }
 
 }  // namespace
@@ -85,42 +88,44 @@ FrameworkOptions Framework::on(const Profile& profile) const {
   return options;
 }
 
-std::vector<std::string> Framework::notes_on(const Profile& profile) const {
+Notes Framework::notes_on(const Profile& profile) const {
   const std::string name = "framework " + preset.name;
-  if (preset.kernels == KernelTimes::benchmark && !says_slowdowns)
-    return {name + ": kernels are taken at their benchmark speed; training runs them slower"};
+  if (preset.kernels == KernelTimes::benchmark && !says_slowdowns) return {{"benchmark_speed", name, {}}};
   if (preset.kernels == KernelTimes::benchmark) return {};
-  std::vector<std::string> found;
-  const std::string here = " on profile " + profile.name() + " (" + profile.device().name + ")";
-  const std::string own = name + ": its slowdowns are 1";
-  const std::string fitted = name + ": its slowdowns were fitted on published times of " +
-                             all_joined(preset.gpu_families) + ";" + here + " they are ";
+  Notes found;
+  const auto say = [&](const char* kind) -> auto& {
+    found.push_back({kind, name, {{"profile", profile.name()}, {"gpu", profile.device().name}}});
+    return found.back().numbers;
+  };
+  const std::string families = all_joined(preset.gpu_families);
   switch (rule_on(profile)) {
-    case SlowdownRule::alone:
+    case SlowdownRule::alone: {
+      Notes more;
+      if (says_slowdowns) more.push_back({"where_none_stated", "", {}});
+      more.push_back({"host_stays", "", {}});
+      if (!carry_slowdowns) more.push_back({"carry_key", "", {}});
       if (const Kept kept = kept_on(*this, profile); kept.any())
-        found.push_back(own + " for GEMM" + here + ", where it was measured; " + kept_text(*this, kept) +
-                        " stay, as these were not");
+        say("slowdowns_kept").emplace("kept", kept_notes(*this, kept));
+      else if (kernels_are_measured(profile))
+        say("slowdowns_measured").emplace("measured", measured_on(*this, profile));
       else
-        found.push_back(kernels_are_measured(profile)
-                            ? own + here + " for kernels" + measured_text(*this, profile)
-                            : fitted + "1");
-      found.back() += std::string(says_slowdowns ? " (where the study states none)" : "") +
-                      "; its host and what it overlaps and shards stay" +
-                      (carry_slowdowns ? "" : " (framework.carry_slowdowns)");
+        say("slowdowns_not_carried").emplace("families", families);
+      found.back().numbers.emplace("more", std::move(more));
       break;
-    case SlowdownRule::carried:
-      found.push_back(fitted + "carried over, " + error_text(preset, profile) +
-                      "; measured steps of your own replace them (equipoise fit --steps)");
+    }
+    case SlowdownRule::carried: {
+      auto& numbers = say("slowdowns_carried");
+      numbers.emplace("families", families);
+      numbers.emplace("error", error_text(preset, profile));
       break;
+    }
     case SlowdownRule::fitted:
       if (preset.kernels == KernelTimes::borrowed)
-        found.push_back(name + ": slowdowns borrowed from " + preset.borrowed_from +
-                        ", their error is unknown");
+        found.push_back({"slowdowns_borrowed", name, {{"from", preset.borrowed_from}}});
   }
   const std::string& kernel = in_training.attention_kernel;
   if (!says_kernel && !kernel.empty() && !has_attention_kernel(profile, kernel))
-    found.push_back(name + ": profile " + profile.name() + " has no attention kernel " + kernel +
-                    ": its default is taken");
+    found.push_back({"no_attention_kernel", name, {{"profile", profile.name()}, {"kernel", kernel}}});
   return found;
 }
 
@@ -130,9 +135,10 @@ std::string Framework::kernels_text_on(const Profile& profile) const {
   switch (rule_on(profile)) {
     case SlowdownRule::alone:
       return std::string("kernels as fast as the profile has them") +
-             (!kernels_are_measured(profile) ? "" : measured_text(*this, profile)) +
-             (kept_on(*this, profile).any() ? "; " + kept_text(*this, kept_on(*this, profile)) + ", fitted"
-                                            : "");
+             (!kernels_are_measured(profile) ? "" : ", " + joined_texts(measured_on(*this, profile), ", ")) +
+             (kept_on(*this, profile).any()
+                  ? "; " + joined_texts(kept_notes(*this, kept_on(*this, profile)), " and ") + ", fitted"
+                  : "");
     case SlowdownRule::carried:
       return slowdowns_text(in_training) + ", carried over from " + all_joined(preset.gpu_families) + ", " +
              error_text(preset, profile);

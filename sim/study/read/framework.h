@@ -24,13 +24,13 @@ struct Framework {
   bool says_kernel = false;     // the study names the attention kernel
   bool says_launch = false;     // and what a launch takes the host
   bool says_slowdowns = false;  // and one or more slowdowns
-  std::vector<std::string> notes;
+  Notes notes;
 
   [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
   // The options on a profile's GPU.
   [[nodiscard]] FrameworkOptions on(const Profile& profile) const;
   // What a user must know of them there; nothing if the preset applies as it is.
-  [[nodiscard]] std::vector<std::string> notes_on(const Profile& profile) const;
+  [[nodiscard]] Notes notes_on(const Profile& profile) const;
   // How much slower than alone kernels run there, and how well that is known.
   [[nodiscard]] std::string kernels_text_on(const Profile& profile) const;
   // What published steps of the nearest family show, which the preset's numbers did not see. Null where the

@@ -101,9 +101,9 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "chunked: Liger Kernel's fused linear cross-entropy, whose forward makes logits and gradients chunk "
         "by chunk; sum: of an fp32 copy of the logits, in a benchmark; mean: of that copy; mean-square: the "
         "mean of (logit - 1)^2 of that copy")
-        .noting([](std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+        .noting([](std::string_view, bool, const Study& study, Notes& notes) {
           if (study.framework.in_training.loss == LossKind::chunked)
-            notes.push_back("framework.loss chunked: no published step was held against it");
+            notes.push_back({"loss_chunked", "", {}});
         }),
     choice<&FrameworkOptions::linear_layers>(
         "linear_layers", kLinearLayersNames,

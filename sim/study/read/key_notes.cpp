@@ -167,19 +167,20 @@ std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
   return keys;
 }
 
-std::string idle_key_note(const PolicyRun& run, const std::string& key) {
+Note idle_key_note(const PolicyRun& run, const std::string& key) {
   if (key == "recompute_by_stage") return no_effect(key, "with recompute auto");
   if (key == "context_comm") return no_effect(key, "with parallel.context or data above 1");
   if (key == "stage_attention_exchange") return no_effect(key, "with a pipeline");
   if (key == "micro_batches" && has_key(run.policy(), key))
     return no_effect(key, "without tokens_per_micro_batch");
-  if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
+  if (key == "tile") return {"tile_no_effect", "", {}};
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
     return no_effect(key, row->acts_when);
-  return key + " has no effect on " + (is_shard_key(key) ? run.shard + " sharding" : run.name);
+  if (is_shard_key(key)) return {"no_effect_on_shard", "", {{"key", key}, {"shard", run.shard}}};
+  return {"no_effect_on_policy", "", {{"key", key}, {"policy", run.name}}};
 }
 
-void note_oversubscription(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+void note_oversubscription(std::string_view, bool, const Study& study, Notes& notes) {
   if (study.cluster.oversubscription != 1)
     notes.emplace_back(
         no_effect("cluster.network.oversubscription", "with --fidelity op --contention, and between nodes"));
@@ -187,106 +188,87 @@ void note_oversubscription(std::string_view, bool, const Study& study, std::vect
 
 // What cannot hide the exchanges of experts here, although the framework says that it does. Where there are
 // no exchanges that is only worth a word if the study asks for it.
-void note_expert_overlap(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+void note_expert_overlap(std::string_view, bool, const Study& study, Notes& notes) {
   const ExpertOverlap overlap = study.framework.in_training.expert_overlap;
-  const std::string key = "framework.expert_overlap " + std::string(name_of(overlap));
-  const auto note = [&](const std::string& text) { notes.push_back(key + text); };
+  const auto note = [&](const char* kind) { notes.push_back({kind, "", {{"overlap", name_of(overlap)}}}); };
   if (overlap == ExpertOverlap::none) return;
   if (!study.model.moe || study.layout.expert == 1) return;  // what its row says, if it is stated
   if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
-    note(": the model has no shared expert, so nothing runs under the exchanges; take none");
+    note("overlap_without_shared");
   if (overlap != ExpertOverlap::dualpipe) return;
-  if (study.layout.zero == 3)
-    note(
-        " pairs nothing with zero 3, whose gathers go part by part of a single op: exchanges are exposed; "
-        "take zero 1 or 2");
+  if (study.layout.zero == 3) note("overlap_zero3");
   for (const PolicyRun& run : study.policies) {
     const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
     const SchedulePolicy& policy = schedule_policy(schedule);
     if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
-      notes.push_back(run.label + ": " + key + ": schedule " + schedule +
-                      " pairs no forward with a backward, so exchanges are exposed: take 1f1b, "
-                      "interleaved-1f1b or dualpipe, which do");
+      notes.push_back(
+          {"overlap_unpaired", run.label, {{"overlap", name_of(overlap)}, {"schedule", schedule}}});
   }
 }
 
-void note_count_embedding(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
-  const std::string key = "parallel.count_embedding_and_head has no effect";
+void note_count_embedding(std::string_view, bool, const Study& study, Notes& notes) {
   Layout layout = study.layout;
   if (!layout.count_embedding_and_head || layout.pipeline == 1 || !study.impossible.empty()) return;
   const std::vector<int> counted = layers_of_stages(study.model, layout);
   layout.count_embedding_and_head = false;
   if (counted == layers_of_stages(study.model, layout))
-    notes.push_back(concatenated(key, ": ", study.model.layers, " layers on ", counted.size(),
-                                 " stages leave the first and the last ", counted.front(), " and ",
-                                 counted.back(), " without it, too; leave it out"));
+    notes.push_back({"count_embedding_no_effect",
+                     "",
+                     {{"layers", study.model.layers},
+                      {"stages", counted.size()},
+                      {"first", counted.front()},
+                      {"last", counted.back()}}});
 }
 
-void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
+void note_zero(std::string_view, bool stated, const Study& study, Notes& notes) {
   if (!stated && study.layout.zero != study.framework.preset.zero)
-    notes.emplace_back(
-        "framework " + study.framework.preset.name + ": zero " + std::to_string(study.layout.zero) +
-        " with a pipeline, which keeps parameters and gradients whole; parallel.zero says otherwise");
+    notes.push_back(
+        {"pipeline_zero", "framework " + study.framework.preset.name, {{"zero", study.layout.zero}}});
   if (study.layout.zero == 3 && study.framework.preset.name == "deepspeed")
-    notes.emplace_back(
-        "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside "
-        "it: inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it: measure "
-        "both, or `fit --steps`");
+    notes.push_back({"zero3_of_deepspeed", "", {}});
 }
 
-void note_offload(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+void note_offload(std::string_view, bool, const Study& study, Notes& notes) {
   if (study.layout.optimizer_offload > 0)
-    notes.emplace_back(
-        "parallel.optimizer_offload: its time is modelled and was not held against measured steps: " +
-        short_number(study.layout.host_link_GBps) + " GB/s to the host and " +
-        short_number(study.layout.host_memory_GBps) +
-        " GB/s of its memory a GPU (parallel.host_link_GBps, host_memory_GBps)");
+    notes.push_back({"optimizer_offload",
+                     "",
+                     {{"host_link_GBps", study.layout.host_link_GBps},
+                      {"host_memory_GBps", study.layout.host_memory_GBps}}});
 }
 
-void note_activation_offload(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+void note_activation_offload(std::string_view, bool, const Study& study, Notes& notes) {
   if (study.layout.activation_offload > 0)
-    notes.emplace_back(
-        "parallel.activation_offload: copies are modelled and were not held against measured steps: " +
-        short_number(study.layout.host_link_GBps) +
-        " GB/s to the host a GPU, each way (parallel.host_link_GBps); the host's memory is not counted");
+    notes.push_back({"activation_offload", "", {{"host_link_GBps", study.layout.host_link_GBps}}});
 }
 
 // Notes on the layout's key and on those of the rows.
-void note_recompute(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+void note_recompute(std::string_view, bool, const Study& study, Notes& notes) {
   const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
     return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
   });
-  if (selective)
-    notes.emplace_back(
-        "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
-        "forward once more, as it does in Megatron-LM; take none, modules or layers");
+  if (selective) notes.push_back({"selective_recompute", "", {}});
   for (const PolicyRun& run : study.policies)  // where the row itself says none, that is noted with its keys
     if (run.recompute_by_stage && !run.has_recompute && study.layout.recompute != Recompute::automatic)
-      notes.push_back(run.label + ": " + no_effect("recompute_by_stage", "with recompute auto"));
+      notes.push_back(about(run.label, no_effect("recompute_by_stage", "with recompute auto")));
 }
 
-void note_longer(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
-  if (stated && study.batch.max_length == 0)
-    notes.emplace_back("batch.oversize has no effect without batch.max_length");
+void note_longer(std::string_view, bool stated, const Study& study, Notes& notes) {
+  if (stated && study.batch.max_length == 0) notes.push_back({"oversize_no_effect", "", {}});
 }
 
 // A step has its documents, and so many micro-batches at least.
-void note_sequences(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
+void note_sequences(std::string_view key, bool stated, const Study& study, Notes& notes) {
   note_windows(key, stated, study, notes);
   const PackOptions& batch = study.batch;
   if (stated && batch.documents_per_step > 0 && batch.micro_batches == 0 && acts::takes_micro_batches(study))
-    notes.push_back(
-        "batch.sequences_per_step " + std::to_string(batch.sequences_per_step) +
-        " with documents_per_step: no size of a step, but the fewest micro-batches that it has by default");
+    notes.push_back({"sequences_of_documents", "", {{"sequences", batch.sequences_per_step}}});
 }
 
 // With documents_per_step: keys that shape windows and some policy has no use for.
-void note_windows(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
+void note_windows(std::string_view key, bool stated, const Study& study, Notes& notes) {
   if (!stated || study.batch.documents_per_step == 0) return;
   const std::string names = all_joined(policies_without(key, study));
-  if (!names.empty())
-    notes.push_back("batch." + std::string(key) + " has no effect with documents_per_step on " + names +
-                    ": documents come whole");
+  if (!names.empty()) notes.push_back({"window_no_effect", "", {{"key", key}, {"policies", names}}});
 }
 
 }  // namespace equipoise

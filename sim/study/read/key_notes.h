@@ -43,22 +43,18 @@ bool takes_micro_batches(const Study& study);
 // Keys of a policy's entry that neither the policy nor its sharding rule uses (policies/policy.h).
 std::vector<std::string> idle_keys(const nlohmann::json& entry, const PolicyRun& run);
 
-// "chunk_size has no effect on plain".
-std::string idle_key_note(const PolicyRun& run, const std::string& key);
+// That the row does not use a key which it states.
+Note idle_key_note(const PolicyRun& run, const std::string& key);
 
-void note_oversubscription(std::string_view key, bool stated, const Study& study,
-                           std::vector<std::string>& notes);
-void note_expert_overlap(std::string_view key, bool stated, const Study& study,
-                         std::vector<std::string>& notes);
-void note_count_embedding(std::string_view key, bool stated, const Study& study,
-                          std::vector<std::string>& notes);
-void note_offload(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_activation_offload(std::string_view key, bool stated, const Study& study,
-                             std::vector<std::string>& notes);
-void note_zero(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_recompute(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_longer(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_sequences(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_windows(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
+void note_oversubscription(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_expert_overlap(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_count_embedding(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_offload(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_activation_offload(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_zero(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_recompute(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_longer(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_sequences(std::string_view key, bool stated, const Study& study, Notes& notes);
+void note_windows(std::string_view key, bool stated, const Study& study, Notes& notes);
 
 }  // namespace equipoise

@@ -29,8 +29,7 @@
 namespace equipoise {
 
 // What a user should know of a key in this study, whether the file states it or not: that it has no effect.
-using KeyNote = void (*)(std::string_view key, bool stated, const Study& study,
-                         std::vector<std::string>& notes);
+using KeyNote = void (*)(std::string_view key, bool stated, const Study& study, Notes& notes);
 
 template <class Target>
 struct Key : Parameter<Target> {
@@ -107,7 +106,7 @@ void require_keys(const JsonObject& object, std::span<const Key<Target>> rows) {
 // Adds what the rows note of a study whose file has `object` at their place, "framework."; null: it has none.
 template <class Target>
 void note_keys(std::string_view place, std::span<const Key<Target>> rows, const nlohmann::json* object,
-               const Study& study, std::vector<std::string>& notes) {
+               const Study& study, Notes& notes) {
   for (const Key<Target>& row : rows) {
     const bool stated = object != nullptr && object->is_object() && object->contains(std::string(row.key));
     if (stated && row.acts_in != nullptr && !row.acts_in(study))

@@ -10,6 +10,7 @@
 #include "policies/parameter.h"
 #include "policies/validator.h"
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/report/words/note_json.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/naming.h"
 #include "traces/json_object.h"
@@ -75,10 +76,11 @@ class PlanReader {
     if (const json* dropped = list_of(object, "dropped", false))
       plan.dropped = read_slices(*dropped, where + ".dropped");
     if (const json* notes = list_of(object, "notes", false))
-      for (const json& note : *notes) {
-        if (!note.is_string()) object.fail("notes", "a list of strings");
-        plan.notes.push_back(note.get<std::string>());
-      }
+      for (const json& note : *notes) try {
+          plan.notes.push_back(note_of(note));
+        } catch (const json::exception&) {
+          object.fail("notes", "a list of notes (kind, about, numbers, text)");
+        }
     object.finish();
     return plan;
   }
@@ -336,23 +338,23 @@ PlansOfRows read_plan_files(const Study& study) {
   return plans;
 }
 
-PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::string>& notes) {
+PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, Notes& notes) {
   if (!run.has_plan_file() || run.plan != nullptr) return run;
   run.plan = plans.at(run.label);
   const auto known = std::ranges::find(packing_policies(), run.plan->policy, &Policy::name);
   const bool is_known = known != packing_policies().end();
-  std::string taken;
+  Notes rules;
   if (is_known && !run.says("shard") && run.shard != known->shard) {
     run.shard = known->shard;
-    taken = "shard " + run.shard;
+    rules.push_back({"shard_rule", "", {{"shard", run.shard}}});
   }
   const std::string schedule(run.plan->schedule.empty() && is_known ? known->schedule : run.plan->schedule);
   if (!run.says("schedule") && !schedule.empty()) {
     run.schedule = schedule;
-    taken += (taken.empty() ? "schedule " : " and schedule ") + run.schedule;
+    rules.push_back({"schedule_rule", "", {{"schedule", run.schedule}}});
   }
-  if (!taken.empty())
-    notes.push_back(run.label + ": " + taken + " as of " + run.plan->policy + ", which made the plan");
+  if (!rules.empty())
+    notes.push_back({"rules_of_plan", run.label, {{"rules", rules}, {"policy", run.plan->policy}}});
   return run;
 }
 
@@ -433,7 +435,7 @@ std::vector<GlobalBatch> cut_batches(const std::vector<GlobalBatch>& batches, co
   return cut;
 }
 
-void note_idle_ranks(std::int64_t ranks, const Plan& plan, std::vector<std::string>& notes) {
+void note_idle_ranks(std::int64_t ranks, const Plan& plan, Notes& notes) {
   std::int64_t least = ranks;
   std::size_t steps = 0;
   for (const Step& step : plan.steps) {
@@ -443,15 +445,14 @@ void note_idle_ranks(std::int64_t ranks, const Plan& plan, std::vector<std::stri
     steps += used < ranks ? 1 : 0;
   }
   if (steps > 0)
-    notes.push_back(concatenated("lanes use ", least, " of the ", ranks, " ranks of data x context in ",
-                                 steps, " of ", plan.steps.size(),
-                                 " steps; the others idle: plan as many lanes as data x context has ranks"));
+    notes.push_back(
+        {"idle_ranks", "", {{"used", least}, {"ranks", ranks}, {"steps", steps}, {"of", plan.steps.size()}}});
 }
 
 }  // namespace
 
 void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
-                std::vector<std::string>& notes) {
+                Notes& notes) {
   const Plan& plan = *run.plan;
   if (plan.steps.empty()) throw UserError(run.plan_file, ": steps: expected at least one step, found none");
   check_lanes(layout, heads, run);
@@ -461,7 +462,7 @@ void check_plan(const Layout& layout, int heads, const DocumentSet& documents, c
   const std::optional<std::string> wrong = plan_violation(documents.batches, plan, limits);
   if (wrong && plan_violation(cut_batches(documents.batches, plan), plan, limits))
     throw UserError(run.plan_file, ": does not fit the study: ", *wrong);
-  if (wrong) notes.push_back("the plan's pieces of documents run as documents of their own, in any order");
+  if (wrong) notes.push_back({"pieces_alone", "", {}});
   note_idle_ranks(limits.gpus, plan, notes);
 }
 

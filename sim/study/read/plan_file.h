@@ -54,7 +54,7 @@ PlansOfRows read_plan_files(const Study& study);
 // A row that has a file, with its plan (any other row and one that has it as they are): sharded and scheduled
 // as the policy that made it would be, as far as we know that policy and the study says nothing else; a note
 // says so.
-PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::string>& notes);
+PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, Notes& notes);
 
 // Throws UserError with file, place, what was found and what is allowed. What is odd and yet runs is a note
 // without the row's label.
@@ -62,6 +62,6 @@ PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::st
 // One law is milder than for our own policies: pieces of a document that run out of order are taken where
 // they are whole pieces to the plan, as --oversize split makes them.
 void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
-                std::vector<std::string>& notes);
+                Notes& notes);
 
 }  // namespace equipoise

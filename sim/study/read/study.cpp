@@ -127,8 +127,7 @@ ModelShape read_shape(JsonObject& object) {
 }
 
 // A built-in name, a config.json whose path is relative to the study's file, or a shape written out.
-ModelShape read_model(const json& node, const std::string& where, const std::string& study,
-                      std::vector<std::string>& notes) {
+ModelShape read_model(const json& node, const std::string& where, const std::string& study, Notes& notes) {
   if (node.is_string())
     return naming(study, [&] { return builtin_model(node.get<std::string>()); });  // says "model: " itself
   JsonObject object(node, where);
@@ -189,13 +188,13 @@ Cluster read_cluster(const json& node, const std::string& where) {
   return cluster;
 }
 
-void note_prediction(const ModelShape& model, std::vector<std::string>& notes) {
+void note_prediction(const ModelShape& model, Notes& notes) {
   if (model.mtp_layers == 0) return;
   ModelShape alone = model;
   alone.mtp_layers = 0;
-  notes.push_back("mtp_layers: " + std::to_string(model.mtp_layers) +
-                  " of multi-token prediction behind the last layer, on the last stage: " +
-                  grouped(model.parameters() - alone.parameters()) + " parameters; 0 leaves them out");
+  notes.push_back({"predicts_tokens",
+                   "",
+                   {{"layers", model.mtp_layers}, {"parameters", model.parameters() - alone.parameters()}}});
 }
 
 std::vector<int> read_stage_layers(const json& list, JsonObject& object) {
@@ -326,7 +325,7 @@ void check_together(const std::string& path, const std::string& training, Study&
     const bool typed = run.says("stage_attention_exchange");
     const std::string fault = exchange_fault(study, run, typed ? row + "stage_attention_exchange" : path);
     if (leaves_out_exchange(run, fault))
-      study.notes.push_back(run.label + ": without stage_attention_exchange: " + fault);
+      study.notes.push_back({"without_exchange", run.label, {{"fault", fault}}});
     else if (!fault.empty())
       throw UserError(fault);
   }
@@ -341,13 +340,13 @@ void note_all_keys(const json& file, Study& study) {
     const auto found = node->find(key);
     return found == node->end() ? nullptr : &*found;
   };
-  std::vector<std::string>& notes = study.notes;
+  Notes& notes = study.notes;
   note_keys("trace.", trace_keys(), under(&file, "trace"), study, notes);
   note_keys("cluster.network.", network_keys(), under(under(&file, "cluster"), "network"), study, notes);
   note_keys("framework.", framework_keys(), under(&file, "framework"), study, notes);
   note_keys("parallel.", parallel_keys(), under(&file, "parallel"), study, notes);
   for (const PolicyRun& run : study.policies)
-    for (const std::string& key : run.idle_keys) notes.push_back(run.label + ": " + idle_key_note(run, key));
+    for (const std::string& key : run.idle_keys) notes.push_back(about(run.label, idle_key_note(run, key)));
   note_keys("batch.", batch_keys(), under(&file, "batch"), study, notes);
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/note.h"
 #include "policies/loader.h"
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
@@ -116,10 +117,10 @@ struct Study {
   LoaderTail loader = LoaderTail::carry;
   std::string schedule = "1f1b";
   std::vector<PolicyRun> policies;
-  std::string baseline;            // label
-  std::vector<std::string> notes;  // keys that cannot affect the result
-  std::string settings;            // the file's JSON as it was run, --set in it
-  std::string impossible;          // read_case: why its keys, each allowed, do not go together; else empty
+  std::string baseline;    // label
+  Notes notes;             // keys that cannot affect the result
+  std::string settings;    // the file's JSON as it was run, --set in it
+  std::string impossible;  // read_case: why its keys, each allowed, do not go together; else empty
 };
 
 // Reads a study. Throws UserError naming file and key. `overrides` are "key.path=value" (--set); a value is

@@ -93,19 +93,20 @@ static std::string training_fault(const ModelShape& model, const std::string& pa
   return "";
 }
 
-static void note_training(const ModelShape& model, std::vector<std::string>& notes) {
+static void note_training(const ModelShape& model, Notes& notes) {
   if (model.training.frozen == 0) return;
   std::int64_t adapters = 0;
   for (int layer = 0; layer < model.all_layers(); ++layer)
     adapters += model.adapter_parameters(layer, false) + model.adapter_parameters(layer, true);
-  notes.push_back(std::string(adapters > 0 ? "lora" : "frozen") + ": a step trains " +
-                  grouped(model.trained_parameters()) + " of " + grouped(model.parameters() + adapters) +
-                  " parameters; MFU counts no products for gradients of the others" +
-                  (model.training.frozen_layers > 0 ? ", and of the first layers a forward alone" : ""));
+  Notes more;
+  if (model.training.frozen_layers > 0) more.push_back({"first_layers_forward", "", {}});
+  notes.push_back(
+      {"trains_part",
+       adapters > 0 ? "lora" : "frozen",
+       {{"trained", model.trained_parameters()}, {"of", model.parameters() + adapters}, {"more", more}}});
 }
 
-std::string read_training(JsonObject& file, const std::string& path, ModelShape& model,
-                          std::vector<std::string>& notes) {
+std::string read_training(JsonObject& file, const std::string& path, ModelShape& model, Notes& notes) {
   read_keys_of_training(file, path, model.training);
   note_training(model, notes);
   return training_fault(model, path);

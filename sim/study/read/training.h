@@ -15,8 +15,7 @@ namespace equipoise {
 
 // Fills model.training, and notes how much of the model is trained. Returns why a step cannot train so much
 // of the model and no more; empty where it can. Throws UserError for a wrong key.
-std::string read_training(JsonObject& file, const std::string& path, ModelShape& model,
-                          std::vector<std::string>& notes);
+std::string read_training(JsonObject& file, const std::string& path, ModelShape& model, Notes& notes);
 
 // The words of a list, as the bits of a set; `more` is what else the list may have. Throws UserError.
 std::uint32_t read_words(const nlohmann::json& list, JsonObject& object, std::string_view key,

@@ -110,7 +110,7 @@ PeakMoment find_peak(const StudyRow& row, const PolicyResult& result, const Plan
 }
 
 // Full steps with fewer micro-batches than lanes, and the GPUs that have nothing to do in them.
-std::string idle_note(const Plan& plan, const Layout& layout) {
+std::optional<Note> idle_note(const Plan& plan, const Layout& layout) {
   double steps = 0, full = 0, micro_batches = 0, lanes = 0, idle = 0;
   for (const Step& step : plan.steps) {
     if (step.tail) continue;
@@ -130,33 +130,34 @@ std::string idle_note(const Plan& plan, const Layout& layout) {
     lanes += static_cast<double>(step.lanes.size());
     idle += without / ranks;
   }
-  if (steps == 0) return "";
-  const auto mean = [&](double sum) { return fixed(sum / steps, std::fmod(sum, steps) == 0 ? 0 : 1); };
-  return fixed(steps, 0) + " of " + fixed(full, 0) + " full steps have fewer micro-batches than lanes, " +
-         mean(micro_batches) + " on " + mean(lanes) + ": " +
-         fixed(idle / steps * static_cast<double>(layout.gpus()), 0) + " of " + grouped(layout.gpus()) +
-         " GPUs have nothing to do; more or shorter micro-batches (sequences_per_step, documents_per_step, "
-         "micro_batch_size, pack_length), or a smaller parallel.data";
+  if (steps == 0) return {};
+  return Note{"idle_gpus",
+              "",
+              {{"steps", std::llround(steps)},
+               {"full", std::llround(full)},
+               {"micro_batches", micro_batches / steps},
+               {"lanes", lanes / steps},
+               {"idle", std::llround(idle / steps * static_cast<double>(layout.gpus()))},
+               {"gpus", layout.gpus()}}};
 }
 
 // How much of the time no plan can save.
-std::string bound_note(const StudyRow& row, const std::vector<StepResult>& steps) {
+Note bound_note(const StudyRow& row, const std::vector<StepResult>& steps) {
   double seconds = 0;
   for (const StepResult& step : steps) seconds += to_seconds(step.times.makespan);
   const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"), 0.98);
   const double least = bound.run_seconds(row.documents);
   const auto batches = static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
-  return "no plan that leaves these documents whole takes less than " + fixed(least / batches, 3) +
-         " s a global batch on this layout (all work spread evenly, each token at its cost in micro-batches "
-         "of the "
-         "best size); this one takes " +
-         fixed(seconds / batches, 3) + " s, of which " +
-         fixed(seconds > 0 ? 100 * (1 - least / seconds) : 0, 1) + " % is above that";
+  return {"time_bound",
+          "",
+          {{"least", least / batches},
+           {"seconds", seconds / batches},
+           {"above", seconds > 0 ? 1 - least / seconds : 0}}};
 }
 
 // How much of the largest micro-batch's time its passes wait for copies to the host's memory and back. Empty
 // where nothing is copied.
-std::string offload_note(const StudyRow& row, const Plan& plan, const ShardRule& rule) {
+std::optional<Note> offload_note(const StudyRow& row, const Plan& plan, const ShardRule& rule) {
   Layout layout = row.models->layout;
   const MicroBatch* largest = nullptr;
   int context = 1;
@@ -167,7 +168,7 @@ std::string offload_note(const StudyRow& row, const Plan& plan, const ShardRule&
           largest = &micro_batch;
           context = lane.context;
         }
-  if (layout.activation_offload == 0 || largest == nullptr) return "";
+  if (layout.activation_offload == 0 || largest == nullptr) return {};
   layout.activation_offload = 0;
   const RunModels without(*row.models, layout);
   const auto seconds = [&](const RunModels& models) {
@@ -178,10 +179,8 @@ std::string offload_note(const StudyRow& row, const Plan& plan, const ShardRule&
   };
   constexpr double kWorthNaming = 0.001;
   const double waits = 1 - seconds(without) / std::max(seconds(*row.models), 1e-12);
-  if (waits < kWorthNaming) return "copies to the host hide under the passes of its largest micro-batch";
-  return percent(waits) +
-         " of its largest micro-batch's time are waits for copies to the host and back; less "
-         "parallel.activation_offload or a faster parallel.host_link_GBps shortens them";
+  if (waits < kWorthNaming) return Note{"copies_hidden", "", {}};
+  return Note{"copies_wait", "", {{"share", waits}}};
 }
 
 // The share of matrix products in a rank's compute besides attention: in a forward and a backward of all
@@ -230,15 +229,13 @@ std::int64_t rank_tokens(const Plan& plan) {
 }
 
 // What memory made of recompute auto: of the row, or of its micro-batches where the policy chose for each.
-std::string recompute_note(const StudyRow& row, const Plan& plan) {
+std::optional<Note> recompute_note(const StudyRow& row, const Plan& plan) {
   const PolicyRun& run = row.run;
-  if (!run.recompute_chosen || run.recompute_by_stage || run.policy().derives == Derives::groups) return "";
+  if (!run.recompute_chosen || run.recompute_by_stage || run.policy().derives == Derives::groups) return {};
   const int all = row.models->costs.model().all_layers();
   const auto [least, most] = recomputed_layers(plan, row.models->layout, all);
-  const std::string of = " of " + counted(all, "layer");
-  if (least == most) return "recompute auto is " + std::to_string(most) + of;
-  return "recompute auto is " + std::to_string(least) + " to " + std::to_string(most) + of +
-         " by micro-batch";
+  if (least == most) return Note{"recompute_auto", "", {{"layers", most}, {"of", all}}};
+  return Note{"recompute_auto_range", "", {{"least", least}, {"most", most}, {"of", all}}};
 }
 
 }  // namespace
@@ -310,17 +307,17 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   *result.metrics.lost_tokens += static_cast<double>(row.documents.cut_tokens);
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
-  const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };
-  if (row.run.schedule_chosen) note("schedule auto is " + row.run.schedule);
-  if (const std::string layers = recompute_note(row, plan); !layers.empty()) note(layers);
-  if (row.run.policy().packs_for_time) note(bound_note(row, result.steps));
-  if (const std::string copies = offload_note(row, plan, simulated.rule); !copies.empty()) note(copies);
-  if (const std::string idle = idle_note(plan, models.layout); !idle.empty()) note(idle);
-  if (row.run.rule().choice == ShardChoice::static_best) note("static-best sharding is " + simulated.shard);
+  Notes notes;
+  if (row.run.schedule_chosen) notes.push_back({"schedule_auto", "", {{"schedule", row.run.schedule}}});
+  add(notes, recompute_note(row, plan));
+  if (row.run.policy().packs_for_time) notes.push_back(bound_note(row, result.steps));
+  add(notes, offload_note(row, plan, simulated.rule));
+  add(notes, idle_note(plan, models.layout));
+  if (row.run.rule().choice == ShardChoice::static_best)
+    notes.push_back({"static_best", "", {{"shard", simulated.shard}}});
   if (std::ranges::any_of(result.steps, [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
-    note(
-        "lanes that share experts or gradients order their chunks differently, which no framework can run: "
-        "their exchanges do not wait for each other; take one chunk size and expert 1, or data 1");
+    notes.push_back({"lanes_unsynchronized", "", {}});
+  add_about(result.notes, row.run.label, notes);
   if (options.record_gpus) average_gpus(plan, result);
   judge_memory(result);
   result.peak_moment = find_peak(row, result, plan, simulated.rule, options.steps);
@@ -355,7 +352,7 @@ PolicyResult without_room(StudyRow row) {
   result.reason = out_of_memory_text(result.memory_fault);
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   result.plan.policy = row.run.name;
-  if (const std::string layers = recompute_note(row, {}); !layers.empty()) row.note(layers);
+  if (std::optional<Note> layers = recompute_note(row, {})) row.note(*std::move(layers));
   result.run = std::move(row.run);
   result.notes = std::move(row.notes);
   return result;

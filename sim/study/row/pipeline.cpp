@@ -60,7 +60,7 @@ std::string what_would_run(const Study& study, const StudyInputs& inputs, const 
     const DocumentSet documents = documents_of(changed, load_trace(changed));
     return try_row({changed, documents, &inputs.profile, std::move(tried)}, trial);
   };
-  std::vector<std::string> told;  // by the row itself
+  Notes told;  // by the row itself
   const PolicyRun run = with_plan(entry, inputs.plans, told);
   const auto with_enough_memory = [&] {
     Study unbounded = study;

@@ -41,7 +41,7 @@ std::string derive_max_tokens(StudyRow& row) {
   most = largest_micro_batch(models_of_sizes(row)->memory, schedule_of_lane(row, of_lane),
                              row.models->layout.context, wanted);
   if (most < 1) return "not even one token fits";
-  if (most < wanted) row.note("L_max is " + std::to_string(most) + " tokens, what memory allows");
+  if (most < wanted) row.note({"max_tokens_from_memory", "", {{"tokens", most}}});
   return "";
 }
 
@@ -53,7 +53,7 @@ std::string derive_bucket(StudyRow& row) {
                           schedule_of_lane(row, std::int64_t{2} * layout.pipeline), layout.context);
   if (bucket < 1) return "no bucket of a token fits";
   if (row.run.policy().derives != Derives::bucket_size || !row.run.pack.best_bucket)
-    row.note("BucketSize is " + std::to_string(bucket) + " tokens a CP rank, from the memory model");
+    row.note({"bucket_from_memory", "", {{"tokens", bucket}}});
   return "";
 }
 
@@ -89,12 +89,10 @@ void derive_without_memory(StudyRow& row) {
 }
 
 // Searches the options that the policy leaves to a search, under the row's options.
-void search_options(const PackingProblem& problem, const PlanPrices& prices, PolicyRun& run,
-                    std::vector<std::string>& notes) {
+void search_options(const PackingProblem& problem, const PlanPrices& prices, PolicyRun& run, Notes& notes) {
   const OptionSearch& search = run.policy().search;
   if (!search.is_open_in(run.pack) || (search.by_memory && !prices.layers)) return;
-  for (const std::string& note : search.find(problem, prices, run.pack))
-    notes.push_back(run.label + ": " + note);
+  add_about(notes, run.label, search.find(problem, prices, run.pack));
   if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
 }
 
@@ -123,30 +121,27 @@ double choose_checkpoints(const StudyRow& row, Plan& plan) {
 }
 
 // The policy's plan, or the one that was made elsewhere, if it fits.
-Plan plan_of(const StudyRow& row, const PackingProblem& problem, std::vector<std::string>& notes) {
+Plan plan_of(const StudyRow& row, const PackingProblem& problem, Notes& notes) {
   const PolicyRun& run = row.run;
   if (!run.has_plan_file()) return make_plan(run.policy(), problem);
-  std::vector<std::string> odd;
+  Notes odd;
   Layout ranks;  // all that `pack` knows without a model
   ranks.data = run.pack.lanes;
   ranks.context = run.pack.context;
   const RunModels* const models = row.models.get();
   check_plan(models != nullptr ? models->layout : ranks, models != nullptr ? models->costs.model().heads : 0,
              row.documents, run, odd);
-  for (const std::string& note : odd) notes.push_back(run.label + ": " + note);
+  add_about(notes, run.label, odd);
   Plan plan = *run.plan;
   order_micro_batches(plan, run.pack.order, problem.workload);
   return plan;
 }
 
-void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& plan,
-               std::vector<std::string>& notes) {
-  const auto note = [&](const std::string& text) { notes.push_back(run.label + ": " + text); };
+void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& plan, Notes& notes) {
   const std::int64_t dropped = sum_of(plan.dropped, &Slice::tokens);
   if (!plan.dropped.empty())
-    note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
-         " tokens dropped (--oversize)");
-  for (const std::string& text : plan.notes) note(text);
+    notes.push_back({"slices_dropped", run.label, {{"slices", plan.dropped.size()}, {"tokens", dropped}}});
+  add_about(notes, run.label, plan.notes);
   const auto pads = [](const MicroBatch& m) { return m.pad_each_to > 0; };
   const auto alone = [](const MicroBatch& m) { return m.slices.size() < 2; };
   bool padded = false, all_alone = true;
@@ -155,15 +150,10 @@ void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& p
       padded = padded || std::any_of(lane.micro_batches.begin(), lane.micro_batches.end(), pads);
       all_alone = all_alone && std::all_of(lane.micro_batches.begin(), lane.micro_batches.end(), alone);
     }
-  if (padded && all_alone)
-    note(
-        "a micro-batch is one document, so that nothing is padded; batch.micro_batch_size says how many it "
-        "has");
+  if (padded && all_alone) notes.push_back({"nothing_padded", run.label, {}});
   if (run.policy().places_documents && !run.says("bucket_size") && run.pack.context > 1 &&
       run.pack.bucket_size >= longest_of(documents))
-    note(
-        "that is room for the longest document on one CP rank, where the others may wait for it; a smaller "
-        "bucket_size would distribute it");
+    notes.push_back({"bucket_holds_longest", run.label, {}});
 }
 
 }  // namespace
@@ -223,8 +213,7 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
   search_options(problem, prices, row.run, planned.notes);
   planned.plan = plan_of(row, problem, planned.notes);
   if (row.models != nullptr && chooses_checkpoints(row))
-    row.note("recompute auto, by stage and micro-batch, is " +
-             fixed(100 * choose_checkpoints(row, planned.plan), 1) + " % of all layers");
+    row.note({"recompute_by_stage", "", {{"share", choose_checkpoints(row, planned.plan)}}});
   for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
   planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
   note_plan(row.documents, row.run, planned.plan, planned.notes);

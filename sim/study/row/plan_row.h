@@ -43,8 +43,8 @@ std::vector<int> degrees_of_lanes(const StudyRow& row);
 
 struct PlannedRow {
   Plan plan;
-  double pack_ms = 0;              // measured, mean per global batch
-  std::vector<std::string> notes;  // for the user, with the row's label
+  double pack_ms = 0;  // measured, mean per global batch
+  Notes notes;         // for the user, with the row's label
 };
 
 // Packs; puts what was searched into row.run. Throws UnplaceableDocument where the policy cannot place a

@@ -28,8 +28,8 @@ struct StudyRow {
 
   const DocumentSet& documents;
   std::int64_t context_window;
-  std::vector<std::string> notes;  // for the user, with the row's label
-  PolicyRun run;                   // as it runs: recompute resolved, sizes derived once it is planned
+  Notes notes;    // for the user, with the row's label
+  PolicyRun run;  // as it runs: recompute resolved, sizes derived once it is planned
   const SchedulePolicy& schedule;
   std::shared_ptr<const RunModels> models;   // of its layout
   std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null: not yet
@@ -42,7 +42,7 @@ struct StudyRow {
   // Its own rule, where its plan is only tried: static-best decides a micro-batch at a time.
   [[nodiscard]] ShardRule trial_rule() const;
   [[nodiscard]] StepOptions step_options() const;
-  void note(const std::string& text) { notes.push_back(run.label + ": " + text); }
+  void note(Note what) { notes.push_back(about(run.label, std::move(what))); }
 };
 
 }  // namespace equipoise

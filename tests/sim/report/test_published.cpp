@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/text.h"
-#include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 

@@ -42,9 +42,11 @@ TEST_CASE("Losses are named, largest first, three of them in the line") {
   m.exposed_comm_ratio[static_cast<std::size_t>(Stream::tp)] = 0.05;
   m.exposed_comm_ratio[static_cast<std::size_t>(Stream::pp)] = 0.0;  // not worth naming
   CHECK(losses_of(m, 4).size() == 4);
-  CHECK(blame_text(m, 4) ==
-        "recompute 30.0 %, waiting for other stages 20.0 %, TP communication 5.0 % of a step");
-  CHECK(blame_text(Metrics{}, 1) == "computation");
+  CHECK(blame_of(m, 4).get<Notes>("losses") ==
+        Notes{{"loss", "", {{"name", "recompute"}, {"share", 0.3}}},
+              {"loss", "", {{"name", "waiting for other stages"}, {"share", 0.2}}},
+              {"loss", "", {{"name", "TP communication"}, {"share", 0.05}}}});
+  CHECK(blame_of(Metrics{}, 1).kind == "computation");
 }
 
 TEST_CASE("Communication in what is recomputed is not blamed twice: experts, recomputed in full") {

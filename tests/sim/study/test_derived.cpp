@@ -5,9 +5,12 @@
 
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
-#include "sim/report/result_files.h"
+#include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 #include "sim/study/run_study.h"
+#include "tests/notes.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -15,6 +18,11 @@ using namespace equipoise::testing;
 using nlohmann::json;
 
 namespace {
+
+// The rules that a note on recompute tells of, with their rows.
+std::string rules_of(const std::optional<Note>& note) {
+  return note ? joined_texts(note->get<Notes>("rules"), "; ") : "";
+}
 
 StudyResult run(const json& file) {
   return run_study(parse(file), RunStudyOptions{});
@@ -115,9 +123,7 @@ TEST_CASE("recompute auto by stage fits, recomputes less than auto for all alike
   REQUIRE(by_stage.status == RowStatus::ok);
   CHECK(by_stage.metrics.step_seconds < alike.metrics.step_seconds);
   CHECK(by_stage.metrics.step_seconds > none.metrics.step_seconds);
-  CHECK(std::any_of(by_stage.notes.begin(), by_stage.notes.end(), [](const std::string& note) {
-    return note.find("recompute auto, by stage and micro-batch, is ") != std::string::npos;
-  }));
+  CHECK(test::has_note(by_stage.notes, "recompute_by_stage"));
   // Without auto it says nothing.
   file["policies"][0]["recompute"] = "none";
   CHECK(parse(file).policies[0].idle_keys == std::vector<std::string>{"recompute_by_stage"});
@@ -167,7 +173,7 @@ TEST_CASE("recompute auto is the fewest layers with which the row fits, row by r
     CHECK(with(layers).metrics.step_seconds == row.metrics.step_seconds);
     if (layers > 0) CHECK(with(layers - 1).status != RowStatus::ok);
   }
-  CHECK(recompute_difference(result).empty());
+  CHECK_FALSE(recompute_difference(result).has_value());
   const json summary = summary_json(parse(chosen), result);
   CHECK(summary["policies"][0]["provenance"]["derived"]["recompute_layers"] ==
         result.policies[0].run.recompute_layers);
@@ -185,12 +191,9 @@ TEST_CASE("hbp chooses its recompute by memory: where it needs none it is as row
   file["parallel"]["recompute"] = "none";
   const StudyResult none = run(file);
   REQUIRE(none.policies[1].run.recompute_chosen);
-  CHECK(recompute_difference(none).empty());
+  CHECK_FALSE(recompute_difference(none).has_value());
   file["parallel"]["recompute"] = "full";
-  CHECK(recompute_difference(run(file)) ==
-        "recompute differs between rows, and so part of their speed-up: full (isf); none (hbp); one "
-        "parallel.recompute makes them "
-        "alike (auto, where one is chosen by memory)");
+  CHECK(rules_of(recompute_difference(run(file))) == "full (isf); none (hbp)");
 }
 
 TEST_CASE(
@@ -211,12 +214,12 @@ TEST_CASE("a schedule without virtual stages names the study's key") {
 TEST_CASE("hbp that chooses for itself beside rows that do not: the table says so") {
   json file = groups_study();
   file["parallel"]["recompute"] = "full";
-  CHECK(recompute_difference(run(file)).find("full (isf); none (hbp)") != std::string::npos);
+  CHECK(rules_of(recompute_difference(run(file))) == "full (isf); none (hbp)");
   json tight = file;
   tight["cluster"]["memory_GB"] = 37;
-  CHECK(recompute_difference(run(tight)).find("full (isf); chosen by memory (hbp)") != std::string::npos);
+  CHECK(rules_of(recompute_difference(run(tight))) == "full (isf); chosen by memory (hbp)");
   file["parallel"]["recompute"] = "auto";
-  CHECK(recompute_difference(run(file)).empty());
+  CHECK_FALSE(recompute_difference(run(file)).has_value());
   // Groups that the study gives take their own layers under auto, too.
   file["cluster"]["memory_GB"] = 45;
   file["policies"][1] = {{"name", "hbp"}, {"groups", "4K:1,32K:4"}};
@@ -313,24 +316,23 @@ TEST_CASE(
   const Study spread = parsed({{"name", "slimpipe"}}, 2);
   CHECK_FALSE(spread.policies[0].stage_attention_exchange);
   CHECK(spread.impossible.empty());
-  CHECK(std::any_of(spread.notes.begin(), spread.notes.end(), [](const std::string& note) {
-    return note.find("slimpipe: without stage_attention_exchange: ") == 0 &&
-           note.find(
-               "parallel.context: expected 1 or context_comm disaggregated, or stage_attention_exchange "
-               "false, found 2") != std::string::npos;
-  }));
+  REQUIRE(test::has_note(spread.notes, "without_exchange"));
+  CHECK(test::find_note(spread.notes, "without_exchange")
+            ->text("fault")
+            .ends_with("parallel.context: expected 1 or context_comm disaggregated, or "
+                       "stage_attention_exchange false, found 2"));
   const auto note_of = [](json row) {
     row["label"] = "row";
     const Study study = parse(small_study_of(row, {{"parallel", {{"pipeline", 2}, {"recompute", "auto"}}}}));
     CHECK_FALSE(study.policies[0].stage_attention_exchange);
     CHECK_FALSE(study.notes.empty());
-    return study.notes.empty() ? "" : study.notes.front();
+    return study.notes.empty() ? "" : study.notes.front().text("fault");
   };
   CHECK(note_of({{"name", "slimpipe"}, {"schedule", "1f1b"}}) ==
-        "row: without stage_attention_exchange: study.json: schedule: expected seq1f1b, or "
+        "study.json: schedule: expected seq1f1b, or "
         "stage_attention_exchange false, found 1f1b");
   CHECK(note_of({{"name", "slimpipe"}, {"recompute_by_stage", true}}) ==
-        "row: without stage_attention_exchange: study.json: recompute_by_stage: expected false, or "
+        "study.json: recompute_by_stage: expected false, or "
         "stage_attention_exchange false, found true");
 }
 

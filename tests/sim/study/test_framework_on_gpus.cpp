@@ -3,9 +3,9 @@
 #include <sstream>
 
 #include "sim/framework/framework.h"
-#include "sim/report/result_files.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
+#include "tests/notes.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/framework_case.h"
 
@@ -27,12 +27,12 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
   CHECK(options.host.seconds_per_launch == 0);  // a core calls functions
   CHECK(!options.tp_overlap_forward);
   CHECK(options.gradient_bytes == 3);
-  const std::vector<std::string> notes = study.framework.notes_on(shipped("cpu"));
-  REQUIRE(notes.size() == 2);
-  CHECK(notes[0].find("its slowdowns are 1 on profile cpu (") != std::string::npos);
-  CHECK(notes[0].find(" for kernels, which were measured (where the study states none); its host") !=
-        std::string::npos);
-  CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
+  const Notes notes = study.framework.notes_on(shipped("cpu"));
+  REQUIRE(test::kinds_of(notes) == std::vector<std::string>{"slowdowns_measured", "no_attention_kernel"});
+  CHECK(notes[0].text("profile") == "cpu");
+  CHECK(test::has_note(notes[0].get<Notes>("measured"), "all_measured"));
+  CHECK(test::has_note(notes[0].get<Notes>("more"), "where_none_stated"));
+  CHECK(notes[1].text("kernel") == "pytorch-sdpa");
   // A kernel that the framework calls is its choice on any GPU that has it.
   const Framework fsdp = framework_of("fsdp");
   CHECK(fsdp.on(shipped("h200-sxm")).attention_kernel == fsdp.preset.options.attention_kernel);
@@ -52,7 +52,8 @@ TEST_CASE("On another family slowdowns are carried over, marked so, with what it
         "4 published steps of B200");
   CHECK(mine.kernels_text_on(a100).ends_with("carried over from H100, error there unknown"));
   REQUIRE(!mine.notes_on(b200).empty());
-  CHECK(mine.notes_on(b200)[0].find("they are carried over, 21.0 % off") != std::string::npos);
+  CHECK(mine.notes_on(b200)[0].kind == "slowdowns_carried");
+  CHECK(mine.notes_on(b200)[0].text("error").starts_with("21.0 % off"));
   // The study's word: as fast as the profile has them, on published times, too.
   Framework plain = mine;
   plain.carry_slowdowns = false;
@@ -111,17 +112,15 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(megatron.on(measured).gemm_slowdown == 1);
   CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
   REQUIRE(megatron.notes_on(measured).size() == 1);
-  CHECK(megatron.notes_on(measured)[0].find("its slowdowns are 1 on profile h100-sxm (NVIDIA H100 SXM5 80GB) "
-                                            "for kernels, of which GEMM was measured, attention "
-                                            "and elementwise were not; its host") != std::string::npos);
+  CHECK(test::kinds_of(megatron.notes_on(measured)[0].get<Notes>("measured")) ==
+        std::vector<std::string>{"one_measured", "some_not_measured"});
   // FSDP has slowdowns of attention and elementwise kernels, too: they stay while those are published.
   const Framework fsdp = framework_of("fsdp");
   CHECK(fsdp.on(measured).gemm_slowdown == 1);
   CHECK(fsdp.on(measured).attention_slowdown == fsdp.in_training.attention_slowdown);
   CHECK(fsdp.on(measured).attention_slowdown > 1.5);
-  CHECK(fsdp.notes_on(measured)[0].find(
-            "1 for GEMM on profile h100-sxm (NVIDIA H100 SXM5 80GB), where it was measured; attention x") !=
-        std::string::npos);
+  CHECK(fsdp.notes_on(measured)[0].kind == "slowdowns_kept");
+  CHECK(fsdp.notes_on(measured)[0].get<Notes>("kept")[0].text("kernels") == "attention");
   CHECK(fsdp.kernels_text_on(measured).find(
             "of which GEMM was measured, attention and elementwise were not; attention x") !=
         std::string::npos);
@@ -185,7 +184,7 @@ TEST_CASE("A table over a measured and a published profile has one rule: carried
   CHECK(mine.framework.rule_on(measured) == SlowdownRule::carried);
   CHECK(mine.framework.on(measured).gemm_slowdown == h100.framework.on(shipped("h100-sxm")).gemm_slowdown);
   REQUIRE(!mine.notes.empty());
-  CHECK(mine.notes.back().find("one rule for all profiles of a table") != std::string::npos);
+  CHECK(mine.notes.back().kind == "one_rule");
   CHECK(h100.notes.empty());
   use_one_rule({&again, &again});  // measured ones among themselves
   CHECK(again.framework.rule_on(measured) == SlowdownRule::alone);
@@ -202,8 +201,7 @@ TEST_CASE(
   const Framework framework = parse_study(file, folder.path("study.json")).framework;
   CHECK(framework.on(shipped("h100-sxm")).attention_kernel.empty());
   REQUIRE(framework.notes_on(shipped("h100-sxm")).size() == 1);
-  CHECK(framework.notes_on(shipped("h100-sxm"))[0].find("has no attention kernel flash-attention-9") !=
-        std::string::npos);
+  CHECK(framework.notes_on(shipped("h100-sxm"))[0].text("kernel") == "flash-attention-9");
   CHECK(framework_in({{"attention_kernel", "flash-attention-9"}}).on(shipped("h100-sxm")).attention_kernel ==
         "flash-attention-9");
 }

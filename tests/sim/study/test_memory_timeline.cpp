@@ -4,10 +4,11 @@
 #include <map>
 #include <string>
 
-#include "sim/report/result_files.h"
+#include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/run_study.h"
-#include "tests/sim/timeline/decode.h"
 #include "tests/sim/study/study_case.h"
+#include "tests/sim/timeline/decode.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;

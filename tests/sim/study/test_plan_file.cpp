@@ -5,9 +5,11 @@
 #include <string>
 
 #include "policies/validator.h"
-#include "sim/report/result_files.h"
+#include "sim/report/study_outputs.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
+#include "tests/notes.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
@@ -277,9 +279,10 @@ TEST_CASE("What a plan's own policy takes is taken for it, unless the study says
   PlainPlan made(json::object(), json{{"name", "chunkflow"}, {"chunk_size", "8K"}});
   PolicyResult row = made.row();
   CHECK(row.run.schedule == "state-aware-1f1b");
-  CHECK(std::any_of(row.notes.begin(), row.notes.end(), [](const std::string& note) {
-    return note == "plan: schedule state-aware-1f1b as of chunkflow, which made the plan";
-  }));
+  const Note* const rules = test::find_note(row.notes, "rules_of_plan");
+  REQUIRE(rules != nullptr);
+  CHECK(rules->text("policy") == "chunkflow");
+  CHECK(rules->get<Notes>("rules") == Notes{{"schedule_rule", "", {{"schedule", "state-aware-1f1b"}}}});
   made.plan["policy"] = "somebody's";
   CHECK(made.row().run.schedule.empty());
   made.plan["schedule"] = "seq1f1b";  // its own goes before that of its policy, known or not
@@ -353,7 +356,7 @@ TEST_CASE("A plan that does not fit the study is a refused row, the others run")
     const PolicyResult row = made.row();
     CHECK(row.status == RowStatus::ok);
     REQUIRE(row.notes.size() == 1);
-    CHECK(holds(row.notes[0], "pieces of documents run as documents of their own"));
+    CHECK(row.notes[0].kind == "pieces_alone");
   }
   SUBCASE("no steps") {
     PlainPlan made;
@@ -369,10 +372,7 @@ TEST_CASE("Lanes that leave ranks idle are told") {
   lanes.erase(1);
   const PolicyResult row = made.row();
   REQUIRE(row.notes.size() == 1);
-  CHECK(row.notes[0] ==
-        "plan: lanes use 2 of the 4 ranks of data x context in 1 of 1 steps; the others idle: plan as many "
-        "lanes as "
-        "data x context has ranks");
+  CHECK(row.notes[0] == Note{"idle_ranks", "plan", {{"used", 2}, {"ranks", 4}, {"steps", 1}, {"of", 1}}});
 }
 
 TEST_CASE("A file that is no plan ends the study in one line") {
@@ -389,7 +389,7 @@ TEST_CASE("A file that is no plan ends the study in one line") {
       {"/placment", json::array(), "unknown key \"placment\""},
       {"/steps", 3, "p.json.steps: expected a list, found 3"},
       {"/recompute", "some", "p.json.recompute: expected one of plan, study, found \"some\""},
-      {"/notes", {1}, "p.json.notes: expected a list of strings"},
+      {"/notes", {1}, "p.json.notes: expected a list of notes"},
       {"/steps/1/step", 0, "p.json.steps[1].step: expected 1, its place in the list, found 0"},
       {"/steps/0/lanes/0/lane", 1, "lanes[0].lane: expected 0"},
       {"/steps/0/lanes/0/context", 0, "steps[0].lanes[0].context: expected an integer in 1.."},

@@ -5,6 +5,7 @@
 #include "policies/packing/wlb.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/run_study.h"
+#include "tests/notes.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
@@ -95,10 +96,9 @@ TEST_CASE("Rows of one name are told apart, the baseline may be a name or a labe
 
 namespace {
 
-std::vector<std::string> notes_of_no_effect(const json& file) {
-  std::vector<std::string> notes;
-  for (const std::string& note : parse(file).notes)
-    if (holds(note, " has no effect")) notes.push_back(note);
+Notes notes_of_no_effect(const json& file) {
+  Notes notes = parse(file).notes;
+  std::erase_if(notes, [](const Note& note) { return !holds(note.kind, "no_effect"); });
   return notes;
 }
 
@@ -114,17 +114,19 @@ TEST_CASE("Keys that a policy or its sharding rule does not use are noted") {
       {{"name", "wlb"}, {"search", true}, {"shard", "adaptive"}, {"pad", "error"}, {"tile", 64}}};
   file["baseline"] = "ffd";
   CHECK(notes_of_no_effect(file) ==
-        std::vector<std::string>{"plain: chunk_size has no effect on plain",
-                                 "plain: remainder has no effect on per-sequence sharding",
-                                 "ffd: queues has no effect on ffd", "plain #2: cost has no effect on plain",
-                                 "plain #2: search has no effect on plain",
-                                 "wlb: pad has no effect on adaptive sharding",
-                                 "wlb: tile has no effect: the profile says what its kernels' tiles cost"});
+        Notes{{"no_effect_on_policy", "plain", {{"key", "chunk_size"}, {"policy", "plain"}}},
+              {"no_effect_on_shard", "plain", {{"key", "remainder"}, {"shard", "per-sequence"}}},
+              {"no_effect_on_policy", "ffd", {{"key", "queues"}, {"policy", "ffd"}}},
+              {"no_effect_on_policy", "plain #2", {{"key", "cost"}, {"policy", "plain"}}},
+              {"no_effect_on_policy", "plain #2", {{"key", "search"}, {"policy", "plain"}}},
+              {"no_effect_on_shard", "wlb", {{"key", "pad"}, {"shard", "adaptive"}}},
+              {"tile_no_effect", "wlb", {}}});
   CHECK(notes_of_no_effect(small_study()).empty());
   file["policies"] = {{{"name", "hbp"}, {"recompute", "full"}},
                       {{"name", "hbp"}, {"groups", "32K:2"}, {"recompute", "full"}}};
   file["baseline"] = "hbp";
-  CHECK(notes_of_no_effect(file) == std::vector<std::string>{"hbp: recompute has no effect on hbp"});
+  CHECK(notes_of_no_effect(file) ==
+        Notes{{"no_effect_on_policy", "hbp", {{"key", "recompute"}, {"policy", "hbp"}}}});
 }
 
 TEST_CASE("With whole documents, keys that shape windows are noted for the policies without use for them") {
@@ -132,28 +134,22 @@ TEST_CASE("With whole documents, keys that shape windows are noted for the polic
   file["baseline"] = "isf";
   file["batch"]["loader"] = "drop";
   file["batch"]["documents_per_step"] = 16;
-  CHECK(notes_of_no_effect(file) ==
-        std::vector<std::string>{
-            "chunkflow: oversize has no effect on chunkflow",
-            "batch.context_window has no effect with documents_per_step on padded, chunkflow: documents come "
-            "whole",
-            "batch.sequences_per_step has no effect with documents_per_step on padded, isf, chunkflow: "
-            "documents come whole",
-            "batch.loader has no effect with documents_per_step on padded, isf, chunkflow: documents come "
-            "whole"});
+  CHECK(
+      notes_of_no_effect(file) ==
+      Notes{{"no_effect_on_policy", "chunkflow", {{"key", "oversize"}, {"policy", "chunkflow"}}},
+            {"window_no_effect", "", {{"key", "context_window"}, {"policies", "padded, chunkflow"}}},
+            {"window_no_effect", "", {{"key", "sequences_per_step"}, {"policies", "padded, isf, chunkflow"}}},
+            {"window_no_effect", "", {{"key", "loader"}, {"policies", "padded, isf, chunkflow"}}}});
 }
 
 TEST_CASE("With a budget of tokens a given number of micro-batches is noted, the row's and the study's") {
   json file = small_study_of({{"name", "lpt"}, {"tokens_per_micro_batch", "32K"}, {"micro_batches", 4}});
   CHECK(notes_of_no_effect(file) ==
-        std::vector<std::string>{
-            "lpt: micro_batches has no effect: it acts only without tokens_per_micro_batch"});
+        Notes{about("lpt", no_effect("micro_batches", "without tokens_per_micro_batch"))});
   file["policies"][0].erase("micro_batches");
   file["batch"]["micro_batches"] = 4;
   CHECK(notes_of_no_effect(file) ==
-        std::vector<std::string>{
-            "batch.micro_batches has no effect: it acts only with a policy of a given number of "
-            "micro-batches"});
+        Notes{no_effect("batch.micro_batches", "with a policy of a given number of micro-batches")});
   file["policies"][0].erase("tokens_per_micro_batch");
   CHECK(notes_of_no_effect(file).empty());
 }
@@ -163,11 +159,7 @@ TEST_CASE("With whole documents sequences_per_step is the fewest micro-batches, 
   file["batch"].erase("sequences_per_step");
   file["batch"]["documents_per_step"] = 16;
   const auto says = [](const json& study) {
-    const std::vector<std::string> notes = parse(study).notes;
-    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
-      return note.starts_with(
-          "batch.sequences_per_step 64 with documents_per_step: no size of a step, but the fewest");
-    });
+    return test::has_note(parse(study).notes, "sequences_of_documents");
   };
   CHECK_FALSE(says(file));
   file["batch"]["sequences_per_step"] = 64;
@@ -381,9 +373,8 @@ TEST_CASE("Multi-token prediction is a study's for any model, and a note says wh
   file["mtp_layers"] = 1;
   const Study study = parse(file);
   CHECK(study.model.mtp_layers == 1);
-  CHECK(std::any_of(study.notes.begin(), study.notes.end(), [](const std::string& note) {
-    return note.starts_with("mtp_layers: 1 of multi-token prediction");
-  }));
+  REQUIRE(test::has_note(study.notes, "predicts_tokens"));
+  CHECK(test::find_note(study.notes, "predicts_tokens")->count("layers") == 1);
   // A layer more may be recomputed.
   file["parallel"]["recompute"] = {{"layers", study.model.layers + 1}};
   CHECK(parse(file).layout.recompute_layers == study.model.layers + 1);
@@ -396,9 +387,8 @@ TEST_CASE("What is frozen goes together with adapters and with a tied embedding,
   CHECK(lora.model.training.frozen == kAllWeights);
   CHECK(lora.model.training.adapted == bit_of(WeightKind::qkv));
   // 16 layers of hidden size 1,536: 8 (1,536 + 4,608) each.
-  CHECK(std::any_of(lora.notes.begin(), lora.notes.end(), [](const std::string& note) {
-    return note.starts_with("lora: a step trains 786,432 of ");
-  }));
+  REQUIRE(test::has_note(lora.notes, "trains_part"));
+  CHECK(test::find_note(lora.notes, "trains_part")->count("trained") == 786432);
   file["frozen"] = {"linear_qkv", "norms"};
   CHECK(parse(file).model.training.frozen == (bit_of(WeightKind::qkv) | bit_of(WeightKind::norms)));
   file["frozen"] = {"linear_proj"};
@@ -433,9 +423,7 @@ TEST_CASE(
   json file = small_study();
   file["parallel"]["activation_offload"] = 0.5;
   const Study study = parse(file);
-  CHECK(std::any_of(study.notes.begin(), study.notes.end(), [](const std::string& note) {
-    return note.starts_with("parallel.activation_offload: copies are modelled and were not held against");
-  }));
+  CHECK(test::has_note(study.notes, "activation_offload"));
   file["parallel"]["host_link_GBps"] = 25;  // acts without parallel.optimizer_offload
   CHECK(parse(file).notes.size() == study.notes.size());
   for (const json& recompute : {json("full"), json("auto"), json{{"layers", 2}}}) {

@@ -3,8 +3,10 @@
 #include <string>
 
 #include "policies/base/text.h"
-#include "sim/report/result_files.h"
+#include "sim/report/plan_json.h"
+#include "sim/report/result_csv.h"
 #include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
@@ -89,7 +91,8 @@ TEST_CASE("Where recompute is not enough the search goes on: chunk size, then mo
   smaller["chunk_size"] = number_after(row.reason, "; fits with chunk_size ");
   CHECK(row_of(smaller, tight).status == RowStatus::ok);
 
-  // Full recompute, and ZeRO-2 over a pipeline, leave plain the optimizer's states, and then fewer tokens a rank.
+  // Full recompute, and ZeRO-2 over a pipeline, leave plain the optimizer's states, and then fewer tokens a
+  // rank.
   const json plain = {{"name", "plain"}, {"recompute", "full"}};
   json less = {{"parallel", {{"zero", 2}}}};
   less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;

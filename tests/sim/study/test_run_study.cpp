@@ -4,8 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/packing/skrull.h"
-#include "sim/report/result_files.h"
+#include "sim/report/result_csv.h"
+#include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/run_study.h"
+#include "tests/notes.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
@@ -143,11 +146,7 @@ TEST_CASE("A derived bucket that holds the longest document is pointed out; a gi
   file["policies"] = {{{"name", "skrull"}, {"bucket_size", "memory"}},
                       {{"name", "skrull"}, {"bucket_size", "128K"}, {"label", "given"}}};
   const StudyResult result = run_file(file);
-  const auto says = [](const PolicyResult& policy) {
-    return std::any_of(policy.notes.begin(), policy.notes.end(), [](const std::string& note) {
-      return note.find("room for the longest document") != std::string::npos;
-    });
-  };
+  const auto says = [](const PolicyResult& row) { return test::has_note(row.notes, "bucket_holds_longest"); };
   // Documents of at most a window of 32K; the small model leaves room for more on 80 GB.
   REQUIRE(result.policies[0].run.pack.bucket_size > 32768);
   CHECK(says(result.policies[0]));

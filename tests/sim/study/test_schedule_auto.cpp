@@ -4,9 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "sim/report/result_files.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/pack_request.h"
 #include "sim/study/run_study.h"
+#include "tests/notes.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -47,10 +48,6 @@ const PolicyResult& fastest_of(const StudyResult& result) {
   return *best;
 }
 
-bool has_note(const PolicyResult& row, const std::string& text) {
-  return std::ranges::find(row.notes, row.run.label + ": " + text) != row.notes.end();
-}
-
 // Few micro-batches on four stages, where slices fill the pipeline.
 json four_stages() {
   return {{"parallel", {{"pipeline", 4}, {"context", 1}}},
@@ -85,7 +82,8 @@ TEST_CASE("schedule auto is the fastest of the three, and all of the row is as w
     REQUIRE(chosen.status == RowStatus::ok);
     CHECK(chosen.run.schedule == fastest.run.schedule);
     CHECK(chosen.run.schedule == c.chosen);
-    CHECK(has_note(chosen, "schedule auto is " + c.chosen));
+    REQUIRE(test::has_note(chosen.notes, "schedule_auto"));
+    CHECK(test::find_note(chosen.notes, "schedule_auto")->text("schedule") == c.chosen);
     const json rows = summary_json(study, result)["policies"];
     const std::size_t same = static_cast<std::size_t>(&fastest - result.policies.data());
     CHECK(rows[3]["metrics"]["step_seconds"] == rows[same]["metrics"]["step_seconds"]);
@@ -136,8 +134,10 @@ TEST_CASE("schedule auto is a row's alone, and not of what packs for one schedul
   const Study study = parse(small_study_of(slices, stages));
   CHECK_FALSE(study.policies[0].stage_attention_exchange);
   CHECK(study.notes.front() ==
-        "slimpipe: without stage_attention_exchange: study.json: schedule: expected seq1f1b, or "
-        "stage_attention_exchange false, found auto");
+        Note{"without_exchange",
+             "slimpipe",
+             {{"fault",
+               "study.json: schedule: expected seq1f1b, or stage_attention_exchange false, found auto"}}});
   slices["stage_attention_exchange"] = true;
   CHECK(refusal(small_study_of(slices, stages)) ==
         "study.json: policies[0].stage_attention_exchange: schedule: expected seq1f1b, or "

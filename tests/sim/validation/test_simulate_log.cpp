@@ -5,8 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "sim/report/result_files.h"
+#include "sim/report/study_outputs.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 #include "sim/validation/compare_log.h"
 #include "tests/sim/study/study_case.h"
 
@@ -92,8 +93,8 @@ TEST_CASE("A study's own steps.csv agrees with it, and a slower machine does not
     return note.starts_with("ffd is unplaceable and not compared: ");
   };
   CHECK(std::ranges::count_if(simulated.notes, left_out) == 1);
-  for (const std::string& note : notes_of(study, result))
-    CHECK(std::ranges::count(simulated.notes, note) == 1);
+  for (const Note& note : notes_of(study, result))
+    CHECK(std::ranges::count(simulated.notes, text_of(note)) == 1);
   CHECK(simulated.beyond_samples.size() == 3);
 
   MeasuredLog log = parse_measured_log(csv, "steps.csv");

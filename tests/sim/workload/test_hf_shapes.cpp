@@ -15,8 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-ModelShape read(const json& config, const HfOptions& options = {},
-                std::vector<std::string>* notes = nullptr) {
+ModelShape read(const json& config, const HfOptions& options = {}, Notes* notes = nullptr) {
   const test::Scratch folder;
   return read_hf_config(folder.write("config.json", config.dump()), options, notes);
 }
@@ -264,7 +263,7 @@ TEST_CASE(
 }
 
 TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed over by name") {
-  std::vector<std::string> notes;
+  Notes notes;
   const ModelShape m = read(deepseek_v3(), ignoring("num_nextn_predict_layers"), &notes);
   CHECK(m.parameters() == builtin_model("deepseek-v3").parameters());
   CHECK(static_cast<double>(m.parameters()) == doctest::Approx(671e9).epsilon(0.001));  // as published
@@ -272,11 +271,8 @@ TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed
   CHECK(m.moe->groups == builtin_model("deepseek-v3").moe->groups);
   CHECK(m.moe->groups_of_token == 4);
   REQUIRE(notes.size() == 2);
-  CHECK(notes[0] == "model: num_nextn_predict_layers of the config is passed over, as the study asks");
-  CHECK(
-      notes[1] ==
-      "model: its router takes a token's experts from 4 of 8 groups (topk_group, n_group), which limits the "
-      "nodes that DeepEP sends it to; framework.expert_nodes says otherwise");
+  CHECK(notes[0] == Note{"key_passed_over", "model", {{"key", "num_nextn_predict_layers"}}});
+  CHECK(notes[1] == Note{"limited_routing", "model", {{"groups", 4}, {"of", 8}}});
 }
 
 TEST_CASE(
@@ -336,12 +332,12 @@ TEST_CASE("DeepSeek-V2 is the built-in model, whatever its router does") {
     "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"}})"));
   v2.erase("num_nextn_predict_layers");
   v2.erase("quantization_config");
-  std::vector<std::string> notes;
+  Notes notes;
   const ModelShape m = read(v2, {}, &notes);
   CHECK(m.parameters() == builtin_model("deepseek-v2").parameters());
   CHECK(m.layer_counts() == LayerCounts{1, 59, 0, 0});
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0].find("3 of 8 groups") != std::string::npos);
+  CHECK(notes[0] == Note{"limited_routing", "model", {{"groups", 3}, {"of", 8}}});
   CHECK(m.moe->groups == builtin_model("deepseek-v2").moe->groups);
   CHECK(m.moe->groups_of_token == builtin_model("deepseek-v2").moe->groups_of_token);
   // All groups, or one group: no limit to tell of.
@@ -417,10 +413,10 @@ TEST_CASE("A key that nobody knows is refused unless it is off, shapes nothing o
   CHECK(read(with(llama(), {{"frobnication", 3}}), ignoring("frobnication")).layers == 32);
   // A key that is read counts as absent, and one that is not there is said not to be.
   CHECK(read(mistral(), ignoring("sliding_window")).sliding_window == 0);
-  std::vector<std::string> notes;
+  Notes notes;
   (void)read(llama(), ignoring("frobnication"), &notes);
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] == "model: frobnication of the config is not there to be ignored");
+  CHECK(notes[0] == Note{"key_not_there", "model", {{"key", "frobnication"}}});
   for (const json& off : {json(nullptr), json(false), json(0), json::array(), json::object()})
     CHECK(refusal(with(llama(), {{"frobnication", off}})) == "");
   CHECK(refusal(with(llama(), {{"my_token_id", 7}, {"rope_local_base_freq", 1e4}, {"attn_pdrop", 0.1}})) ==
@@ -435,20 +431,18 @@ TEST_CASE("A model of several parts keeps its language model in text_config") {
                        {"vision_config", {{"hidden_size", 1024}}},
                        {"text_config", mistral()},
                        {"tie_word_embeddings", false}};
-  std::vector<std::string> notes;
+  Notes notes;
   const ModelShape m = read(vision, {}, &notes);
   CHECK(m.hidden == 4096);
   CHECK(sliding(m) == 32);
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] ==
-        "model: only the language model is simulated (text_config of the config); its other parts are left "
-        "out");
+  CHECK(notes[0] == Note{"language_part", "model", {{"part", "text_config"}}});
   // Older files have the sizes of the language model next to the other parts.
   const json flat = with(llama(), {{"model_type", "qwen2_vl"}, {"vision_config", {{"depth", 32}}}});
   notes.clear();
   CHECK(read(flat, {}, &notes).qkv_bias == false);  // as its attention_bias says
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] == "model: only the language model is simulated; vision_config of the config is left out");
+  CHECK(notes[0] == Note{"other_part", "model", {{"part", "vision_config"}}});
   json broken = vision;
   broken["text_config"].erase("num_attention_heads");
   CHECK(refusal(broken) ==

@@ -1,3 +1,4 @@
+#include "sim/report/study_page.h"
 
 #include <algorithm>
 #include <cctype>
@@ -8,8 +9,11 @@
 #include "policies/base/text.h"
 #include "policies/plan_metrics.h"
 #include "sim/report/html_page.h"
-#include "sim/report/result_files.h"
+#include "sim/report/study_table.h"
+#include "sim/report/summary_json.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/note_json.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -20,9 +24,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostPoints = 400;       // steps of a row whose figures a page holds
-constexpr std::size_t kGpusOfPage = 200000;    // load maps of all rows together
-constexpr std::size_t kCasesText = 2'000'000;  // bytes of a sweep's cases
+constexpr std::size_t kMostPoints = 400;     // steps of a row whose figures a page holds
+constexpr std::size_t kGpusOfPage = 200000;  // load maps of all rows together
 constexpr double kMicroseconds = 1e6;
 
 std::int64_t microseconds(Picoseconds time) {
@@ -169,7 +172,7 @@ std::string heading_text(const Study& study, const StudyResult& result) {
 
 // What stands in the file itself, without scripts: the verdict and the table that the program prints.
 std::string content_of(const Study& study, const StudyResult& result) {
-  std::vector<std::string> verdict = verdict_of(study, result);
+  std::vector<std::string> verdict = texts_of(verdict_of(study, result));
   // The headline is its first clause; how sure it is stands below it.
   if (const std::size_t cut = verdict.front().find("; "); cut != std::string::npos) {
     verdict.insert(verdict.begin() + 1, verdict.front().substr(cut + 2));
@@ -183,8 +186,8 @@ std::string content_of(const Study& study, const StudyResult& result) {
           html_table("comparison", comparison.header, comparison.rows);
   for (const PolicyResult& row : result.policies)
     if (row.status != RowStatus::ok) text += html_paragraph(reason_line(row), "reason");
-  for (const std::string& differs : differences_of(result))
-    text += html_paragraph("Note: " + differs + ".", "note");
+  for (const Note& differs : differences_of(result))
+    text += html_paragraph("Note: " + text_of(differs) + ".", "note");
   text += html_paragraph(source_line(study, result), "note") + "</section>\n";
   return text;
 }
@@ -203,8 +206,8 @@ json report_json(const Study& study, const StudyResult& result) {
           {"summary", std::move(summary)},
           {"winner", winner == nullptr ? json(nullptr) : json(winner->run.label)},
           {"fidelity", kFidelityNames[at(result.fidelity)]},
-          {"gpu_spread", spread_line(result)},
-          {"fullest", memory_line(result)},
+          {"gpu_spread", line_of(spread_of(result))},
+          {"fullest", line_of(fullest_row(result))},
           {"lengths", result.lengths},
           {"sources", result.sources},
           {"published", published_rows(result)},
@@ -213,93 +216,6 @@ json report_json(const Study& study, const StudyResult& result) {
 
 std::string report_html(const Study& study, const StudyResult& result) {
   return html_page({study.name, content_of(study, result)}, report_json(study, result));
-}
-
-json case_of_page(const std::vector<std::string>& assignments, const std::string& folder, const Study& study,
-                  const StudyResult& result) {
-  json rows = json::array();
-  for (const PolicyResult& row : result.policies) {
-    const Metrics& m = row.metrics;
-    const auto value = [](const Metric& metric) { return metric ? json(*metric) : json(nullptr); };
-    rows.push_back({{"label", row.run.label},
-                    {"status", row.memory_ignored ? "oom, ignored" : name_of(row.status)},
-                    {"reason", row.reason},
-                    {"tokens_per_second_per_gpu", value(m.tokens_per_second_per_gpu)},
-                    {"speedup", value(m.speedup)},
-                    {"speedup_low", value(m.speedup_low)},
-                    {"speedup_high", value(m.speedup_high)},
-                    {"step_seconds", value(m.step_seconds)},
-                    {"peak_memory_bytes", value(m.peak_memory_bytes)},
-                    {"beyond_samples", rounded(beyond_samples_share(row.use), 4)}});
-  }
-  const PolicyResult* winner = winner_of(result);
-  return {{"study", study.name},
-          {"assignments", assignments},
-          {"folder", folder},
-          {"baseline", study.baseline},
-          {"gpus", study.layout.gpus()},
-          {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
-          {"notes", notes_of(study, result)},
-          {"told_apart", winner != nullptr && not_told_apart(result, *winner).empty()},
-          {"rows", std::move(rows)}};
-}
-
-void SweepPage::add(const json& one) {
-  title_ = one.at("study").get<std::string>();
-  gpus_.insert(one.at("gpus").get<std::int64_t>());
-  ++count_;
-  const bool runs = one.at("winner").is_string();
-  run_ += runs ? 1 : 0;
-  if (runs && one.at("told_apart").get<bool>()) {
-    const std::string label = one["winner"];
-    auto known = std::ranges::find_if(wins_, [&](const auto& w) { return w.first == label; });
-    if (known == wins_.end()) known = wins_.insert(wins_.end(), {label, 0});
-    ++known->second;
-  }
-  const std::string text = one.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (cases_.size() + text.size() > kCasesText) {
-    ++left_out_;
-    return;
-  }
-  if (!cases_.empty()) cases_ += ',';
-  cases_ += text;
-}
-
-std::string SweepPage::gpus_note() const {
-  if (gpus_.size() < 2) return "";
-  const auto text_of = [](std::int64_t gpus) { return std::to_string(gpus); };
-  return "cases run on different numbers of GPUs (" + all_joined(gpus_, ", ", text_of) +
-         "): tokens/s/GPU compares them, step s and a row's fit into memory do not";
-}
-
-std::string SweepPage::html() const {
-  auto wins = wins_;
-  std::ranges::stable_sort(wins, std::ranges::greater{}, [](const auto& x) { return x.second; });
-  const std::string all = counted(count_, "case");
-  std::string verdict =
-      (run_ == 0 ? "No policy runs in any of " : "No policy is told apart from the next in any of ") + all;
-  std::string others;
-  std::size_t won = 0;
-  for (const auto& [label, count] : wins) {
-    won += count;
-    if (&label == &wins.front().first)
-      verdict =
-          label + " is fastest in " + (count == count_ ? "all " + all : std::to_string(count) + " of " + all);
-    else
-      others += (others.empty() ? "" : ", ") + listed(label) + " in " + std::to_string(count);
-  }
-  std::vector<std::string> lines, notes;
-  if (!others.empty()) lines.push_back("Fastest in others: " + others + ".");
-  if (won > 0 && won < run_)
-    lines.push_back("Not counted: " + std::to_string(run_ - won) +
-                    " where the intervals of the fastest and another policy overlap, or there are none.");
-  if (left_out_ > 0)
-    notes.push_back("The last " + std::to_string(left_out_) +
-                    " cases are too many for this page; each has its own in its folder.");
-  if (const std::string note = gpus_note(); !note.empty()) notes.push_back("Note: " + note + ".");
-  return html_page(
-      {title_, html_head(title_, verdict, lines, notes)},
-      {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});
 }
 
 }  // namespace equipoise

@@ -1,0 +1,34 @@
+// The files that `study --out` writes, and what they hold.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// The files that `study --out` writes of a study, one row each.
+struct StudyOutput {
+  std::string_view file;
+  std::string_view holds;  // one line, for people
+  std::string (*text)(const Study&, const StudyResult&);
+};
+
+std::span<const StudyOutput> study_outputs();
+
+// What summary.json holds beside metrics, and the files beside it: the rows of SUMMARY.md. `word`: what is
+// typed for a path.
+struct SummaryKey {
+  std::string kind, key, unit, what, word;
+};
+std::vector<SummaryKey> summary_keys();
+
+// Writes all of them into a folder that is there. Throws UserError.
+void write_outputs(const std::string& directory, const Study& study, const StudyResult& result,
+                   const nlohmann::json& receipt = nullptr);
+
+}  // namespace equipoise
