@@ -17,7 +17,7 @@ TEST_CASE("Two micro-batches on two stages, four columns a unit of time") {
 TEST_CASE("A drawing never exceeds its columns, and every row is equally wide") {
   for (const SchedulePolicy& policy : schedule_policies())
     for (const int columns : {10, 40, 61, 100, 333}) {
-      const Lane lane = standalone({7, 1, 2, 30, 4, 4, 1, 9, 2, 2, 2, 5});
+      const LaneCase lane = standalone({7, 1, 2, 30, 4, 4, 1, 9, 2, 2, 2, 5});
       const std::string text = draw_schedule(run(policy.name, lane, {}), 1, {.columns = columns});
       CAPTURE(text);
       std::size_t begin = 0;

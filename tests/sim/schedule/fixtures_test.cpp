@@ -11,7 +11,7 @@ namespace {
 using Texts = std::vector<std::string>;
 
 // Documents 1, 1, 2, 4 in chunks of 2: {1,1}, {2}, then the halves of the document of 4.
-const Lane kChunksOfTwo{{2, 2, 2, 2}, {1, 1, 2}};
+const LaneCase kChunksOfTwo{{2, 2, 2, 2}, {1, 1, 2}};
 
 // Bubble ratio from whole numbers: useful = 4 stages x 3 x tokens.
 double expected_bubble(double tokens, double makespan) {
@@ -22,7 +22,7 @@ double expected_bubble(double tokens, double makespan) {
 
 TEST_CASE("1f1b on unequal micro-batches: the longest sets the pace wherever it is") {
   // 8 tokens: 24 of work a stage. 56: 1 - 24/56 = 57.14%; 54: 55.56%.
-  for (const Lane& lane : {standalone({4, 2, 1, 1}), standalone({4, 1, 2, 1})}) {
+  for (const LaneCase& lane : {standalone({4, 2, 1, 1}), standalone({4, 1, 2, 1})}) {
     const TimedSchedule timed = run("1f1b", lane, {});
     CHECK(timed.makespan == 56);
     CHECK(bubble_ratio(timed) == doctest::Approx(expected_bubble(8, 56)));
@@ -83,7 +83,7 @@ TEST_CASE(
 }
 
 TEST_CASE("state-aware 1f1b on one stage is ChunkFlow's serial form") {
-  const Lane lane{{1, 1, 1, 1, 1}, {1, 4}};
+  const LaneCase lane{{1, 1, 1, 1, 1}, {1, 4}};
   CHECK(orders("state-aware-1f1b", lane, {.stages = 1, .keep = 2}) ==
         Texts{"F1 B1 D2 D3 F4 F5 B5 B4 R3 B3 R2 B2"});
   // 5 forwards, 2 recomputes, 5 backwards of 2: 17. Useful: 15.
@@ -101,7 +101,7 @@ TEST_CASE("gpipe turns around on the last micro-batch") {
 TEST_CASE("interleaved 1f1b runs Megatron's rounds") {
   // P = 2, V = 2, m = 4. Forwards on a rank: 1a 2a 1b 2b 3a 4a 3b 4b, backwards the same with b first.
   // Warm-up: stage 0 min(8, 2*1 + 2) = 4, stage 1 min(8, 0 + 2) = 2.
-  const Lane lane = standalone({2, 2, 2, 2});
+  const LaneCase lane = standalone({2, 2, 2, 2});
   const Schedule schedule =
       schedule_policy("interleaved-1f1b").make(input_of(lane, {.stages = 2, .virtual_stages = 2}));
   std::vector<std::string> texts;
@@ -121,7 +121,7 @@ TEST_CASE("interleaved 1f1b runs Megatron's rounds") {
 
 TEST_CASE("seq1f1b: the order of Seq1F1B, four stages, two documents of two slices") {
   // P - rank + splits - 2 forwards as warm-up: 4, 3, 2, 1; backwards pop the first document's last slice.
-  const Lane lane{{3, 3, 3, 3}, {2, 2}};
+  const LaneCase lane{{3, 3, 3, 3}, {2, 2}};
   CHECK(orders("seq1f1b", lane, {}) == Texts{"F1 F2 F3 F4 B2 B1 B4 B3", "F1 F2 F3 F4 B2 B1 B4 B3",
                                              "F1 F2 F3 B2 F4 B1 B4 B3", "F1 F2 B2 F3 B1 F4 B4 B3"});
   // (4 + 3) * 3 * 3, as four standalone micro-batches. state-aware-1f1b, all kept, is no substitute: stages 0
@@ -130,7 +130,7 @@ TEST_CASE("seq1f1b: the order of Seq1F1B, four stages, two documents of two slic
   CHECK(run("state-aware-1f1b", lane, {.keep = 2}).makespan == 81);
   // Two model chunks on two stages, one document of two slices: all four forwards of a rank come first on
   // stage 0 (warm-up 2 + 2 + 1), and (V-1)P + k-1 = 3 and one more on stage 1.
-  const Lane two{{2, 2}, {2}};
+  const LaneCase two{{2, 2}, {2}};
   const Schedule made = schedule_policy("seq1f1b").make(input_of(two, {.stages = 2, .virtual_stages = 2}));
   for (const auto& ops : made.ops) {
     CHECK(order(ops) == "F1 F2 F1 F2 B2 B1 B2 B1");
@@ -146,7 +146,7 @@ TEST_CASE("zb-h1 lets weight halves lag one micro-batch more on each later stage
 
 TEST_CASE("A hop is paid once between neighbours, and the wrap-around of interleaving is a hop") {
   // One micro-batch of 1 on two stages: F F B B = 1 + 1 + 2 + 2, two hops between ranks (forward, backward).
-  const Lane one = standalone({1});
+  const LaneCase one = standalone({1});
   CHECK(run("1f1b", one, {.stages = 2, .hops = {10, false}}).makespan == 6 + 2 * 10);
   // Two stages, two virtual: blocks 0a 1a 0b 1b, three hops each way. m = 2 of length 2: free hops give
   // (2 + 1/2) * 6 = 15; the path of micro-batch 1 alone is 2 + 4 and six hops.
@@ -160,9 +160,9 @@ TEST_CASE("A hop is paid once between neighbours, and the wrap-around of interle
 }
 
 TEST_CASE("Input that a schedule cannot order is refused in one line") {
-  const Lane three = standalone({1, 1, 1});
-  const Lane group{{1, 1}, {2}};
-  const auto refuses = [](std::string_view name, const Lane& lane, const Setting& setting) {
+  const LaneCase three = standalone({1, 1, 1});
+  const LaneCase group{{1, 1}, {2}};
+  const auto refuses = [](std::string_view name, const LaneCase& lane, const Setting& setting) {
     CAPTURE(name);
     CHECK_THROWS_AS(schedule_policy(name).make(input_of(lane, setting)), UserError);
   };
@@ -175,7 +175,7 @@ TEST_CASE("Input that a schedule cannot order is refused in one line") {
   for (const SchedulePolicy& policy : schedule_policies()) {
     refuses(policy.name, three, {.stages = 0});
     refuses(policy.name, three, {.keep = 0});
-    refuses(policy.name, Lane{{1}, {0}}, {});
+    refuses(policy.name, LaneCase{{1}, {0}}, {});
   }
   CHECK_THROWS_AS(schedule_policy("1F1B"), UserError);
 }

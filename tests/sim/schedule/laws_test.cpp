@@ -114,7 +114,7 @@ TEST_CASE("zb-h1's bubble is (P - 1) max(F, B, F + B - W) for any split of the b
       CAPTURE(b);
       CAPTURE(w);
       const int count = 2 * stages;
-      const Lane lane = equal(count, 1);
+      const LaneCase lane = equal(count, 1);
       const Schedule schedule = schedule_policy("zb-h1").make(input_of(lane, {.stages = stages}));
       OpDurations durations = op_durations(schedule, lane.forward, 2);
       for (std::size_t s = 0; s < durations.size(); ++s)
@@ -136,7 +136,7 @@ TEST_CASE("Without dependent chunks state-aware-1f1b is 1f1b, op for op") {
           CAPTURE(count);
           CAPTURE(keep);
           CAPTURE(strict);
-          const Lane lane = equal(count, 1);
+          const LaneCase lane = equal(count, 1);
           const Setting setting{.stages = stages, .keep = keep, .strict_keep = strict};
           const Schedule aware = schedule_policy("state-aware-1f1b").make(input_of(lane, setting));
           const Schedule plain = schedule_policy("1f1b").make(input_of(lane, setting));
@@ -152,7 +152,7 @@ TEST_CASE("Without slices seq1f1b is 1f1b, and interleaved-1f1b with model chunk
         CAPTURE(stages);
         CAPTURE(chunks);
         CAPTURE(count);
-        const Lane lane = equal(count, 1);
+        const LaneCase lane = equal(count, 1);
         const ScheduleInput input = input_of(lane, {.stages = stages, .virtual_stages = chunks});
         const Schedule slices = schedule_policy("seq1f1b").make(input);
         const Schedule plain = schedule_policy(chunks == 1 ? "1f1b" : "interleaved-1f1b").make(input);
@@ -176,8 +176,8 @@ TEST_CASE("m documents of k equal slices: seq1f1b takes (k m + (P - 1)/V)(f + b)
           CAPTURE(slices);
           CAPTURE(documents);
           const double length = 2.0 * chunks;
-          const Lane lane{std::vector<double>(static_cast<std::size_t>(count), length),
-                          std::vector<std::int32_t>(static_cast<std::size_t>(documents), slices)};
+          const LaneCase lane{std::vector<double>(static_cast<std::size_t>(count), length),
+                              std::vector<std::int32_t>(static_cast<std::size_t>(documents), slices)};
           const TimedSchedule timed = run("seq1f1b", lane, {.stages = stages, .virtual_stages = chunks});
           CHECK(timed.makespan == count * length * 3 + (stages - 1) * 2.0 * 3);
           if (chunks == 1)
@@ -197,8 +197,8 @@ TEST_CASE("In step seq1f1b takes as long, with forwards at one time and backward
   // P-1-s. Every stage has the same order of ticks, so that none waits for another in a circle.
   for (int stages = 2; stages <= 6; ++stages)
     for (int slices = 1; slices <= 6; ++slices) {
-      const Lane lane{std::vector<double>(static_cast<std::size_t>(3 * slices + 1), 2.0),
-                      {slices, 1, slices, slices}};
+      const LaneCase lane{std::vector<double>(static_cast<std::size_t>(3 * slices + 1), 2.0),
+                          {slices, 1, slices, slices}};
       ScheduleInput input = input_of(lane, {.stages = stages});
       input.in_step = true;
       const Schedule schedule = schedule_policy("seq1f1b").make(input);
@@ -225,7 +225,7 @@ TEST_CASE("In step seq1f1b takes as long, with forwards at one time and backward
 TEST_CASE("Documents of unlike numbers of equal slices leave seq1f1b no more bubble, whatever their order") {
   SplitMix64 random(13);
   for (int round = 0; round < 500; ++round) {
-    Lane lane;
+    LaneCase lane;
     for (std::uint64_t g = 1 + random.next() % 10; g > 0; --g)
       lane.groups.push_back(static_cast<std::int32_t>(1 + random.next() % 8));
     const int count = std::accumulate(lane.groups.begin(), lane.groups.end(), 0);
@@ -246,7 +246,7 @@ TEST_CASE(
   // slices, on all stages: one stage after the other is late, and those around it wait. At the k-th backward
   // of the last stage, the k-1st of the one before and so on (InfiniPipe, Eq. 15), all are late together: 4
   // * 3.
-  const Lane lane{std::vector<double>(16, 3.0), {4, 4, 4, 4}};
+  const LaneCase lane{std::vector<double>(16, 3.0), {4, 4, 4, 4}};
   const Schedule schedule = schedule_policy("seq1f1b").make(input_of(lane, {}));
   const auto takes = [&](const auto& recomputed) {  // share of the layers, by stage, slice and place of its B
     OpDurations durations = op_durations(schedule, lane.forward, 2);
@@ -264,7 +264,7 @@ TEST_CASE(
 
 TEST_CASE("Behind its longest documents seq1f1b holds what 1f1b does; on one stage, a document") {
   // Slices 3, then four standalone: stage 0 of 2 is 3 ahead until document 1 is through, then 1.
-  const Lane lane{std::vector<double>(7, 1.0), {3, 1, 1, 1, 1}};
+  const LaneCase lane{std::vector<double>(7, 1.0), {3, 1, 1, 1, 1}};
   CHECK(orders("seq1f1b", lane, {.stages = 2}) ==
         std::vector<std::string>{"F1 F2 F3 F4 B3 F5 B2 F6 B1 B4 B5 F7 B6 B7",
                                  "F1 F2 F3 B3 F4 B2 F5 B1 B4 B5 F6 B6 F7 B7"});
@@ -275,7 +275,7 @@ TEST_CASE("Behind its longest documents seq1f1b holds what 1f1b does; on one sta
 TEST_CASE("Every stage recomputes max(0, n - K) chunks of each group of n") {
   for (int keep = 1; keep <= 5; ++keep)
     for (int stages = 1; stages <= 4; ++stages) {
-      const Lane lane{std::vector<double>(13, 1.0), {1, 4, 2, 6}};
+      const LaneCase lane{std::vector<double>(13, 1.0), {1, 4, 2, 6}};
       int expected = 0;
       for (const int size : lane.groups) expected += std::max(0, size - keep);
       for (const auto& ops :
@@ -293,7 +293,7 @@ TEST_CASE("The last stage holds at most K + 1 chunks of a group, K with strict_k
     for (int stages = 2; stages <= 5; ++stages) {
       CAPTURE(keep);
       CAPTURE(stages);
-      const Lane lane{std::vector<double>(15, 1.0), {1, 8, 6}};
+      const LaneCase lane{std::vector<double>(15, 1.0), {1, 8, 6}};
       const auto last = static_cast<std::size_t>(stages - 1);
       CHECK(run("state-aware-1f1b", lane, {.stages = stages, .keep = keep}).peak_kept[last] == keep + 1);
       CHECK(run("state-aware-1f1b", lane, {.stages = stages, .keep = keep, .strict_keep = true})
@@ -307,9 +307,9 @@ TEST_CASE("Scaling all times leaves the bubble ratio unchanged") {
     for (int round = 0; round < 20; ++round) {
       std::vector<double> forward(8);
       for (double& value : forward) value = static_cast<double>(random.next() % 50 + 1);
-      const Lane lane = standalone(forward);
+      const LaneCase lane = standalone(forward);
       // A power of two scales every sum exactly.
-      Lane scaled = lane;
+      LaneCase scaled = lane;
       for (double& value : scaled.forward) value *= 64;
       const TimedSchedule small = run(policy.name, lane, {.hops = {3, false}});
       const TimedSchedule large = run(policy.name, scaled, {.hops = {3 * 64, false}});

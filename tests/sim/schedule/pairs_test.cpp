@@ -12,7 +12,7 @@ using namespace equipoise::testing;
 
 namespace {
 
-ScheduleInput paired(const Lane& lane, int stages, int virtual_stages = 1) {
+ScheduleInput paired(const LaneCase& lane, int stages, int virtual_stages = 1) {
   return {.stages = stages, .virtual_stages = virtual_stages, .group_sizes = lane.groups, .pairs = true};
 }
 
@@ -25,7 +25,7 @@ std::string text(const std::vector<ScheduleOp>& ops) {
   return out;
 }
 
-TimedSchedule timed(std::string_view name, const Lane& lane, int stages, int virtual_stages = 1) {
+TimedSchedule timed(std::string_view name, const LaneCase& lane, int stages, int virtual_stages = 1) {
   const ScheduleInput input = paired(lane, stages, virtual_stages);
   const Schedule schedule = schedule_policy(name).make(input);
   const std::vector<std::string> problems = schedule_problems(input, schedule);
@@ -43,7 +43,7 @@ bool finds(const ScheduleInput& input, const Schedule& schedule, std::string_vie
 }  // namespace
 
 TEST_CASE("1f1b in pairs: two forwards more ahead for every stage that follows, and one") {
-  const Lane lane = equal(4, 1);
+  const LaneCase lane = equal(4, 1);
   const Schedule schedule = schedule_policy("1f1b").make(paired(lane, 2));
   CHECK(text(schedule.ops[0]) == "F1 F2 F3 F4&B1 B2 B3 B4");
   CHECK(text(schedule.ops[1]) == "F1 F2&B1 F3&B2 F4&B3 B4");
@@ -63,7 +63,7 @@ TEST_CASE("1f1b in pairs: two forwards more ahead for every stage that follows, 
 }
 
 TEST_CASE("Interleaved in pairs warms up with one forward more, as Megatron-LM's combined schedule does") {
-  const Lane lane = equal(4, 2);
+  const LaneCase lane = equal(4, 2);
   for (int s = 0; s < 2; ++s) {
     const auto plain =
         schedule_policy("interleaved-1f1b").make({2, 2, lane.groups}).ops[static_cast<std::size_t>(s)];
@@ -99,7 +99,7 @@ TEST_CASE("Schedules in pairs are right for any input, and what has no pairs ign
     const int rounds = static_cast<int>(random.next() % 4) + 1;
     std::vector<double> lengths(static_cast<std::size_t>(stages * rounds));
     for (double& length : lengths) length = static_cast<double>(random.next() % 50 + 1) * chunks;
-    const Lane lane = standalone(lengths);
+    const LaneCase lane = standalone(lengths);
     CAPTURE(stages);
     CAPTURE(chunks);
     CHECK(timed("interleaved-1f1b", lane, stages, chunks).stalled.empty());
@@ -113,7 +113,7 @@ TEST_CASE("Schedules in pairs are right for any input, and what has no pairs ign
 }
 
 TEST_CASE("The validator knows what can be a pair") {
-  const Lane lane = equal(3, 1);
+  const LaneCase lane = equal(3, 1);
   const ScheduleInput input = paired(lane, 2);
   const Schedule right = schedule_policy("1f1b").make(input);  // stage 1: F1 F2&B1 F3&B2 B3
   REQUIRE(schedule_problems(input, right).empty());
@@ -139,7 +139,7 @@ TEST_CASE("DualPipe on two ranks, by hand") {
   // P = 2, m = 4: both ranks are middle ones, r = 0 and h = 1. Near and far each have n = 2 micro-batches:
   // rank 0 is entered by 1 and 3, rank 1 by 2 and 4. Step 2: F near, F far. Step 4, once (n - P + r + 1): F
   // near and B far apart, then F far with B near. Step 6: B far whole, B near its input half. Step 8: its W.
-  const Lane lane = equal(4, 2);
+  const LaneCase lane = equal(4, 2);
   const Schedule schedule = schedule_policy("dualpipe").make({.stages = 2, .group_sizes = lane.groups});
   CHECK(text(schedule.ops[0]) == "F1 F2 F3 B2 F4&B1 B4 B3 W3");
   CHECK(text(schedule.ops[1]) == "F2 F1 F4 B1 F3&B2 B3 B4 W4");
@@ -172,7 +172,7 @@ TEST_CASE("DualPipe's bubble is (P/2 - 1)(F&B + B - 3W), and P + 1 activations a
 
 TEST_CASE("DualPipe refuses what it cannot order, and the validator a micro-batch in the other direction") {
   const auto make = [](int stages, int count) {
-    const Lane lane = equal(count, 1);
+    const LaneCase lane = equal(count, 1);
     return schedule_policy("dualpipe").make({.stages = stages, .group_sizes = lane.groups});
   };
   CHECK_THROWS_AS(make(3, 8), UserError);
@@ -180,7 +180,7 @@ TEST_CASE("DualPipe refuses what it cannot order, and the validator a micro-batc
   CHECK_THROWS_AS(make(4, 6), UserError);
   CHECK_THROWS_AS(one_way_schedule("dualpipe"), UserError);
   CHECK(one_way_schedule("1f1b").name == "1f1b");
-  const Lane lane = equal(8, 1);
+  const LaneCase lane = equal(8, 1);
   const ScheduleInput input{.stages = 4, .group_sizes = lane.groups};
   Schedule wrong = make(4, 8);
   wrong.ops[0][0].virtual_stage = 1;

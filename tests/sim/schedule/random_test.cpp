@@ -14,9 +14,9 @@ int pick(SplitMix64& random, int least, int most) {
   return least + static_cast<int>(random.next() % static_cast<std::uint64_t>(most - least + 1));
 }
 
-Lane random_lane(SplitMix64& random, const std::string_view name, const Setting& setting) {
+LaneCase random_lane(SplitMix64& random, const std::string_view name, const Setting& setting) {
   const bool groups = name == "gpipe" || name == "state-aware-1f1b" || name == "seq1f1b";
-  Lane lane;
+  LaneCase lane;
   int count = 0;
   const int wanted = name == "interleaved-1f1b" ? setting.stages * pick(random, 0, 4)
                      : name == "dualpipe"       ? 2 * setting.stages + 2 * pick(random, 0, 6)
@@ -32,7 +32,7 @@ Lane random_lane(SplitMix64& random, const std::string_view name, const Setting&
 }
 
 // The longest path of one micro-batch, and the work of the busiest stage: no schedule can be faster.
-double lower_bound(const Lane& lane, const Setting& setting, const TimedSchedule& timed) {
+double lower_bound(const LaneCase& lane, const Setting& setting, const TimedSchedule& timed) {
   double bound = *std::max_element(timed.busy.begin(), timed.busy.end());
   const double hops = 2 * setting.hops.time * (setting.stages * setting.virtual_stages - 1);
   for (const double forward : lane.forward)
@@ -54,7 +54,7 @@ TEST_CASE("10,000 random inputs a schedule: valid, no deadlock, bounds held, no 
         setting.virtual_stages = pick(random, 1, 4);
       if (policy.bidirectional) setting.stages += setting.stages % 2;
       setting.hops = {static_cast<double>(pick(random, 0, 20)), random.next() % 2 == 0};
-      const Lane lane = random_lane(random, policy.name, setting);
+      const LaneCase lane = random_lane(random, policy.name, setting);
       const ScheduleInput input = input_of(lane, setting);
 
       policy.make_into(input, reused);
@@ -86,7 +86,7 @@ TEST_CASE("Buffers that held another schedule change nothing") {
     for (const SchedulePolicy& policy : schedule_policies()) {
       Setting setting{.stages = pick(random, 1, 6), .keep = pick(random, 1, 3)};
       if (policy.bidirectional) setting.stages += setting.stages % 2;
-      const Lane lane = random_lane(random, policy.name, setting);
+      const LaneCase lane = random_lane(random, policy.name, setting);
       const Schedule fresh = policy.make(input_of(lane, setting));
       policy.make_into(input_of(lane, setting), reused);
       CHECK(reused.ops == fresh.ops);
@@ -99,7 +99,7 @@ TEST_CASE("Without a pipeline never more than K chunks are held") {
   SplitMix64 random(5);
   for (int round = 0; round < 300; ++round) {
     const Setting setting{.stages = 1, .keep = pick(random, 1, 5)};
-    const Lane lane = random_lane(random, "state-aware-1f1b", setting);
+    const LaneCase lane = random_lane(random, "state-aware-1f1b", setting);
     if (lane.forward.empty()) continue;
     CHECK(run("state-aware-1f1b", lane, setting).peak_kept[0] <= setting.keep);
   }

@@ -16,18 +16,18 @@
 namespace equipoise::testing {
 
 // A lane: how long each micro-batch's forward takes on a whole rank, and its groups of dependent chunks.
-struct Lane {
+struct LaneCase {
   std::vector<double> forward;
   std::vector<std::int32_t> groups;
 };
 
-inline Lane standalone(std::vector<double> forward) {
-  Lane lane{std::move(forward), {}};
+inline LaneCase standalone(std::vector<double> forward) {
+  LaneCase lane{std::move(forward), {}};
   lane.groups.assign(lane.forward.size(), 1);
   return lane;
 }
 
-inline Lane equal(int count, double length) {
+inline LaneCase equal(int count, double length) {
   return standalone(std::vector<double>(static_cast<std::size_t>(count), length));
 }
 
@@ -40,12 +40,12 @@ struct Setting {
   Hops hops{};
 };
 
-inline ScheduleInput input_of(const Lane& lane, const Setting& setting) {
+inline ScheduleInput input_of(const LaneCase& lane, const Setting& setting) {
   return {setting.stages, setting.virtual_stages, lane.groups, setting.keep, setting.strict_keep};
 }
 
 // Makes, validates and times.
-inline TimedSchedule run(std::string_view name, const Lane& lane, const Setting& setting) {
+inline TimedSchedule run(std::string_view name, const LaneCase& lane, const Setting& setting) {
   CAPTURE(name);
   const ScheduleInput input = input_of(lane, setting);
   const Schedule schedule = schedule_policy(name).make(input);
@@ -69,7 +69,7 @@ inline std::string order(const std::vector<ScheduleOp>& ops) {
   return text;
 }
 
-inline std::vector<std::string> orders(std::string_view name, const Lane& lane, const Setting& setting) {
+inline std::vector<std::string> orders(std::string_view name, const LaneCase& lane, const Setting& setting) {
   std::vector<std::string> texts;
   for (const auto& ops : schedule_policy(name).make(input_of(lane, setting)).ops) texts.push_back(order(ops));
   return texts;

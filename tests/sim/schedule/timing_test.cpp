@@ -25,7 +25,7 @@ TEST_CASE("Every op starts when its stage is free and its input has arrived") {
 TEST_CASE("A blocking send keeps the sender busy until the transfer has arrived") {
   // Two stages, two micro-batches of 1, hops of 5. Free sends: stage 0 F1 0-1, F2 1-2. Blocking: F1 0-1, its
   // transfer until 6, F2 6-7. Stage 1's backward sends too; its forward, being last, does not.
-  const Lane lane = standalone({1, 1});
+  const LaneCase lane = standalone({1, 1});
   const TimedSchedule free = run("1f1b", lane, {.stages = 2, .hops = {5, false}});
   CHECK(free.stages[0][1].start == 1);
   // F1 arrives at 6: F 6-7, B 7-9, F 9-10, B 10-12; stage 0: B1 14-16, B2 17-19.
@@ -37,7 +37,7 @@ TEST_CASE("A blocking send keeps the sender busy until the transfer has arrived"
 }
 
 TEST_CASE("R pays a forward and is not useful time") {
-  const Lane lane{{3, 3}, {2}};
+  const LaneCase lane{{3, 3}, {2}};
   const TimedSchedule timed = run("state-aware-1f1b", lane, {.stages = 1, .backward_ratio = 3});
   // D1 F2 B2 R1 B1 = 3 + 3 + 9 + 3 + 9.
   CHECK(timed.makespan == 27);
