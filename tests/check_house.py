@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOMS = """policies/base policies traces kernels profiler/profile profiler/fit profiler/predict profiler/measure sim/schedule sim/limits
-sim/topology sim/workload sim/framework sim/cost sim/memory sim/step sim/verify sim/timeline sim/execution sim/metrics sim/study/read sim/study sim/report
+sim/topology sim/workload sim/framework sim/cost sim/memory sim/step sim/verify sim/timeline sim/execution sim/metrics sim/report/words sim/study/read sim/study sim/report
 sim/export
 sim/validation sim/calibration sim/tune sim/cli sim/python""".split()
 INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')

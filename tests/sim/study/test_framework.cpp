@@ -276,7 +276,7 @@ TEST_CASE("What cannot matter or frees nothing is noted: the reduction without Z
   CHECK(parse(file).notes.empty());
   file["framework"] = {{"reduce_each_micro_batch", false}};
   REQUIRE(parse(file).notes.size() == 1);
-  CHECK(parse(file).notes[0].text("with") == "with zero 2");
+  CHECK(parse(file).notes[0].text("with").starts_with("with zero 2"));
   file["parallel"]["zero"] = 2;
   CHECK(parse(file).notes.empty());
   file["policies"][1]["recompute"] = "selective";
