@@ -96,7 +96,10 @@ class OpenStudy {
     {
       const nb::gil_scoped_release released;
       if (!study_.impossible.empty()) throw UserError(study_.impossible);
-      load(memory_limit(max_memory_GB));
+      load();
+      RunStudyOptions planned;
+      planned.keep_plans = true;
+      check_estimate(study_, inputs_->documents, planned, memory_limit(max_memory_GB), kDefaultOutputGB);
     }
     return rows_of(inputs_->documents);
   }
@@ -122,15 +125,14 @@ class OpenStudy {
     return row;
   }
 
-  void load(const MemoryLimit& limit) {
-    if (inputs_) return;
-    inputs_ = load_inputs(study_);
+  void load() {
+    if (!inputs_) inputs_ = load_inputs(study_);
   }
 
   CheckedResult result_of(RunStudyOptions options, bool verify, const MemoryLimit& limit) {
     if (!study_.impossible.empty()) return {refused_study(study_, study_.impossible), {}};
     try {
-      load(limit);
+      load();
       check_estimate(study_, inputs_->documents, options, limit, kDefaultOutputGB);
     } catch (const UserError& e) {
       if (case_.empty()) throw;
