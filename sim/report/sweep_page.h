@@ -33,7 +33,8 @@ class SweepPage {
   std::string cases_;            // JSON, comma-separated
   std::size_t count_ = 0, left_out_ = 0;
   std::size_t run_ = 0;  // cases in which some policy runs
-  // The number of wins of each label that is told apart from the others, in the order of their first.
+  // The number of wins of each label that is significantly faster than the others, in the order of their
+  // first.
   std::vector<std::pair<std::string, std::size_t>> wins_;
 };
 
