@@ -265,10 +265,19 @@ void report_stall(const OpProgram& program, std::size_t lane_number, const std::
   std::string text = "the step never ends: lane " + std::to_string(lane_number);
   for (std::size_t s = 0; s < lane.stages.size(); ++s) {
     if (next[s] == lane.stages[s].size()) continue;
-    const ScheduledOp& scheduled = lane.stages[s][next[s]];
-    const ScheduledOp& input = lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)];
-    text += concatenated("; stage ", s, " waits at ", describe(scheduled.op), " for stage ",
-                         scheduled.input_stage, "'s ", describe(input.op));
+    const std::vector<ScheduledOp>& ops = lane.stages[s];
+    text += concatenated("; stage ", s, " waits at ", describe(ops[next[s]].op), " for ");
+    const auto waits = [&](const ScheduledOp& op) {
+      return op.input_stage != kNoInput && next[at(op.input_stage)] <= at(op.input_op);
+    };
+    // A pair starts when both of its ops have their input.
+    const bool second = !waits(ops[next[s]]) && ops[next[s]].op.with_next && waits(ops[next[s] + 1]);
+    const ScheduledOp& waiting = ops[next[s] + (second ? 1 : 0)];
+    if (waits(waiting))
+      text += concatenated("stage ", waiting.input_stage, "'s ",
+                           describe(lane.stages[at(waiting.input_stage)][at(waiting.input_op)].op));
+    else
+      text += "the other lanes of its lockstep group";
   }
   throw EngineError(text);
 }
