@@ -147,6 +147,13 @@ void append(const Slice& slice, std::int64_t limit, Oversize oversize, std::vect
 
 }  // namespace
 
+UnplaceableDocument::UnplaceableDocument(const Slice& slice, std::string_view policy, std::int64_t limit)
+    : UnplaceableDocument("document " + std::to_string(slice.document) + ": " +
+                              std::to_string(slice.tokens()) + " tokens, policy " + std::string(policy) +
+                              " places at most " + std::to_string(limit) +
+                              "; raise that limit or set oversize to drop, truncate or split",
+                          slice.document, slice.tokens(), limit) {}
+
 DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
                            const LoadOptions& options) {
   if (lengths.empty()) throw UserError("trace: empty; expected at least one document length");
@@ -183,13 +190,7 @@ std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalB
   for (const GlobalBatch& batch : batches) {
     const auto found = std::find_if(batch.slices.begin(), batch.slices.end(), too_long);
     if (found == batch.slices.end()) continue;
-    if (oversize == Oversize::error) {
-      throw UnplaceableDocument("document " + std::to_string(found->document) + ": " +
-                                    std::to_string(found->tokens()) + " tokens, policy " +
-                                    std::string(policy) + " places at most " + std::to_string(limit) +
-                                    "; raise that limit or set oversize to drop, truncate or split",
-                                found->document, found->tokens(), limit);
-    }
+    if (oversize == Oversize::error) throw UnplaceableDocument(*found, policy, limit);
     any = true;
     break;
   }

@@ -60,6 +60,9 @@ class UnplaceableDocument : public UserError {
                       std::int64_t limit)
       : UserError(message), document_(document), tokens_(tokens), limit_(limit) {}
 
+  // Names the slice, the policy, its limit and what the user can do.
+  UnplaceableDocument(const Slice& slice, std::string_view policy, std::int64_t limit);
+
   // A copy of the error with `where` before the message.
   [[nodiscard]] UnplaceableDocument in(const std::string& where) const {
     return {where + ": " + what(), document_, tokens_, limit_};

@@ -8,6 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/least_loaded.h"
+#include "policies/loader.h"
 
 namespace equipoise {
 namespace {
@@ -149,6 +150,16 @@ std::int64_t grid_gpus(const PackOptions& options) {
 std::size_t waiting_lanes(const PackOptions& options) {
   const int lanes = std::max(1, options.lanes), waiting = std::clamp(options.waiting_lanes, 1, lanes);
   return static_cast<std::size_t>(lanes % waiting == 0 ? waiting : lanes);
+}
+
+void pack_carried(std::string_view policy, std::int64_t limit, Plan& plan,
+                  const std::function<void()>& append) {
+  while (!plan.steps.empty() && !plan.steps.back().carried.empty()) {
+    const std::size_t held = plan.steps.back().carried.size();
+    append();
+    const std::vector<Slice>& left = plan.steps.back().carried;
+    if (left.size() >= held) throw UnplaceableDocument(left.front(), policy, limit);
+  }
 }
 
 Step empty_step(const PackOptions& options) {

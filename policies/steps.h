@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/base/random.h"
@@ -77,6 +78,12 @@ std::size_t waiting_lanes(const PackOptions& options);
 
 // Makes a step of `options.lanes` empty lanes with the study's CP degree.
 Step empty_step(const PackOptions& options);
+
+// Runs `append`, which appends a step of what the plan's last step carried, until nothing is carried. The
+// loop ends, since a document of at most `limit` tokens fits into an empty micro-batch, so that each step
+// places the longest one at least. Throws UnplaceableDocument where a step places none.
+void pack_carried(std::string_view policy, std::int64_t limit, Plan& plan,
+                  const std::function<void()>& append);
 
 // Packs as flat arrays, and how they become steps. Packers work on indices into one list of lengths,
 // independently of plans. The nested Plan is built once at the end from their result.

@@ -243,8 +243,8 @@ Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int
     if (random != nullptr) shuffle(pool, *random);
     std::size_t returned = 0;
     for (std::size_t begin = 0; begin < pool.size();) {
-      std::int64_t tokens = 0;
-      std::size_t end = begin;
+      std::int64_t tokens = pool[begin].tokens;  // a pack has a document, however long, so that the loop ends
+      std::size_t end = begin + 1;
       while (end < pool.size() && tokens + pool[end].tokens <= capacity) tokens += pool[end++].tokens;
       if (last || tokens >= threshold) {
         for (std::size_t i = begin; i < end; ++i) packs.item.push_back(pool[i].document);

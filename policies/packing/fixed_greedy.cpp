@@ -5,7 +5,7 @@
 //
 // pack_window * N bins; bin j belongs to step j div N and, as position p = j mod N in it, to lane p mod
 // lanes. Documents that fit nowhere come, in sorted order, before those of the next pack window, and at the
-// end of the data in extra steps of N bins until none is held. A step carries the documents that the loader
+// end of the data in extra steps of N bins until none is held (pack_carried). A step carries the documents that the loader
 // has delivered (batch k at step k) and that neither this nor an earlier step executes.
 //
 // O(n log(bins)) while the least loaded bin has room, which is nearly always. For a document that does not
@@ -68,8 +68,11 @@ class FixedGreedy {
       if (bin_of[i] == kNowhere) held_.push_back(sorted[i]);
   }
 
-  [[nodiscard]] bool holds_something() const { return !held_.empty(); }
-  Plan take() { return std::move(plan_); }
+  // Packs all that is held and returns the plan.
+  Plan finish() {
+    pack_carried("fixed-greedy", capacity_, plan_, [&] { pack({}, 1, true); });
+    return std::move(plan_);
+  }
 
  private:
   void append_steps(std::span<const Held> sorted, std::span<const std::size_t> bin_of, std::size_t steps,
@@ -205,8 +208,7 @@ Plan plan_fixed_greedy(const PackingProblem& problem) {
       for (const Slice& slice : problem.batches[k].slices) arriving.push_back({slice, k});
     packer.pack(std::move(arriving), count, false);
   }
-  while (packer.holds_something()) packer.pack({}, 1, true);
-  return packer.take();
+  return packer.finish();
 }
 
 }  // namespace equipoise

@@ -9,7 +9,8 @@
 //   3. Stable sort, longest first. Each document: to the micro-batch with the least W if it fits there
 //      (tokens + length <= L_max), else to the one with the fewest tokens if it fits there, else carried.
 //   4. At the end of the data the carried documents and then the queues, in order, are packed the same way
-//      into N micro-batches again and again (steps marked `tail`) until nothing is held.
+//      into N micro-batches again and again (steps marked `tail`) until nothing is held. Every such step
+//      places the longest document at least, which fits into an empty micro-batch.
 //   5. Micro-batches go to lanes, largest W first, to the least loaded lane with a free place; inside a lane
 //      they keep the order of the packing (Order::descending sorts them).
 //
@@ -28,6 +29,7 @@
 
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
+#include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"
 
@@ -88,13 +90,6 @@ class Wlb {
     Step step = pack(documents);
     step.tail = true;
     return step;
-  }
-
-  [[nodiscard]] bool holds_something() const {
-    if (!carried_.empty()) return true;
-    for (const std::deque<Document>& queue : queues_)
-      if (!queue.empty()) return true;
-    return false;
   }
 
  private:
@@ -241,7 +236,7 @@ Plan plan_wlb(const PackingProblem& problem) {
   plan.steps.reserve(problem.batches.size() + 1);
   for (const GlobalBatch& batch : problem.batches) plan.steps.push_back(packer.step(batch, problem.workload));
   packer.end_of_data(problem.batches.size(), plan);
-  while (packer.holds_something()) plan.steps.push_back(packer.tail_step());
+  pack_carried("wlb", max_tokens(problem.options), plan, [&] { plan.steps.push_back(packer.tail_step()); });
   return plan;
 }
 
@@ -327,7 +322,13 @@ class ThresholdTrials {
 ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
                                       const std::function<double(const Plan&)>& predicted_seconds,
                                       double delay_bound) {
-  ThresholdTrials search(problem, predicted_seconds, delay_bound);
+  // Documents above L_max are treated as they will be when the policy runs.
+  std::vector<Slice> dropped;
+  const auto shortened = without_oversize(problem.batches, max_tokens(problem.options),
+                                          problem.options.oversize, "wlb", dropped);
+  const PackingProblem placeable{shortened ? std::span<const GlobalBatch>(*shortened) : problem.batches,
+                                 problem.options, problem.workload};
+  ThresholdTrials search(placeable, predicted_seconds, delay_bound);
   for (int queues = 0; queues <= 4; ++queues) search.improve({}, queues);
   for (std::int64_t eighth = 2; eighth < 8; ++eighth) {
     const std::int64_t threshold = problem.options.context_window * eighth / 8;

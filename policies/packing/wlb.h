@@ -60,7 +60,7 @@ struct ThresholdSearch {
 // Finds the thresholds with the smallest predicted time among those whose token_delay_mean is at most
 // `delay_bound`. `predicted_seconds` prices a finished plan (the simulator; called a few dozen times). Starts
 // from the best of 0..4 queues and of single thresholds, and moves one threshold at a time by window/8,
-// window/16 and window/32 while that helps.
+// window/16 and window/32 while that helps. `oversize` treats documents above L_max first.
 ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
                                       const std::function<double(const Plan&)>& predicted_seconds,
                                       double delay_bound = 0.5);

@@ -1,11 +1,16 @@
 // Documents above a policy's hard limit.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "policies/loader.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/skrull.h"
+#include "policies/packing/wlb.h"
+#include "policies/steps.h"
 #include "tests/policies/packing_cases.h"
+#include "tests/policies/random_documents.h"
 
 using namespace equipoise;
 
@@ -60,4 +65,50 @@ TEST_CASE("what is dropped or cut off is listed, what is split runs") {
     for (const Lane& lane : step.lanes)
       for (const MicroBatch& m : lane.micro_batches) run += tokens(m.slices);
   CHECK(run == 28);
+}
+
+TEST_CASE("packing what is carried ends for every limit, with and without a search") {
+  // Every policy alone, as searches call it, either places all documents or names one above its limit. With
+  // oversize it always ends, and then the search has priced a plan.
+  const QuadraticWorkload quadratic;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 random(seed);
+    std::vector<std::vector<std::int64_t>> lengths(static_cast<std::size_t>(1 + below(random, 6)));
+    std::int64_t longest = 0;
+    for (auto& batch : lengths) {
+      batch = random_lengths(random, below(random, 20), 40);
+      for (const std::int64_t length : batch) longest = std::max(longest, length);
+    }
+    const std::vector<GlobalBatch> batches = document_batches(lengths);
+    PackOptions options;
+    options.context_window = 8 + below(random, 40);
+    options.micro_batches = 1 + below(random, 6);
+    options.lanes = 1 + static_cast<int>(below(random, 3));
+    options.max_tokens = 1 + below(random, 48);
+    options.of<WlbOptions>().queues = static_cast<int>(below(random, 4));
+    const PackingProblem problem{batches, options, quadratic};
+    if (longest > options.max_tokens)
+      CHECK_THROWS_AS(plan_wlb(problem), UnplaceableDocument);
+    else
+      CHECK_NOTHROW(plan_wlb(problem));
+    if (longest > micro_batch_capacity(options))
+      CHECK_THROWS_AS(plan_fixed_greedy(problem), UnplaceableDocument);
+    else
+      CHECK_NOTHROW(plan_fixed_greedy(problem));
+
+    int priced = 0;
+    const auto price = [&](const Plan& plan) {
+      ++priced;
+      return static_cast<double>(plan.steps.size());
+    };
+    if (longest > options.max_tokens)
+      CHECK_THROWS_AS(search_wlb_thresholds(problem, price), UnplaceableDocument);
+    for (const Oversize oversize : {Oversize::drop, Oversize::truncate, Oversize::split}) {
+      options.oversize = oversize;
+      priced = 0;
+      search_wlb_thresholds(problem, price, 1e9);
+      CHECK(priced > 0);
+    }
+  }
 }
