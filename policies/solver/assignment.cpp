@@ -61,7 +61,6 @@ bool within_capacity(const AssignmentProblem& problem, const BinOf& bin_of) {
 
 namespace {
 
-constexpr int kMostRounds = 10000;
 constexpr double kWorthIt = 1 - 1e-12;  // a smaller gain is rounding
 constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
@@ -74,10 +73,13 @@ struct Exchange {
       std::numeric_limits<double>::infinity();  // weight of the heavier of the two bins afterwards
 };
 
+// The exchange that lowers the heaviest bin most. Counts evaluations down, as the next function does.
 Exchange best_exchange(const AssignmentProblem& problem, const BinOf& bin_of, std::uint32_t heaviest,
-                       const std::vector<double>& weights, const std::vector<std::int64_t>& tokens) {
+                       const std::vector<double>& weights, const std::vector<std::int64_t>& tokens,
+                       std::int64_t& evaluations) {
   Exchange best;
   const auto consider = [&](std::size_t i, std::size_t partner, std::uint32_t to) {
+    --evaluations;
     const double gained = problem.weight[i] - (partner == kNobody ? 0 : problem.weight[partner]);
     const std::int64_t moved = problem.tokens[i] - (partner == kNobody ? 0 : problem.tokens[partner]);
     if (gained <= 0) return;
@@ -85,7 +87,7 @@ Exchange best_exchange(const AssignmentProblem& problem, const BinOf& bin_of, st
     const double heavier = std::max(weights[heaviest] - gained, weights[to] + gained);
     if (heavier < best.heavier) best = {i, partner, to, heavier};
   };
-  for (std::size_t i = 0; i < bin_of.size(); ++i) {
+  for (std::size_t i = 0; i < bin_of.size() && evaluations > 0; ++i) {
     if (bin_of[i] != heaviest) continue;
     for (std::uint32_t to = 0; to < problem.bins; ++to)
       if (to != heaviest) consider(i, kNobody, to);
@@ -141,7 +143,7 @@ class StepSums {
   std::vector<std::size_t> place_;    // index of each bin in order_
 };
 
-// The exchange that lowers the sum over steps most; `heavier` is the sum after it. Counts evaluations down.
+// The exchange that lowers the sum over steps most; `heavier` is the sum after it.
 Exchange best_step_exchange(const AssignmentProblem& problem, const BinOf& bin_of, const StepSums& sums,
                             const std::vector<double>& weights, std::int64_t& evaluations) {
   const std::vector<std::int64_t> tokens = bin_tokens(problem, bin_of);
@@ -171,21 +173,20 @@ Exchange best_step_exchange(const AssignmentProblem& problem, const BinOf& bin_o
 
 }  // namespace
 
-void improve_by_swaps(const AssignmentProblem& problem, BinOf& bin_of) {
-  for (int round = 0; round < kMostRounds; ++round) {
+void improve_by_swaps(const AssignmentProblem& problem, BinOf& bin_of, std::int64_t evaluations) {
+  while (evaluations > 0) {
     const std::vector<double> weights = bin_weights(problem, bin_of);
     const std::vector<std::int64_t> tokens = bin_tokens(problem, bin_of);
     const auto heaviest = static_cast<std::uint32_t>(std::ranges::max_element(weights) - weights.begin());
-    const Exchange best = best_exchange(problem, bin_of, heaviest, weights, tokens);
+    const Exchange best = best_exchange(problem, bin_of, heaviest, weights, tokens, evaluations);
     if (!(best.heavier < weights[heaviest] * kWorthIt)) return;
     bin_of[best.i] = best.to;
     if (best.partner != kNobody) bin_of[best.partner] = heaviest;
   }
 }
 
-void improve_steps_by_swaps(const AssignmentProblem& problem, BinOf& bin_of) {
-  std::int64_t evaluations = 4'000'000;
-  for (int round = 0; round < kMostRounds && evaluations > 0; ++round) {
+void improve_steps_by_swaps(const AssignmentProblem& problem, BinOf& bin_of, std::int64_t evaluations) {
+  while (evaluations > 0) {
     const std::vector<double> weights = bin_weights(problem, bin_of);
     const StepSums sums(problem, weights);
     const Exchange best = best_step_exchange(problem, bin_of, sums, weights, evaluations);
@@ -334,12 +335,14 @@ static void search(const AssignmentProblem& problem, const SolverLimits& limits,
 AssignmentResult solve_assignment(const AssignmentProblem& problem, const BinOf& start,
                                   const SolverLimits& limits) {
   const auto begin = std::chrono::steady_clock::now();
-  AssignmentResult result{start, sum_over_steps(problem, start), lower_bound(problem), 0, false};
+  AssignmentResult result{start, sum_over_steps(problem, start), lower_bound(problem), 0, false, false};
   const auto closed = [&] { return result.objective <= result.bound * (1 + kOptimalGap); };
   const bool cancelled = limits.cancel != nullptr && limits.cancel->load(std::memory_order_relaxed);
   if (!solver_available(limits.solver) ||
-      (!closed() && !cancelled && (limits.nodes > 0 || limits.seconds > 0)))
+      (!closed() && !cancelled && (limits.nodes > 0 || limits.seconds > 0))) {
+    result.searched = true;
     search(problem, limits, result);
+  }
   result.optimal = closed();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;

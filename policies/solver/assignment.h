@@ -49,23 +49,34 @@ double lower_bound(const AssignmentProblem&);
 
 bool within_capacity(const AssignmentProblem&, const BinOf&);
 
+inline constexpr std::int64_t kMostEvaluations = 4'000'000;
+
 // Moves and swaps single documents between the heaviest bin and the others, best improvement first, until
 // none reduces it. Ties go to the lowest document, then the lowest partner. Capacities hold. Takes
-// O(documents) per candidate bin and a few dozen rounds in practice, at most 10,000.
-void improve_by_swaps(const AssignmentProblem&, BinOf&);
+// O(documents) per candidate bin and a few dozen rounds in practice. The number of evaluations is limited, so
+// that the result depends only on the input.
+void improve_by_swaps(const AssignmentProblem&, BinOf&, std::int64_t evaluations = kMostEvaluations);
 
 // The same for the sum over steps, with exchanges from the heaviest bin of every step and no bin above
-// heaviest_allowed. Takes O(documents * bins) per document of those bins and round. The number of evaluations
-// is fixed, so that the result depends only on the input.
-void improve_steps_by_swaps(const AssignmentProblem&, BinOf&);
+// heaviest_allowed. An evaluation takes O(bins).
+void improve_steps_by_swaps(const AssignmentProblem&, BinOf&, std::int64_t evaluations = kMostEvaluations);
 
 struct AssignmentResult {
   BinOf bin_of;  // the best assignment found, never worse than the start
   double objective = 0;
   double bound = 0;      // proven lower bound
   double seconds = 0;    // measured
-  bool optimal = false;  // objective == bound within 1e-9
+  bool optimal = false;   // objective == bound within 1e-9
+  bool searched = false;  // whether the solver ran
 };
+
+// The rows of the program, and about as many elements as its matrix has.
+constexpr double program_rows(const AssignmentProblem& problem) {
+  return static_cast<double>(problem.weight.size() + 2 * problem.bins);
+}
+constexpr double program_elements(const AssignmentProblem& problem) {
+  return 3 * static_cast<double>(problem.weight.size()) * static_cast<double>(problem.bins);
+}
 
 // Solves from a feasible start. The numbering of bins in the result is arbitrary. Throws UserError where the
 // solver is not installed (see solver_available()).

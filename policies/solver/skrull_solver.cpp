@@ -22,8 +22,8 @@
 // Lanes, micro-batches and ranks are interchangeable. Of the many copies of a solution the program keeps
 // those where the k-th heaviest document (from 0) uses lane i, micro-batch j and rank r only if i + j + r <=
 // k (r = 0 where it is distributed). Any solution can be renamed to satisfy that by numbering lanes,
-// micro-batches and ranks by their first document. Cost: exponential; a dozen documents on two lanes of four
-// ranks take seconds.
+// micro-batches and ranks by their first document. Cost: limited by SolverWork, else exponential; a dozen
+// documents on two lanes of four ranks take seconds.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -47,7 +47,8 @@
 namespace equipoise {
 namespace {
 
-constexpr int kMostColumns = 200'000;
+constexpr int kMostColumns = 200'000;   // of a program that is made, whatever its limits
+constexpr double kMostMoved = 4e8;      // documents that are looked at by moves and swaps of a step
 constexpr double kWorthIt = 1 - 1e-12;  // a smaller gain is rounding
 constexpr double kOptimalGap = 1e-9;
 constexpr double kBound =
@@ -176,10 +177,8 @@ double bound_of(const Joint& joint) {
   return bound;
 }
 
-// Moves one document or swaps two, the best change first, until none helps or a fixed number of tries is
-// reached.
-void improve(const Joint& joint, Places& places) {
-  std::int64_t tries = 200'000;
+// Moves one document or swaps two, the best change first, until none helps or so many tries are made.
+void improve(const Joint& joint, std::int64_t tries, Places& places) {
   double best = objective_of(joint, places);
   for (bool better = true; better && tries > 0;) {
     better = false;
@@ -364,36 +363,35 @@ Places places_of(const Step& step, const GlobalBatch& batch, Joint& joint) {
 
 // The better start: GDS with DACP or with every document distributed, whichever is faster after moves and
 // swaps.
-Places start_of(const Joint& joint, const Places& skrull) {
+Places start_of(const Joint& joint, const Places& skrull, SolverWork& work) {
+  const double looked_at = static_cast<double>(joint.documents()) + joint.bins() * (joint.ranks + 1.0);
+  const auto most = static_cast<std::int64_t>(std::min(4e5, kMostMoved / looked_at));
+  const std::int64_t tries = work.evaluations(most, 10 * looked_at);
   Places distributed = skrull;
   for (Place& place : distributed) place.rank = kDistributed;
   Places best = skrull;
   for (Places start : {skrull, distributed}) {
-    improve(joint, start);
+    improve(joint, tries / 2, start);
     if (objective_of(joint, start) < objective_of(joint, best)) best = std::move(start);
   }
   return best;
 }
 
-void refuse_large(const Joint& joint, std::size_t step) {
-  const double columns = static_cast<double>(joint.documents()) * joint.bins() * (joint.ranks + 1);
-  if (columns <= kMostColumns) return;
-  throw UserError("skrull-solver: step " + std::to_string(step) + ": " + std::to_string(joint.documents()) +
-                  " documents in " + std::to_string(joint.bins()) + " micro-batches of " +
-                  std::to_string(joint.ranks) + " CP ranks make a program of " +
-                  std::to_string(static_cast<std::int64_t>(columns)) + " columns; allowed: at most " +
-                  std::to_string(kMostColumns) + "; use a smaller documents_per_step, or skrull");
-}
-
-Places solve(const Joint& joint, const Places& skrull, const SolverOptions& options, SolverReport& report) {
+Places solve(const Joint& joint, const Places& skrull, const SolverOptions& options, SolverWork& work,
+             SolverReport& report) {
   const auto begin = std::chrono::steady_clock::now();
-  Places best = start_of(joint, skrull);
+  Places best = start_of(joint, skrull, work);
   report.incumbent = objective_of(joint, best);
   report.bound = std::min(bound_of(joint), report.incumbent);
   const auto closed = [&] { return report.incumbent <= report.bound * (1 + kOptimalGap); };
-  if (!solver_available(options.solver) || !closed()) {
+  const double columns = static_cast<double>(joint.documents()) * joint.bins() * (joint.ranks + 1);
+  const double rows = static_cast<double>(joint.documents()) + 2.0 * joint.bins() * (joint.ranks + 1);
+  const SolverLimits limits = work.next(rows, 4 * columns, options.time_limit_seconds);
+  const bool searches =
+      !solver_available(options.solver) ||
+      (!closed() && columns <= kMostColumns && (limits.nodes > 0 || limits.seconds > 0));
+  if (searches) {
     const JointProgram program(joint);
-    const SolverLimits limits{options.time_limit_seconds, options.cancel, options.solver, options.node_limit};
     const SearchEnd end =
         search_program(program, limits, program.columns_of(best), report.incumbent * program.scale());
     bool legal = true;
@@ -410,6 +408,7 @@ Places solve(const Joint& joint, const Places& skrull, const SolverOptions& opti
     if (std::isfinite(bound)) report.bound = std::max(report.bound, std::min(bound, report.incumbent));
   }
   report.optimal = closed();
+  work.ended(searches, report.optimal);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return best;
 }
@@ -442,6 +441,7 @@ Plan plan_skrull_solver(const PackingProblem& problem) {
   options.rollback = true;  // rollback is no key of this policy
   const Plan skrull = plan_skrull({problem.batches, options, problem.workload});
   Plan plan;
+  SolverWork work(options.of<SolverOptions>(), problem.batches.size());
   double heuristic = 0, incumbent = 0;
   for (std::size_t s = 0; s < problem.batches.size(); ++s) {
     const GlobalBatch& batch = problem.batches[s];
@@ -451,16 +451,15 @@ Plan plan_skrull_solver(const PackingProblem& problem) {
       plan.steps.push_back(skrull.steps[s]);
       continue;
     }
-    refuse_large(joint, s);
     SolverReport report;
     report.step = static_cast<int>(s);
     plan.steps.push_back(
-        step_of(joint, solve(joint, start, options.of<SolverOptions>(), report), batch, options));
+        step_of(joint, solve(joint, start, options.of<SolverOptions>(), work, report), batch, options));
     heuristic += objective_of(joint, start);
     incumbent += report.incumbent;
     plan.solver.push_back(report);
   }
-  note_programs(plan);
+  work.note_on(plan);
   if (incumbent > 0) plan.notes.push_back({"heuristic_longer", "", {{"share", heuristic / incumbent - 1}}});
   return plan;
 }

@@ -16,6 +16,8 @@
 namespace equipoise {
 namespace {
 
+constexpr double kOfExchange = 4;  // units of work of an exchange that is evaluated
+
 // Compares the maximum first, then the sum over steps.
 bool better(const AssignmentProblem& problem, const BinOf& a, const BinOf& b) {
   const double most_a = heaviest_bin(problem, a);
@@ -27,31 +29,39 @@ SolverReport report_of(const AssignmentResult& result, std::size_t step, bool ov
   return {static_cast<int>(step), over_steps, result.objective, result.bound, result.seconds, result.optimal};
 }
 
+// Searches with what is left of the step's seconds and of the plan's work.
+AssignmentResult search_within(const AssignmentProblem& problem, const BinOf& start, double seconds,
+                               SolverWork& work) {
+  const SolverLimits limits = work.next(program_rows(problem), program_elements(problem), seconds);
+  AssignmentResult result = solve_assignment(problem, start, limits);
+  work.ended(result.searched, result.optimal);
+  return result;
+}
+
 BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, const PackOptions& options,
-            std::size_t step, Plan& plan) {
+            std::size_t step, SolverWork& work, Plan& plan) {
   BinOf best = starts.front();
   for (const BinOf& start : starts.subspan(1))
     if (better(problem, start, best)) best = start;
   BinOf swapped = best;
-  improve_by_swaps(problem, swapped);  // this lowers the maximum, but may raise the sum
+  // This lowers the maximum, but may raise the sum.
+  improve_by_swaps(problem, swapped, work.evaluations(kMostEvaluations, kOfExchange));
   if (better(problem, swapped, best)) best = std::move(swapped);
 
   AssignmentProblem largest = problem;
   largest.bins_a_step = 0;
-  const SolverOptions& own = options.of<SolverOptions>();
-  SolverLimits limits{own.time_limit_seconds, own.cancel, own.solver, own.node_limit};
+  const double seconds = options.of<SolverOptions>().time_limit_seconds;
   const bool second = problem.steps() > 1;
-  if (second) limits.seconds /= 2;
-  const AssignmentResult first = solve_assignment(largest, best, limits);
+  const AssignmentResult first = search_within(largest, best, second ? seconds / 2 : seconds, work);
   plan.solver.push_back(report_of(first, step, false));
   if (better(problem, first.bin_of, best)) best = first.bin_of;
   if (!second) return best;
 
   AssignmentProblem over_steps = problem;
   over_steps.heaviest_allowed = heaviest_bin(problem, best);
-  improve_steps_by_swaps(over_steps, best);
-  limits.seconds = std::max(0.0, own.time_limit_seconds - first.seconds);
-  AssignmentResult result = solve_assignment(over_steps, best, limits);
+  const double of_sums = static_cast<double>(problem.bins) * kOfExchange;
+  improve_steps_by_swaps(over_steps, best, work.evaluations(kMostEvaluations, of_sums));
+  AssignmentResult result = search_within(over_steps, best, std::max(0.0, seconds - first.seconds), work);
   plan.solver.push_back(report_of(result, step, true));
   return std::move(result.bin_of);
 }
@@ -65,10 +75,11 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
 // Returns bins heaviest first, ties in the order of their first document, so that bin j belongs to step j div
 // bins_a_step. Documents in a bin keep their order. Adds reports to `plan` for `step`.
 Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
-                std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan) {
+                std::span<const BinOf> starts, const PackOptions& options, std::size_t step, SolverWork& work,
+                Plan& plan) {
   Bins bins(problem.bins);
   if (documents.empty()) return bins;
-  const BinOf bin_of = solve(problem, starts, options, step, plan);
+  const BinOf bin_of = solve(problem, starts, options, step, work, plan);
 
   std::vector<std::size_t> first(problem.bins, std::numeric_limits<std::size_t>::max());
   for (std::size_t i = documents.size(); i-- > 0;) first[bin_of[i]] = i;
@@ -83,7 +94,38 @@ Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& probl
 
 }  // namespace
 
-void note_programs(Plan& plan) {
+// Fitted to CBC: the root takes 20 to 150 us per element of the matrix in small programs, where cuts and
+// probing take most of it, and more with each row in large ones. A node takes 1 us per element.
+constexpr double kOfRoot = 1e5, kOfRow = 6, kOfNode = 2000;
+
+std::int64_t SolverWork::evaluations(std::int64_t most, double work) {
+  if (!counts()) return most;
+  const double share = left_ / static_cast<double>(searches_) / 2;  // the rest is for the search
+  const auto count = static_cast<std::int64_t>(std::min(static_cast<double>(most), share / work));
+  left_ -= static_cast<double>(count) * work;
+  return count;
+}
+
+SolverLimits SolverWork::next(double rows, double elements, double seconds) {
+  SolverLimits limits{seconds, options_.cancel, options_.solver, options_.node_limit};
+  root_ = elements * (kOfRoot + kOfRow * rows);
+  all_ = 0;
+  const double share = left_ / static_cast<double>(searches_);
+  searches_ = std::max<std::size_t>(1, searches_ - 1);
+  if (!counts() || root_ > share) return limits;
+  const double node = elements * kOfNode;
+  limits.nodes = 1 + static_cast<std::int64_t>(std::min((share - root_) / std::max(1.0, node), 1e9));
+  all_ = root_ + static_cast<double>(limits.nodes - 1) * node;
+  return limits;
+}
+
+void SolverWork::ended(bool searched, bool proven) {
+  if (searched) left_ -= proven ? root_ : all_;
+  if (proven || (searched && !counts())) return;
+  ++(searched ? stopped_ : unsearched_);
+}
+
+void SolverWork::note_on(Plan& plan) const {
   std::size_t optimal = 0;
   double gap = 0;
   for (const SolverReport& report : plan.solver) {
@@ -92,6 +134,8 @@ void note_programs(Plan& plan) {
   }
   plan.notes.push_back(
       {"programs_proven", "", {{"optimal", optimal}, {"programs", plan.solver.size()}, {"gap", gap}}});
+  if (stopped_ + unsearched_ > 0)
+    plan.notes.push_back({"solver_work", "", {{"stopped", stopped_}, {"unsearched", unsearched_}}});
 }
 
 // Fixed-length packing by an integer program (WLB-LLM section 4.1, Eq. 1-2; Table 2 "fixed solver").
@@ -107,11 +151,11 @@ void note_programs(Plan& plan) {
 // result is never worse.
 //
 // Departures: the paper calls Gurobi, this policy CBC or HiGHS. Where a limit ends the search, the incumbent
-// is used and its gap reported. The plan is a pure function of its input if no time limit is hit or
-// `node_limit` is set instead. Document batches have no windows to start from; they are refused where
+// is used and its gap reported. The plan is a pure function of its input unless `time_limit` is set and hit.
+// Document batches have no windows to start from; they are refused where
 // fixed-greedy finds no room.
 //
-// Cost: exponential in the worst case; SolverReport has the time taken.
+// Cost: limited by SolverWork, else exponential in the worst case; SolverReport has the time taken.
 
 namespace {
 
@@ -215,6 +259,8 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
   const auto width =
       static_cast<std::size_t>(std::max<std::int64_t>(1, options.of<FixedLengthOptions>().pack_window));
   Plan plan;
+  const std::size_t windows = (problem.batches.size() + width - 1) / width;
+  SolverWork work(options.of<SolverOptions>(), width > 1 ? 2 * windows : windows);
   for (std::size_t first = 0; first < problem.batches.size(); first += width) {
     const std::span<const GlobalBatch> batches =
         problem.batches.subspan(first, std::min(width, problem.batches.size() - first));
@@ -222,11 +268,11 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
     PackWindow pack = pack_window_of(batches, micro_batches, capacity);
     if (pack.windows_known) fit_capacity_to_windows(pack);
     const std::vector<BinOf> starts = starts_of(pack, capacity, first);
-    Bins bins = solve_bins(pack.documents, pack.problem, starts, options, plan.steps.size(), plan);
+    Bins bins = solve_bins(pack.documents, pack.problem, starts, options, plan.steps.size(), work, plan);
     append_steps(bins, micro_batches, options, plan);
     note_carried(batches, plan.steps.size() - batches.size(), plan);
   }
-  note_programs(plan);
+  work.note_on(plan);
   return plan;
 }
 
@@ -240,7 +286,8 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
 //
 // Cost: that of wlb and one integer program per step; see SolverReport.
 
-static void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
+static void solve_step(Step& step, std::size_t index, const PackingProblem& problem, SolverWork& work,
+                       Plan& plan) {
   std::vector<Slice> documents;
   AssignmentProblem program;
   BinOf start;
@@ -255,7 +302,7 @@ static void solve_step(Step& step, std::size_t index, const PackingProblem& prob
   }
   program.tokens = lengths_of(documents);
   program.weight = work_of(documents, problem.workload);
-  Bins bins = solve_bins(documents, program, std::span(&start, 1), problem.options, index, plan);
+  Bins bins = solve_bins(documents, program, std::span(&start, 1), problem.options, index, work, plan);
 
   std::vector<double> weights;
   for (const std::vector<Slice>& bin : bins) {
@@ -267,8 +314,9 @@ static void solve_step(Step& step, std::size_t index, const PackingProblem& prob
 
 Plan plan_varlen_solver(const PackingProblem& problem) {
   Plan plan = plan_wlb(problem);
-  for (std::size_t s = 0; s < plan.steps.size(); ++s) solve_step(plan.steps[s], s, problem, plan);
-  note_programs(plan);
+  SolverWork work(problem.options.of<SolverOptions>(), plan.steps.size());
+  for (std::size_t s = 0; s < plan.steps.size(); ++s) solve_step(plan.steps[s], s, problem, work, plan);
+  work.note_on(plan);
   return plan;
 }
 

@@ -496,3 +496,48 @@ TEST_CASE("a limit on nodes stands in place of the time: the clock changes nothi
     }
   }
 }
+
+TEST_CASE("without a limit of its own a plan's solver stops at counted work and says so") {
+  if (!solver_available()) return;
+  // The program of 200 windows has 10^5 columns and more, which is beyond the work of a plan. The steps keep
+  // what swaps found, never worse than plain, and the second plan is the same.
+  SplitMix64 random(17);
+  const std::vector<GlobalBatch> batches = {random_windows(random, 200, 4096),
+                                            random_windows(random, 200, 4096, 10000)};
+  PackOptions options;
+  options.context_window = 4096;
+  options.sequences_per_step = 200;
+  const Plan plan = plan_of("fixed-solver", batches, options);
+  const Note* const work = test::find_note(plan.notes, "solver_work");
+  REQUIRE(work != nullptr);
+  CHECK(work->count("unsearched") == 2);
+  CHECK(work->count("stopped") == 0);
+  const Plan again = plan_of("fixed-solver", batches, options);
+  const Plan plain = plan_of("plain", batches, options);
+  for (std::size_t s = 0; s < plan.steps.size(); ++s) {
+    CHECK(ids_of(again.steps[s]) == ids_of(plan.steps[s]));
+    CHECK(largest(plan.steps[s]) <= largest(plain.steps[s]));
+  }
+}
+
+TEST_CASE("a program whose root is beyond a plan's work is not searched") {
+  const SolverOptions options;
+  SolverWork work(options, 2);
+  CHECK(work.next(1e4, 1e6, 0).nodes == 0);
+  work.ended(false, false);
+  // The whole work is left for the second.
+  const std::int64_t all = work.next(100, 1e4, 0).nodes;
+  CHECK(all > 1);
+  SolverWork halved(options, 2);
+  CHECK(halved.next(100, 1e4, 0).nodes < all);
+  Plan plan;
+  work.ended(true, false);
+  work.note_on(plan);
+  const Note* const note = test::find_note(plan.notes, "solver_work");
+  REQUIRE(note != nullptr);
+  CHECK(note->count("unsearched") == 1);
+  CHECK(note->count("stopped") == 1);
+  SolverOptions timed;
+  timed.time_limit_seconds = 3;
+  CHECK(SolverWork(timed, 1).next(1e4, 1e6, 1.5).seconds == 1.5);
+}
