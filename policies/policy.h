@@ -76,7 +76,7 @@ struct OptionSearch {
   bool (*is_open)(const PackOptions&) = nullptr;  // whether the options ask for a search
   bool by_memory = false;                         // whether it needs a memory model
   // Returns why nothing can be found with these prices, or nothing. Null: the search always finds something.
-  std::string (*hopeless)(const PackOptions&, const PlanPrices&) = nullptr;
+  std::optional<Note> (*hopeless)(const PackOptions&, const PlanPrices&) = nullptr;
   // Writes the options into `found`, which may be problem.options. Returns notes for the user.
   Notes (*find)(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) = nullptr;
 
@@ -88,7 +88,7 @@ struct OptionSearch {
 // A change of the options that makes room for a document of some length.
 struct Room {
   std::string_view key;  // the key that changes
-  std::string text;      // "pack_length 131072"
+  Note change;           // "pack_length 131072"
   PackOptions options;
 };
 
@@ -96,7 +96,7 @@ struct Room {
 template <auto Member>
 Room room_by(std::string_view key, std::int64_t value, PackOptions options) {
   parameter::field<Member>(options) = value;
-  return {key, std::string(key) + ' ' + std::to_string(value), std::move(options)};
+  return {key, change_note(key, value), std::move(options)};
 }
 
 // A policy as the registry defines it. Members that a definition does not name have the defaults below.

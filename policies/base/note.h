@@ -67,6 +67,11 @@ inline Note no_effect(std::string_view key, std::string_view acts_when) {
   return {"no_effect", "", {{"key", key}, {"with", acts_when}}};
 }
 
+// A key of a study and the value that it would have.
+inline Note change_note(std::string_view key, NoteValue value) {
+  return {"change", "", {{"key", key}, {"value", std::move(value)}}};
+}
+
 inline Note threshold_note(std::int64_t tokens) {
   return {"threshold", "", {{"tokens", tokens}}};
 }

@@ -192,7 +192,7 @@ std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> length
 Room room_by_window(const PackOptions& options, std::int64_t tokens) {
   const std::int64_t window = (tokens + options.micro_batch_size - 1) / options.micro_batch_size;
   Room room = room_by<&PackOptions::context_window>("context_window", window, options);
-  room.text = "batch." + room.text;
+  room.change = change_note("batch.context_window", window);
   return room;
 }
 

@@ -115,7 +115,7 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
 
 // The search as a study runs it (OptionSearch), among the candidate lengths of the options.
 bool hbp_searches(const PackOptions& options);
-std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices);
+std::optional<Note> no_hbp_group(const PackOptions& options, const PlanPrices& prices);
 Notes find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found);
 
 }  // namespace equipoise

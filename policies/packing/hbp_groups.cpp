@@ -113,7 +113,7 @@ std::int64_t shortest_group(const PackOptions& options) {
 }
 
 Room room_by_groups(const PackOptions& options, std::int64_t tokens) {
-  Room room{"groups", "a group of " + std::to_string(tokens) + " tokens", options};
+  Room room{"groups", {"room_of_group", "", {{"tokens", tokens}}}, options};
   std::vector<Group>& groups = room.options.groups;
   if (!groups.empty()) {
     const auto shorter = [](const Group& a, const Group& b) { return a.length < b.length; };
@@ -125,7 +125,7 @@ Room room_by_groups(const PackOptions& options, std::int64_t tokens) {
   if (candidates.empty()) return room_by_pack_length(options, tokens);
   candidates.push_back(tokens);
   room.key = "candidates";
-  room.text = "a candidate of " + std::to_string(tokens) + " tokens";
+  room.change = {"room_of_candidate", "", {{"tokens", tokens}}};
   return room;
 }
 
@@ -348,11 +348,11 @@ bool hbp_searches(const PackOptions& options) {
   return options.groups.empty();
 }
 
-std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices) {
+std::optional<Note> no_hbp_group(const PackOptions& options, const PlanPrices& prices) {
   for (const std::int64_t length : candidate_lengths(options))
     for (const int degree : hbp_degrees(options))
-      if (prices.layers(length, degree) >= 0) return "";
-  return "no pack length fits at any CP degree";
+      if (prices.layers(length, degree) >= 0) return {};
+  return Note{"no_pack_length_fits", "", {}};
 }
 
 Notes find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {

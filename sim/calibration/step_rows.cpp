@@ -15,6 +15,7 @@
 #include "policies/base/parallel.h"
 #include "policies/base/text.h"
 #include "profiler/profile/profile.h"
+#include "sim/report/words/words.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -403,7 +404,7 @@ Metrics simulated(const Study& study, const StudyInputs& inputs, bool ignore_mem
   options.ignore_memory = ignore_memory;
   const StudyResult result = run_study(study, inputs, options);
   const PolicyResult& row = result.policies.front();
-  if (!row.simulated()) throw NotThisRow{row.reason};
+  if (!row.simulated()) throw NotThisRow{reason_text(row.reasons)};
   return row.metrics;
 }
 

@@ -19,6 +19,7 @@
 #include "sim/metrics/metrics.h"
 #include "sim/report/sha256.h"
 #include "sim/report/study_table.h"
+#include "sim/report/words/words.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"
 #include "traces/trace.h"
@@ -107,7 +108,7 @@ std::string run_small_study() {
   const StudyResult op = run_study(study, options);
   for (std::size_t row = 0; row < stage.policies.size(); ++row) {
     const PolicyResult &a = stage.policies[row], &b = op.policies[row];
-    if (a.status != RowStatus::ok) throw UserError(a.run.label + " does not run: " + a.reason);
+    if (a.status != RowStatus::ok) throw UserError(a.run.label + " does not run: " + reason_text(a.reasons));
     if (a.metrics.seconds != b.metrics.seconds)
       throw UserError(a.run.label + ": the fidelities disagree: this build is not sound");
   }

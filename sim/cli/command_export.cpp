@@ -9,6 +9,7 @@
 #include "policies/base/text.h"
 #include "sim/export/export.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 #include "sim/study/read/policy_run.h"
 
 namespace equipoise {
@@ -31,7 +32,7 @@ const PolicyResult& chosen_row(const StudyResult& result, const std::string& lab
   const PolicyResult* winner = winner_of(result);
   if (winner == nullptr)
     throw UserError("export: no row of the study runs: ", result.policies.front().run.label, ": ",
-                    result.policies.front().reason);
+                    reason_text(result.policies.front().reasons));
   return *winner;
 }
 

@@ -13,6 +13,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cli/command_profiles.h"
 #include "sim/framework/framework.h"
+#include "sim/report/words/words.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/policy_run.h"
@@ -87,7 +88,7 @@ std::vector<ListedName> framework_rows() {
   for (const std::string& name : shipped_frameworks()) {
     const FrameworkPreset preset = FrameworkPreset::load(name);
     rows.push_back({name, name == kDefaultFramework ? "default" : "framework",
-                    preset.kernels_text() + (preset.host_text.empty() ? "" : "; " + preset.host_text),
+                    text_of(preset.kernel_note()) + (preset.host ? "; " + text_of(*preset.host) : ""),
                     preset.summary});
   }
   return rows;

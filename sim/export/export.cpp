@@ -5,6 +5,7 @@
 #include <set>
 
 #include "policies/base/text.h"
+#include "sim/report/words/words.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/workload/stage_layers.h"
 
@@ -299,7 +300,7 @@ std::string toml_text(const ordered_json& tree) {
 
 std::string simulated_text(const PolicyResult& row) {
   const Metrics& m = row.metrics;
-  if (!m.step_seconds) return "no step ran (" + printable(row.reason) + ")";
+  if (!m.step_seconds) return "no step ran (" + printable(reason_text(row.reasons)) + ")";
   return fixed(*m.step_seconds, 3) + " s a step of " + grouped(std::llround(m.tokens_per_step.value_or(0))) +
          " tokens, " + fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
 }

@@ -195,9 +195,12 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
   const json& band = object_field(node, "band", where);
   const double least = 1e6 * number_within(band, "least", 0, 1, where + ".band");
   const double most = 1e6 * number_within(band, "most", 0, 1, where + ".band");
-  preset.host_text =
-      formatted("host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch, least, most) +
-      text_field(node, "known", where);
+  preset.host = Note{"host_time",
+                     "",
+                     {{"us", 1e6 * host.seconds_per_launch},
+                      {"least", least},
+                      {"most", most},
+                      {"known", text_field(node, "known", where)}}};
 }
 
 template <std::size_t N>
@@ -418,14 +421,16 @@ SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {
   return known ? SlowdownRule::fitted : SlowdownRule::carried;
 }
 
-std::string FrameworkPreset::error_on(const Profile& profile) const {
-  for (const ErrorOnGpu& seen : on_gpus) {
-    if (!names(seen.gpu, profile.device().name)) continue;
-    return formatted("%.1f %% off (mean %+.1f %%) on %lld published steps of ", 100 * seen.mean_abs_error,
-                     100 * seen.mean_error, static_cast<long long>(seen.rows)) +
-           seen.gpu;
-  }
-  return "";
+std::optional<Note> FrameworkPreset::error_on(const Profile& profile) const {
+  for (const ErrorOnGpu& seen : on_gpus)
+    if (names(seen.gpu, profile.device().name))
+      return Note{"error_on_gpu",
+                  "",
+                  {{"error", seen.mean_abs_error},
+                   {"mean", seen.mean_error},
+                   {"steps", seen.rows},
+                   {"gpu", seen.gpu}}};
+  return {};
 }
 
 std::string StepFamily::text() const {
@@ -454,18 +459,24 @@ const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) cons
   return nearest;
 }
 
-std::string slowdowns_text(const FrameworkOptions& options) {
-  return formatted("GEMM x%.2f%s, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
-                   options.load == Load::full ? " of full load" : "", options.attention_slowdown,
-                   options.elementwise_slowdown);
+Note slowdowns_note(const FrameworkOptions& options, Notes known) {
+  Notes load;
+  if (options.load == Load::full) load.push_back({"of_full_load", "", {}});
+  return {"kernels_slowed",
+          "",
+          {{"gemm", options.gemm_slowdown},
+           {"load", std::move(load)},
+           {"attention", options.attention_slowdown},
+           {"elementwise", options.elementwise_slowdown},
+           {"known", std::move(known)}}};
 }
 
-std::string FrameworkPreset::kernels_text() const {
-  if (kernels == KernelTimes::benchmark) return "kernels at their benchmark speed";
-  const std::string line = slowdowns_text(options) + ", ";
-  if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
-  if (!error) return line + "fitted, error unknown";
-  return line + formatted("fitted, %.1f %% off on benchmarks that the fit did not see", 100 * *error);
+Note FrameworkPreset::kernel_note() const {
+  if (kernels == KernelTimes::benchmark) return {"kernels_at_benchmark", "", {}};
+  if (kernels == KernelTimes::borrowed)
+    return slowdowns_note(options, {{"borrowed", "", {{"from", borrowed_from}}}});
+  if (!error) return slowdowns_note(options, {{"fitted_error_unknown", "", {}}});
+  return slowdowns_note(options, {{"fitted_error", "", {{"error", *error}}}});
 }
 
 std::vector<std::string> shipped_frameworks() {

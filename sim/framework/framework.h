@@ -75,7 +75,7 @@ struct FrameworkPreset {
   std::vector<FamilyError> errors;
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
   std::string skew_source;      // what is known of defaults.expert_skew, where the preset says it
-  std::string host_text;        // "host 44 us a launch (31 to 62), fitted"; empty: no host is meant
+  std::optional<Note> host;     // what a launch takes it; empty: no host is meant
 
   // `name_or_path`: a shipped preset's name or a file. Throws UserError.
   static FrameworkPreset load(std::string_view name_or_path);
@@ -86,14 +86,13 @@ struct FrameworkPreset {
   [[nodiscard]] FrameworkOptions alone() const;
   // Kernels that someone measured on a machine are that machine's: there the rule is `alone`.
   [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
-  // What published steps of the profile's GPU show: "26.0 % off (mean -26.0 %) on 2 published steps of H200".
-  // Empty where there are none.
-  [[nodiscard]] std::string error_on(const Profile& profile) const;
+  // How far off it is on published steps of the profile's GPU. Empty where there are none.
+  [[nodiscard]] std::optional<Note> error_on(const Profile& profile) const;
   // The error of the family nearest to these steps: of the same kind on the same GPU or another Hopper; of
   // those the same precision counts first, then the GPU, then the size. Null: no published step is like them.
   [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps) const;
-  // "GEMM x1.21, attention x1.00, elementwise x1.44, fitted, 5.1 % off on benchmarks it did not see".
-  [[nodiscard]] std::string kernels_text() const;
+  // How much slower than alone its kernels run, and how well that is known.
+  [[nodiscard]] Note kernel_note() const;
 };
 
 // Whether someone measured its GEMMs on a machine, all of them or the few that calibrated another's.
@@ -108,8 +107,8 @@ Measured elementwise_measured(const Profile& profile);
 // `network`: between nodes, by its name; empty: the profile's default.
 std::string measured_errors(const Profile& profile, const std::string& kernel, const std::string& network);
 
-// "GEMM x1.21, attention x1.00, elementwise x1.44".
-std::string slowdowns_text(const FrameworkOptions& options);
+// How much slower than alone kernels run by these options. `known`: how well that is known.
+Note slowdowns_note(const FrameworkOptions& options, Notes known);
 
 inline constexpr std::string_view kDefaultFramework = "megatron";
 

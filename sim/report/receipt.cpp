@@ -5,6 +5,7 @@
 #include "sim/metrics/metrics.h"
 #include "sim/report/sha256.h"
 #include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -26,7 +27,7 @@ std::string hash_of_row(const json& row) {
 
 std::string hash_of_row(const PolicyResult& row) {
   return hash_of_row(json{{"status", name_of(row.status)},
-                          {"reason", row.reason.empty() ? json(nullptr) : json(row.reason)},
+                          {"reason", row.reasons.empty() ? json(nullptr) : json(reason_text(row.reasons))},
                           {"metrics", metrics_json(row.metrics)},
                           {"memory", memory_json(row)}});
 }

@@ -127,7 +127,7 @@ std::string TextTable::text() const {
 
 std::string reason_line(const PolicyResult& row) {
   constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};
-  return row.run.label + ' ' + kHow[at(row.status)] + ": " + row.reason +
+  return row.run.label + ' ' + kHow[at(row.status)] + ": " + reason_text(row.reasons) +
          (row.memory_ignored ? "; its times are those of a run that would not fit (--ignore-memory)" : "");
 }
 
@@ -179,7 +179,7 @@ ComparisonTable comparison_of(const StudyResult& result) {
 
 std::string source_line(const Study& study, const StudyResult& result) {
   return "(simulated; kernels and collectives from profile " + result.profile + "; framework " +
-         study.framework.preset.name + ": " + result.kernels +
+         study.framework.preset.name + ": " + joined_texts(result.kernels, "; ") +
          (result.mfu_peak.empty() ? "" : "; MFU is of " + result.mfu_peak) +
          "; pack ms measured on this machine)";
 }

@@ -7,6 +7,7 @@
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/note_json.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -66,28 +67,30 @@ json summary_json(const Study& study, const StudyResult& result) {
   json policies = json::array();
   const std::vector<PublishedRow> published = beside_published(result);
   for (const PolicyResult& p : result.policies) {
-    json node = {{"name", p.run.label},
-                 {"label", p.run.label},
-                 {"policy", p.run.name},
-                 {"shard", p.run.shard},
-                 {"status", name_of(p.status)},
-                 {"reason", p.reason.empty() ? json(nullptr) : json(p.reason)},
-                 {"metrics", metrics_json(p.metrics)},
-                 {"memory", memory_json(p)},
-                 {"measured", {{"pack_ms", p.pack_ms > 0 ? json(p.pack_ms) : json(nullptr)}}},
-                 {"provenance",
-                  {{"times", "simulated"},
-                   {"profile", result.profile},
-                   {"framework", study.framework.preset.name},
-                   {"kernels", result.kernels.empty() ? json(nullptr) : json(result.kernels)},
-                   {"slowdowns", name_of(result.slowdowns)},
-                   {"expected_error", expected_error_json(result)},
-                   {"mfu_peak", result.mfu_peak.empty() ? json(nullptr) : json(result.mfu_peak)},
-                   {"trace", result.trace_origin},
-                   {"predictions", p.use.calls},
-                   {"beyond_samples", p.use.beyond_samples},
-                   {"beyond_samples_share", beyond_samples_share(p.use)},
-                   {"on_derived_tables", p.use.derived}}}};
+    json node = {
+        {"name", p.run.label},
+        {"label", p.run.label},
+        {"policy", p.run.name},
+        {"shard", p.run.shard},
+        {"status", name_of(p.status)},
+        {"reason", p.reasons.empty() ? json(nullptr) : json(reason_text(p.reasons))},
+        {"reasons", p.reasons},
+        {"metrics", metrics_json(p.metrics)},
+        {"memory", memory_json(p)},
+        {"measured", {{"pack_ms", p.pack_ms > 0 ? json(p.pack_ms) : json(nullptr)}}},
+        {"provenance",
+         {{"times", "simulated"},
+          {"profile", result.profile},
+          {"framework", study.framework.preset.name},
+          {"kernels", result.kernels.empty() ? json(nullptr) : json(joined_texts(result.kernels, "; "))},
+          {"slowdowns", name_of(result.slowdowns)},
+          {"expected_error", expected_error_json(result)},
+          {"mfu_peak", result.mfu_peak.empty() ? json(nullptr) : json(result.mfu_peak)},
+          {"trace", result.trace_origin},
+          {"predictions", p.use.calls},
+          {"beyond_samples", p.use.beyond_samples},
+          {"beyond_samples_share", beyond_samples_share(p.use)},
+          {"on_derived_tables", p.use.derived}}}};
     if (!result.kernel_errors.empty()) node["provenance"]["kernel_errors"] = result.kernel_errors;
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);

@@ -7,6 +7,7 @@
 #include "sim/report/html_page.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/note_json.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -22,7 +23,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
     const auto value = [](const Metric& metric) { return metric ? json(*metric) : json(nullptr); };
     rows.push_back({{"label", row.run.label},
                     {"status", row.memory_ignored ? "oom, ignored" : name_of(row.status)},
-                    {"reason", row.reason},
+                    {"reason", reason_text(row.reasons)},
                     {"tokens_per_second_per_gpu", value(m.tokens_per_second_per_gpu)},
                     {"speedup", value(m.speedup)},
                     {"speedup_low", value(m.speedup_low)},

@@ -370,7 +370,7 @@ nlohmann::json memory_json(const PolicyResult& policy) {
                              {"micro_batch", fault.micro_batch},
                              {"need_bytes", fault.need_bytes},
                              {"capacity_bytes", fault.capacity_bytes},
-                             {"message", out_of_memory_text(fault)}};
+                             {"message", text_of(policy.reasons.front())}};
   }
   return node;
 }

@@ -8,6 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/policy.h"
+#include "sim/report/words/words.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
@@ -49,7 +50,7 @@ void derive_for_pack(StudyRow& row) {
   const Derives derives = row.run.policy().derives;
   if (derives != Derives::groups && derives != Derives::bucket_size) return;
   derive_sizes(row, false);
-  if (!row.no_room.empty()) throw UserError(row.run.label + ": " + row.no_room);
+  if (row.no_room) throw UserError(text_of(about(row.run.label, *row.no_room)));
 }
 
 // The request as the file of a study. What a plan alone does not know has the values of any study: they
@@ -81,7 +82,7 @@ PlannedRow plan_for_job(StudyRow& row) {
   const RunStudyOptions options;
   resolve_recompute(row, options);
   derive_sizes(row, false);
-  if (!row.no_room.empty()) throw UserError(row.run.label + ": " + row.no_room);
+  if (row.no_room) throw UserError(text_of(about(row.run.label, *row.no_room)));
   return pack_row(row, options);
 }
 

@@ -54,7 +54,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
     result.lengths = length_bins(inputs.documents);
   }
   result.profile = inputs.profile.name();
-  result.kernels = study.framework.kernels_text_on(inputs.profile);
+  result.kernels = study.framework.kernel_notes_on(inputs.profile);
   result.mfu_peak = peak_text(study.layout, inputs.profile.device());
   result.slowdowns = study.framework.rule_on(inputs.profile);
   result.family = {study.model.moe.has_value(),
@@ -66,12 +66,11 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
     result.kernel_errors = study.framework.kernel_errors_on(inputs.profile, study.cluster.network.name);
   const FrameworkOptions framework = study.framework.on(inputs.profile);
   if (study.model.moe && framework.expert_gemm_slowdown != 1)
-    result.kernels += "; experts' GEMM x" + fixed(framework.expert_gemm_slowdown, 2) + " more";
+    result.kernels.push_back({"experts_slower", "", {{"slowdown", framework.expert_gemm_slowdown}}});
   if (study.model.moe && framework.expert_product_seconds > 0)
-    result.kernels +=
-        "; " + fixed(1e6 * framework.expert_product_seconds, 1) + " us more for each expert's product";
+    result.kernels.push_back({"expert_product_takes", "", {{"us", 1e6 * framework.expert_product_seconds}}});
   if (study.model.moe && study.layout.expert > 1)
-    result.kernels += "; " + study.framework.routing_text_on(inputs.profile);
+    result.kernels.push_back(study.framework.routing_note_on(inputs.profile));
   result.notes = study.framework.notes_on(inputs.profile);
   for (Note& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
     result.notes.push_back(std::move(note));

@@ -9,6 +9,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "sim/report/words/words.h"
 #include "sim/study/models.h"
 #include "sim/study/read/naming.h"
 #include "traces/synth.h"
@@ -303,7 +304,7 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
   list.push_back({"model", study.model.name, "published", "shape as its authors state it"});
   add_profile(study, inputs.profile, list);
   add_rates(study, inputs.profile, list);
-  const std::string kernels = study.framework.kernels_text_on(inputs.profile);
+  const std::string kernels = joined_texts(study.framework.kernel_notes_on(inputs.profile), "; ");
   const SlowdownRule rule = study.framework.rule_on(inputs.profile);
   const bool stated = study.framework.says_slowdowns || rule == SlowdownRule::alone ||
                       study.framework.preset.kernels == KernelTimes::borrowed;
@@ -313,7 +314,7 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
                                                   : "fitted to published steps",
                   kernels});
   if (study.model.moe && study.layout.expert > 1)
-    list.push_back({"routing", study.framework.routing_text_on(inputs.profile), "assumed", ""});
+    list.push_back({"routing", text_of(study.framework.routing_note_on(inputs.profile)), "assumed", ""});
   list.push_back({"step times", engine_text(options.steps), "simulated", ""});
   list.push_back({"packing time", "pack ms of the table", "measured", "on the machine that ran this study"});
   list.push_back({"seed of shuffles", std::to_string(study.batch.seed), "stated", ""});

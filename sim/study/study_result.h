@@ -80,14 +80,12 @@ struct OutOfMemory {
   int micro_batch = 0;
   double need_bytes = 0;
   double capacity_bytes = 0;
-  std::string reason;            // where it is not the modelled peak (a broken bucket)
-  bool before_any_plan = false;  // what the stage holds anyway leaves no room: `reason` says for what
 };
 
 struct PolicyResult {
   PolicyRun run;  // with everything that was derived filled in
   RowStatus status = RowStatus::ok;
-  std::string reason;           // one line: why it did not run, and what would make it; empty where ok
+  Notes reasons;                // why it did not run, then what would make it; empty where ok
   bool memory_ignored = false;  // oom, and yet simulated
   OutOfMemory memory_fault;     // where oom
   Metrics metrics;
@@ -141,7 +139,7 @@ struct StudyResult {
   std::int64_t dropped_tokens = 0;
   std::string profile;
   // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.
-  std::string kernels;
+  Notes kernels;
   SlowdownRule slowdowns = SlowdownRule::alone;
   StepFamily family;                          // of its steps
   std::optional<FamilyError> expected_error;  // of the family nearest to it; none: unknown

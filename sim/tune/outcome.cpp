@@ -341,7 +341,7 @@ std::string baseline_text(const Baseline& baseline) {
   std::string text =
       "Speed-up over " + row.run.label + " on the study's " + layout_and_recompute(baseline.study.layout);
   if (!row.simulated())
-    return text + ": none, it does not run (" + row.reason +
+    return text + ": none, it does not run (" + reason_text(row.reasons) +
            "; `equipoise study` says with what it would).\n";
   return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
          counted(baseline.study.layout.gpus(), "GPU") + ", by seconds per token.\n";

@@ -450,7 +450,7 @@ bool Search::probe_has_room(std::uint32_t layout) const {
     StudyRow row(study, inputs_.documents, &inputs_.profile, study.policies.front());
     if (row.run.schedule_auto) return true;  // each schedule has another
     derive_sizes(row, false);
-    if (!row.no_room.empty()) return false;
+    if (row.no_room) return false;
     const auto hard_limit = row.run.policy().hard_limit;
     const std::int64_t most = hard_limit == nullptr ? 0 : hard_limit(row.run.pack);
     return most == 0 || may_cut(candidates_.rows[probe_]) || most >= longest_of(inputs_.documents);

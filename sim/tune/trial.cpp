@@ -7,18 +7,20 @@
 #include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
+#include "sim/report/words/words.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/bound.h"
+#include "sim/study/row/judge.h"
 #include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 
 namespace {
 
-Trial ended(Outcome outcome, std::string reason) {
+Trial ended(Outcome outcome, const Note& reason) {
   Trial trial;
   trial.outcome = outcome;
-  trial.reason = std::move(reason);
+  trial.reason = text_of(reason);
   return trial;
 }
 
@@ -58,7 +60,7 @@ Trial simulate_until_slower(const StudyRow& row, const Plan& plan, const ShardRu
   }
   Trial trial;
   trial.planned = static_cast<int>(plan.steps.size());
-  if (tokens <= 0) return ended(Outcome::refused, "no tokens in its plan");
+  if (tokens <= 0) return ended(Outcome::refused, {"no_tokens", "", {}});
   StepRunner runner(row, rule, row.step_options(), options.steps);
   double seconds = 0;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
@@ -79,7 +81,7 @@ Trial simulate_until_slower(const StudyRow& row, const Plan& plan, const ShardRu
     }
     if (!fits(result.work, row.models->memory.capacity_bytes())) {
       trial.outcome = Outcome::oom;
-      trial.reason = "step " + std::to_string(i) + " does not fit into memory";
+      trial.reason = text_of({"step_too_large", "", {{"step", i}}});
       return trial;
     }
     trial.peak_bytes = std::max(trial.peak_bytes, result.work.peak.parts.total());
@@ -111,16 +113,16 @@ Trial simulate_candidate(const StudyRow& row, const Plan& plan, const RunStudyOp
 }
 
 // Why the plan's tokens wait too long; empty where they do not.
-std::string lateness(const DocumentSet& documents, const Plan& plan, const TrialLimits& limits) {
+std::optional<Note> lateness(const DocumentSet& documents, const Plan& plan, const TrialLimits& limits) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
-  if (limits.token_delay == kAny && limits.longest_delay == kAny) return "";
+  if (limits.token_delay == kAny && limits.longest_delay == kAny) return {};
   const PlanMetrics metrics = plan_metrics(documents.batches, plan);
-  if (!metrics.token_delay_mean) return "it packs the whole set first: no delay is defined";
-  if (*metrics.token_delay_mean > limits.token_delay)
-    return "tokens wait longer than --max-delay, on the mean";
-  if (*metrics.token_delay_max <= limits.longest_delay) return "";
-  return "a token waits " + fixed(*metrics.token_delay_max, 0) + " iterations, longer than --max-delay" +
-         (metrics.queue_emptied == 0.0 ? "; a queue never emptied in these steps" : "");
+  if (!metrics.token_delay_mean) return Note{"no_delay_defined", "", {}};
+  if (*metrics.token_delay_mean > limits.token_delay) return Note{"tokens_wait", "", {}};
+  if (*metrics.token_delay_max <= limits.longest_delay) return {};
+  Notes more;
+  if (metrics.queue_emptied == 0.0) more.push_back({"never_emptied", "", {}});
+  return Note{"a_token_waits", "", {{"iterations", *metrics.token_delay_max}, {"more", std::move(more)}}};
 }
 
 // Throws what packing would where a document is too long for the policy, before anything is priced.
@@ -157,11 +159,11 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
   StudyRow row = ready_row(study, inputs, study.policies.front(), trial_options(options));
   check_schedule(row);
   derive_sizes(row, options.ignore_memory);
-  if (!row.no_room.empty()) return ended(Outcome::oom, row.no_room);
+  if (row.no_room) return ended(Outcome::oom, *row.no_room);
   check_longest(row);
   const std::shared_ptr<const PackedRow> packed = packed_row(row, options, plans);
-  if (std::string late = lateness(row.documents, packed->plan, limits); !late.empty())
-    return ended(Outcome::late, std::move(late));
+  if (const std::optional<Note> late = lateness(row.documents, packed->plan, limits))
+    return ended(Outcome::late, *late);
   row.workload = packed->workload;
   Trial trial = simulate_candidate(row, packed->plan, options, limits.seconds_per_token);
   if (trial.outcome == Outcome::ok)
@@ -197,11 +199,11 @@ Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLi
   Trial trial;
   try {
     trial = study.impossible.empty() ? plan_and_simulate(study, inputs, limits, options, plans)
-                                     : ended(Outcome::refused, study.impossible);
+                                     : ended(Outcome::refused, fault_note(study.impossible));
   } catch (const UnplaceableDocument& e) {
-    trial = ended(Outcome::unplaceable, e.what());
+    trial = ended(Outcome::unplaceable, fault_note(e.what()));
   } catch (const UserError& e) {
-    trial = ended(Outcome::refused, e.what());
+    trial = ended(Outcome::refused, fault_note(e.what()));
   }
   trial.limit = limits.seconds_per_token;
   return trial;

@@ -284,7 +284,7 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
   for (const PolicyResult& row : result.policies) {
     if (!row.simulated()) {
       simulated.notes.push_back(row.run.label + " is " + name_of(row.status) +
-                                " and not compared: " + row.reason);
+                                " and not compared: " + reason_text(row.reasons));
       continue;
     }
     SimulatedPolicy& policy = simulated.policies.emplace_back();

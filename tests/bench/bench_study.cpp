@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/report/words/words.h"
 #include "sim/study/run_study.h"
 
 namespace equipoise {
@@ -43,7 +44,7 @@ void BM_StudyStep(benchmark::State& state, const std::string& name, std::size_t 
   for (auto _ : state) {
     const StudyResult result = run_study(study, inputs, options);
     if (!result.policies.front().simulated()) {
-      state.SkipWithError(result.policies.front().reason.c_str());
+      state.SkipWithError(reason_text(result.policies.front().reasons).c_str());
       break;
     }
     pack_ms = result.policies.front().pack_ms;

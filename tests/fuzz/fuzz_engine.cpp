@@ -6,6 +6,7 @@
 
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
+#include "sim/report/words/words.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/run_study.h"
 #include "tests/fuzz/law.h"
@@ -144,7 +145,7 @@ class EngineSubject {
     options.find_fits = false;
     const StudyResult stage = run_study(study, inputs_, options);
     const PolicyResult& row = stage.policies[0];
-    if (row.status != RowStatus::ok) throw UserError(row.reason);
+    if (row.status != RowStatus::ok) throw UserError(reason_text(row.reasons));
     options.steps.fidelity = Fidelity::op;
     const StudyResult ops = run_study(study, inputs_, options);
     if (ops.policies[0].steps.size() != row.steps.size())

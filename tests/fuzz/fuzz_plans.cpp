@@ -6,6 +6,7 @@
 
 #include "policies/base/random.h"
 #include "sim/report/plan_json.h"
+#include "sim/report/words/words.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "tests/fuzz/law.h"
@@ -50,7 +51,7 @@ class PlanSubject {
         std::make_shared<const Plan>(read_plan(parse_json(text, "plan.json"), "plan.json", "", *recomputed_));
     options_.steps.fidelity = fidelity;
     const StudyResult result = run_study(study_, *inputs_, options_);
-    if (result.policies[0].status != RowStatus::ok) throw UserError(result.policies[0].reason);
+    if (result.policies[0].status != RowStatus::ok) throw UserError(reason_text(result.policies[0].reasons));
   }
 
  private:

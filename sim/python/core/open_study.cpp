@@ -27,6 +27,7 @@
 #include "sim/study/estimate.h"
 #include "sim/study/read/naming.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/row/judge.h"
 #include "traces/json_text.h"
 
 namespace equipoise::python {
@@ -140,7 +141,8 @@ class OpenStudy {
     }
     CheckedResult checked = run_checked(study_, *inputs_, options, verify);
     for (PolicyResult& row : checked.result.policies)  // its plan is empty, which the validator has refused
-      if (const auto why = failed_.find(row.run.label); why != failed_.end()) row.reason = why->second;
+      if (const auto why = failed_.find(row.run.label); why != failed_.end())
+        row.reasons = {fault_note(why->second)};
     return checked;
   }
 

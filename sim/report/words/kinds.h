@@ -7,9 +7,10 @@
 namespace equipoise {
 
 // A sentence has numbers in braces: {tokens} as it is, {tokens:,} in groups of three, {seconds:3} with so
-// many digits behind the point, {mean:~1} with at most so many, {share:%1} in percent, {layers:#layer} with
-// its noun, {parts:/, } a list of notes with that between them. Where {about} is in it, the note is not begun
-// by what it is about. A kind that is only a part of other sentences has no advice.
+// many digits behind the point, {mean:~1} with at most so many, {share:%1} in percent, {mean:+1} with its
+// sign, {layers:#layer} with its noun, {parts:/, } a list of notes with that between them. Where {about} is
+// in it, the note is not begun by what it is about. A kind that is only a part of other sentences has no
+// advice.
 struct Kind {
   std::string_view id;
   std::string_view when;     // it is said

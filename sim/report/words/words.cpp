@@ -44,6 +44,8 @@ std::string shown(const NoteValue& value, std::string_view form) {
       return counted(std::get<std::int64_t>(value), rest);
     case '%':
       return percent(number_of(value), std::stoi(rest));
+    case '+':
+      return (number_of(value) > 0 ? "+" : "") + percent(number_of(value), std::stoi(rest));
     case '~':
       return shortened(number_of(value), std::stoi(rest));
     case '/':
@@ -103,6 +105,10 @@ std::string line_of(const std::optional<Note>& note) {
 
 std::vector<std::string> texts_of(const Notes& notes) {
   return each_of(notes, [](const Note& note) { return text_of(note); });
+}
+
+std::string reason_text(const Notes& reasons) {
+  return joined_texts(reasons, "; ");
 }
 
 std::string joined_texts(const Notes& notes, std::string_view between) {

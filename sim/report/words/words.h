@@ -16,6 +16,9 @@ std::string text_of(const Note& note);
 std::vector<std::string> texts_of(const Notes& notes);
 std::string joined_texts(const Notes& notes, std::string_view between);
 
+// Why a row did not run, and what would make it, in one line.
+std::string reason_text(const Notes& reasons);
+
 // The text as a line of its own; empty where there is no note.
 std::string line_of(const std::optional<Note>& note);
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "policies/base/text.h"
-#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -17,9 +16,10 @@ bool has_attention_kernel(const Profile& profile, const std::string& kernel) {
 }
 
 // How far carried slowdowns are off, as far as published steps of the GPU say.
-std::string error_text(const FrameworkPreset& preset, const Profile& profile) {
-  const std::string seen = kernels_are_measured(profile) ? "" : preset.error_on(profile);
-  return seen.empty() ? "error there unknown" : seen;
+Note error_there(const FrameworkPreset& preset, const Profile& profile) {
+  if (!kernels_are_measured(profile))
+    if (std::optional<Note> seen = preset.error_on(profile)) return *std::move(seen);
+  return {"error_there_unknown", "", {}};
 }
 
 // The attention kernel that is used there; empty: the profile's default.
@@ -116,7 +116,7 @@ Notes Framework::notes_on(const Profile& profile) const {
     case SlowdownRule::carried: {
       auto& numbers = say("slowdowns_carried");
       numbers.emplace("families", families);
-      numbers.emplace("error", error_text(preset, profile));
+      numbers.emplace("error", Notes{error_there(preset, profile)});
       break;
     }
     case SlowdownRule::fitted:
@@ -129,24 +129,29 @@ Notes Framework::notes_on(const Profile& profile) const {
   return found;
 }
 
-std::string Framework::kernels_text_on(const Profile& profile) const {
-  if (says_slowdowns) return slowdowns_text(on(profile)) + ", as the study says";
-  if (preset.kernels == KernelTimes::benchmark) return preset.kernels_text();
+Notes Framework::kernel_notes_on(const Profile& profile) const {
+  if (says_slowdowns) return {slowdowns_note(on(profile), {{"as_stated", "", {}}})};
+  if (preset.kernels == KernelTimes::benchmark) return {preset.kernel_note()};
   switch (rule_on(profile)) {
-    case SlowdownRule::alone:
-      return std::string("kernels as fast as the profile has them") +
-             (!kernels_are_measured(profile) ? "" : ", " + joined_texts(measured_on(*this, profile), ", ")) +
-             (kept_on(*this, profile).any()
-                  ? "; " + joined_texts(kept_notes(*this, kept_on(*this, profile)), " and ") + ", fitted"
-                  : "");
+    case SlowdownRule::alone: {
+      Notes more;
+      if (kernels_are_measured(profile))
+        more.push_back({"of_them_measured", "", {{"measured", measured_on(*this, profile)}}});
+      if (const Kept kept = kept_on(*this, profile); kept.any())
+        more.push_back({"kept_fitted", "", {{"kept", kept_notes(*this, kept)}}});
+      return {{"kernels_as_profile", "", {{"more", more}}}};
+    }
     case SlowdownRule::carried:
-      return slowdowns_text(in_training) + ", carried over from " + all_joined(preset.gpu_families) + ", " +
-             error_text(preset, profile);
+      return {slowdowns_note(in_training, {{"carried_over",
+                                            "",
+                                            {{"families", all_joined(preset.gpu_families)},
+                                             {"error", Notes{error_there(preset, profile)}}}}})};
     case SlowdownRule::fitted:
       break;
   }
-  const std::string seen = preset.error_on(profile);
-  return preset.kernels_text() + (seen.empty() ? "" : "; " + seen);
+  Notes found{preset.kernel_note()};
+  add(found, preset.error_on(profile));
+  return found;
 }
 
 const FamilyError* Framework::expected_error(const StepFamily& steps, const Profile& profile) const {
@@ -159,20 +164,25 @@ std::string Framework::kernel_errors_on(const Profile& profile, const std::strin
   return measured_errors(profile, kernel_on(*this, profile), network);
 }
 
-std::string Framework::routing_text_on(const Profile& profile) const {
+Note Framework::routing_note_on(const Profile& profile) const {
   const FrameworkOptions options = on(profile);
-  if (options.expert_router != ExpertRouter::stated && options.expert_capacity_factor == 0)
-    return "router as trained: " + std::string(kExpertRouterNames[at(options.expert_router)]) +
-           (options.expert_skew > 0 ? ", times loads of skew " + fixed(options.expert_skew, 2) : "") +
-           (options.expert_imbalance > 1 ? ", times " + fixed(options.expert_imbalance, 2) : "");
-  if (options.expert_skew > 0)
-    return "experts' loads drawn with skew " + fixed(options.expert_skew, 2) +
-           (options.expert_imbalance > 1 ? ", times " + fixed(options.expert_imbalance, 2) : "");
+  const bool as_trained =
+      options.expert_router != ExpertRouter::stated && options.expert_capacity_factor == 0;
+  Notes more;
+  if (as_trained && options.expert_skew > 0)
+    more.push_back({"times_skewed", "", {{"skew", options.expert_skew}}});
   if (options.expert_imbalance > 1)
-    return "the busiest rank of experts has " + fixed(options.expert_imbalance, 2) + " times the mean";
+    more.push_back({"times_factor", "", {{"factor", options.expert_imbalance}}});
+  if (as_trained)
+    return {"router_as_trained",
+            "",
+            {{"router", kExpertRouterNames[at(options.expert_router)]}, {"more", std::move(more)}}};
+  if (options.expert_skew > 0)
+    return {"loads_drawn", "", {{"skew", options.expert_skew}, {"more", std::move(more)}}};
+  if (options.expert_imbalance > 1) return {"busiest_rank", "", {{"factor", options.expert_imbalance}}};
   if (options.expert_skew != preset.options.expert_skew || preset.skew_source.empty())
-    return "router taken as balanced";
-  return "router taken as " + preset.skew_source + " (framework.expert_skew)";
+    return {"router_balanced", "", {}};
+  return {"router_taken_as", "", {{"source", preset.skew_source}}};
 }
 
 Framework framework_with(FrameworkPreset preset) {

@@ -32,14 +32,14 @@ struct Framework {
   // What a user must know of them there; nothing if the preset applies as it is.
   [[nodiscard]] Notes notes_on(const Profile& profile) const;
   // How much slower than alone kernels run there, and how well that is known.
-  [[nodiscard]] std::string kernels_text_on(const Profile& profile) const;
+  [[nodiscard]] Notes kernel_notes_on(const Profile& profile) const;
   // What published steps of the nearest family show, which the preset's numbers did not see. Null where the
   // preset's own slowdowns do not count.
   [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps, const Profile& profile) const;
   // What the profile states of its kernels where that is all that is known (measured_errors); else empty.
   [[nodiscard]] std::string kernel_errors_on(const Profile& profile, const std::string& network = {}) const;
   // How evenly the router is taken to load the experts' ranks there.
-  [[nodiscard]] std::string routing_text_on(const Profile& profile) const;
+  [[nodiscard]] Note routing_note_on(const Profile& profile) const;
 };
 
 // A preset and nothing else.

@@ -1,7 +1,7 @@
 #include "sim/study/row/fit.h"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "policies/base/error.h"
@@ -15,9 +15,14 @@ namespace equipoise {
 namespace {
 
 struct Change {
-  std::string text;
+  std::string key;  // of the study, by which a second change of it is known
+  Note note;
   std::function<void(Study&, PolicyRun&)> apply;
 };
+
+Change set_key(const std::string& key, NoteValue value, std::function<void(Study&, PolicyRun&)> apply) {
+  return {key, change_note(key, std::move(value)), std::move(apply)};
+}
 
 class Search {
  public:
@@ -34,22 +39,20 @@ class Search {
       check_layout(study.model, layout_of(study, run), study.file);
       const RowEnd end = try_row_(study, run);
       note_tried(changes);
-      if (end.status == RowStatus::ok) seconds_[text_of(changes)] = end.seconds_per_token;
+      if (end.status == RowStatus::ok) seconds_.emplace_back(notes_of(changes), end.seconds_per_token);
       return end.status == RowStatus::ok;
     } catch (const UserError&) {
       return false;  // a layout that the model or the cluster does not allow
     }
   }
 
-  static std::string text_of(const std::vector<Change>& changes) {
-    return all_joined(changes, " and ", &Change::text);
-  }
+  static Notes notes_of(const std::vector<Change>& changes) { return each_of(changes, &Change::note); }
 
   // The values of a key from the one that asks least to the one that asks most; what runs with one is taken
   // to run with all that ask more, and the one named has run itself. Empty if not even the last runs.
-  [[nodiscard]] std::string first_that_runs(std::int64_t least, std::int64_t most,
-                                            const std::function<Change(std::int64_t)>& change) const {
-    if (least > most || !runs({change(most)})) return "";
+  [[nodiscard]] Notes first_that_runs(std::int64_t least, std::int64_t most,
+                                      const std::function<Change(std::int64_t)>& change) const {
+    if (least > most || !runs({change(most)})) return {};
     while (least < most) {
       const std::int64_t middle = least + (most - least) / 2;
       if (runs({change(middle)}))
@@ -57,42 +60,45 @@ class Search {
       else
         least = middle + 1;
     }
-    return change(most).text;
+    return {change(most).note};
   }
 
   // Each entry is a set of changes made together.
-  [[nodiscard]] std::string first_of(const std::vector<std::vector<Change>>& choices) const {
+  [[nodiscard]] Notes first_of(const std::vector<std::vector<Change>>& choices) const {
     for (const std::vector<Change>& changes : choices)
-      if (runs(changes)) return text_of(changes);
-    return "";
+      if (runs(changes)) return notes_of(changes);
+    return {};
   }
 
   [[nodiscard]] const FailedRow& row() const { return row_; }
-  // What a token took with the changes of this text, which ran.
-  [[nodiscard]] double seconds_per_token(const std::string& text) const { return seconds_.at(text); }
-  // "neither A nor B" of every key that was changed in vain, at the value tried last: no advice.
-  [[nodiscard]] std::string in_vain() const {
-    return (tried_.size() > 1 ? "neither " : "not even ") + all_joined(tried_, " nor ");
+  // What a token took with these changes, which ran.
+  [[nodiscard]] double seconds_per_token(const Notes& changes) const {
+    const auto with = [&](const auto& ran) { return ran.first == changes; };
+    return std::ranges::find_if(seconds_, with)->second;
   }
-  [[nodiscard]] bool has_tried() const { return !tried_.empty(); }
+  // Every key that was changed in vain, at the value tried last.
+  [[nodiscard]] Notes in_vain() const { return notes_of(tried_); }
 
  private:
   void note_tried(const std::vector<Change>& changes) const {
-    const auto key = [](const std::string& text) { return text.substr(0, text.find(' ')); };
     for (const Change& change : changes) {
-      const auto known = std::ranges::find(tried_, key(change.text), key);
+      const auto known = std::ranges::find(tried_, change.key, &Change::key);
       if (known == tried_.end())
-        tried_.push_back(change.text);
+        tried_.push_back(change);
       else
-        *known = change.text;
+        *known = change;
     }
   }
 
   const FailedRow& row_;
   const TryRow& try_row_;
-  mutable std::vector<std::string> tried_;
-  mutable std::map<std::string, double> seconds_;  // by the changes' text
+  mutable std::vector<Change> tried_;
+  mutable std::vector<std::pair<Notes, double>> seconds_;  // by the changes
 };
+
+std::string quoted(std::string_view word) {
+  return concatenated('"', word, '"');
+}
 
 // Whether the key's value comes from memory since the study does not give it.
 bool is_derived(const PolicyRun& run, std::string_view key) {
@@ -101,14 +107,15 @@ bool is_derived(const PolicyRun& run, std::string_view key) {
 }
 
 Change recompute_layers(std::int64_t layers) {
-  return {"recompute {\"layers\": " + std::to_string(layers) + "}", [layers](Study&, PolicyRun& run) {
-            run.has_recompute = true;
-            run.recompute = Recompute::layers;
-            run.recompute_layers = static_cast<int>(layers);
-          }};
+  return set_key("recompute", "{\"layers\": " + std::to_string(layers) + "}",
+                 [layers](Study&, PolicyRun& run) {
+                   run.has_recompute = true;
+                   run.recompute = Recompute::layers;
+                   run.recompute_layers = static_cast<int>(layers);
+                 });
 }
 
-std::string more_recompute(const Search& search) {
+Notes more_recompute(const Search& search) {
   const FailedRow& row = search.row();
   Layout layout = row.study.layout;
   if (row.run.has_recompute) {
@@ -121,7 +128,7 @@ std::string more_recompute(const Search& search) {
 
 // A smaller value of a size of the policy, the largest that runs of those tried: of a count every one down to
 // 1, of tokens 15/16, 14/16 .. 1/16 of it.
-std::string smaller_size(const Search& search, const PackParameter& size) {
+Notes smaller_size(const Search& search, const PackParameter& size) {
   constexpr std::int64_t kMostCounted = 64;
   const auto now = std::get<std::int64_t>(size.get(search.row().run.pack));
   const std::int64_t parts = now <= kMostCounted ? now : 16;
@@ -129,12 +136,12 @@ std::string smaller_size(const Search& search, const PackParameter& size) {
     return std::max<std::int64_t>(1, now - now * less / parts);
   };
   return search.first_that_runs(1, parts - 1, [&](std::int64_t less) {
-    return Change{std::string(size.key) + ' ' + std::to_string(value(less)),
-                  [&size, smaller = value(less)](Study&, PolicyRun& run) { size.set(run.pack, smaller); }};
+    return set_key(std::string(size.key), value(less),
+                   [&size, smaller = value(less)](Study&, PolicyRun& run) { size.set(run.pack, smaller); });
   });
 }
 
-std::string smaller_policy_sizes(const Search& search) {
+Notes smaller_policy_sizes(const Search& search) {
   const PolicyRun& run = search.row().run;
   const std::span<const std::string_view> own = run.policy().sizes;
   std::vector<std::string_view> keys(own.begin(), own.end());
@@ -144,13 +151,13 @@ std::string smaller_policy_sizes(const Search& search) {
     if (is_derived(run, key)) continue;
     const PackParameter& size = *pack_parameter(key);
     if (std::get<std::int64_t>(size.get(run.pack)) < 2) continue;
-    if (std::string found = smaller_size(search, size); !found.empty()) return found;
+    if (Notes found = smaller_size(search, size); !found.empty()) return found;
   }
-  return "";
+  return {};
 }
 
 Change zero(int level) {
-  return {"parallel.zero " + std::to_string(level), [level](Study& s, PolicyRun&) { s.layout.zero = level; }};
+  return set_key("parallel.zero", level, [level](Study& s, PolicyRun&) { s.layout.zero = level; });
 }
 
 // Sharding of states, alone and with all layers recomputed; the level that asks least first.
@@ -162,15 +169,15 @@ std::vector<std::vector<Change>> more_sharding(const Study& study, const Change&
 }
 
 // The optimizer's states to the host, the smallest quarter that does, alone and with all layers recomputed.
-std::string offloaded_optimizer(const Search& search, const Change& full) {
+Notes offloaded_optimizer(const Search& search, const Change& full) {
   constexpr int kQuarters = 4;
   const auto offload = [](std::int64_t quarters) {
     const double share = static_cast<double>(quarters) / kQuarters;
-    return Change{"parallel.optimizer_offload " + short_number(share),
-                  [share](Study& s, PolicyRun&) { s.layout.optimizer_offload = share; }};
+    return set_key("parallel.optimizer_offload", share,
+                   [share](Study& s, PolicyRun&) { s.layout.optimizer_offload = share; });
   };
   const auto held = static_cast<std::int64_t>(search.row().study.layout.optimizer_offload * kQuarters);
-  std::string found = search.first_that_runs(held + 1, kQuarters, offload);
+  Notes found = search.first_that_runs(held + 1, kQuarters, offload);
   if (found.empty() && held < kQuarters) found = search.first_of({{offload(kQuarters), full}});
   return found;
 }
@@ -196,9 +203,10 @@ std::vector<std::vector<Change>> more_context(const Study& study, const Change& 
     if (gpus == Gpus::as_many && study.layout.data % factor != 0) break;
     const int data = gpus == Gpus::as_many ? study.layout.data / factor : study.layout.data;
     const Change wider{
-        "parallel.context " + std::to_string(context) +
-            (gpus == Gpus::as_many ? " with parallel.data " + std::to_string(data)
-                                   : " (" + std::to_string(study.layout.gpus() * factor) + " GPUs)"),
+        "parallel.context",
+        gpus == Gpus::as_many
+            ? Note{"context_for_data", "", {{"context", context}, {"data", data}}}
+            : Note{"context_on_gpus", "", {{"context", context}, {"gpus", study.layout.gpus() * factor}}},
         [context, data](Study& s, PolicyRun& r) { set_degrees(s, r, context, data); }};
     choices.push_back({wider});
     choices.push_back({wider, full});
@@ -211,10 +219,10 @@ std::vector<std::vector<Change>> more_context(const Study& study, const Change& 
 }
 
 // hbp's groups as typed, on more ranks each: the study's CP degree is not theirs.
-std::string wider_groups(const Search& search) {
+Notes wider_groups(const Search& search) {
   const PolicyRun& run = search.row().run;
   const std::vector<Group>& typed = run.pack.groups;
-  if (run.policy().derives != Derives::groups || typed.empty()) return "";
+  if (run.policy().derives != Derives::groups || typed.empty()) return {};
   const Change full = recompute_layers(search.row().study.model.all_layers());
   for (int factor = 2; factor <= run.pack.gpus; factor *= 2) {
     std::vector<Group> groups = typed;
@@ -222,18 +230,18 @@ std::string wider_groups(const Search& search) {
       g.context = static_cast<int>(std::min<std::int64_t>(run.pack.gpus, std::int64_t{factor} * g.context));
     PackOptions options;
     options.groups = groups;
-    const Change wider{"groups \"" + std::get<std::string>(pack_parameter("groups")->get(options)) + '"',
-                       [groups](Study&, PolicyRun& r) { r.pack.groups = groups; }};
-    if (search.runs({wider})) return wider.text;
-    if (search.runs({wider, full})) return Search::text_of({wider, full});
+    const Change wider =
+        set_key("groups", '"' + std::get<std::string>(pack_parameter("groups")->get(options)) + '"',
+                [groups](Study&, PolicyRun& r) { r.pack.groups = groups; });
+    if (Notes found = search.first_of({{wider}, {wider, full}}); !found.empty()) return found;
   }
-  return "";
+  return {};
 }
 
-std::string when_out_of_memory(const Search& search) {
+Notes when_out_of_memory(const Search& search) {
   const Study& study = search.row().study;
   const Change full = recompute_layers(study.model.all_layers());
-  std::string found = more_recompute(search);
+  Notes found = more_recompute(search);
   if (found.empty()) found = smaller_policy_sizes(search);
   if (found.empty()) found = wider_groups(search);
   if (found.empty()) found = search.first_of(more_sharding(study, full));
@@ -249,20 +257,19 @@ std::vector<std::vector<Change>> room_for_longest(const FailedRow& row) {
   if (run.policy().room_for == nullptr) return {};
   const Room room = run.policy().room_for(run.pack, row.longest_document);
   if (is_derived(run, room.key)) return {};  // from memory: a larger value does not stay
-  return {{{room.text, [options = room.options](Study& s, PolicyRun& r) {
+  return {{{std::string(room.key), room.change, [options = room.options](Study& s, PolicyRun& r) {
               r.pack = options;
               s.batch.context_window = options.context_window;
             }}}};
 }
 
 Change oversize(Oversize kind, const char* name) {
-  return {std::string("oversize \"") + name + '"',
-          [kind](Study&, PolicyRun& run) { run.pack.oversize = kind; }};
+  return set_key("oversize", quoted(name), [kind](Study&, PolicyRun& run) { run.pack.oversize = kind; });
 }
 
-std::string when_unplaceable(const Search& search) {
+Notes when_unplaceable(const Search& search) {
   const Study& study = search.row().study;
-  std::string found = search.first_of(room_for_longest(search.row()));
+  Notes found = search.first_of(room_for_longest(search.row()));
   if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
   for (const Gpus gpus : {Gpus::as_many, Gpus::more})
     if (found.empty())
@@ -272,7 +279,7 @@ std::string when_unplaceable(const Search& search) {
   return found;
 }
 
-std::string when_refused(const Search& search) {
+Notes when_refused(const Search& search) {
   const Study& study = search.row().study;
   const Layout& layout = study.layout;
   std::vector<std::vector<Change>> changes;
@@ -280,44 +287,45 @@ std::string when_refused(const Search& search) {
   const std::int64_t per_round = std::int64_t{layout.pipeline} * layout.data * study.batch.micro_batch_size;
   const std::int64_t sequences = (study.batch.sequences_per_step / per_round + 1) * per_round;
   if (study.batch.sequences_per_step % per_round != 0)
-    changes.push_back(
-        {{"batch.sequences_per_step " + std::to_string(sequences), [sequences](Study& s, PolicyRun& r) {
-            s.batch.sequences_per_step = r.pack.sequences_per_step = sequences;
-          }}});
-  changes.push_back({{"pad \"tail\"", [](Study&, PolicyRun& r) { r.sharding.pad = Pad::tail; }}});
+    changes.push_back({set_key("batch.sequences_per_step", sequences, [sequences](Study& s, PolicyRun& r) {
+      s.batch.sequences_per_step = r.pack.sequences_per_step = sequences;
+    })});
+  changes.push_back(
+      {set_key("pad", quoted("tail"), [](Study&, PolicyRun& r) { r.sharding.pad = Pad::tail; })});
   for (const char* schedule : {"1f1b", "state-aware-1f1b"}) {
-    const bool interleaved = layout.virtual_pipeline > 1;
-    changes.push_back({{std::string("schedule \"") + schedule + '"' +
-                            (interleaved ? " and parallel.virtual_pipeline 1" : ""),
-                        [schedule](Study& s, PolicyRun& r) {
-                          s.layout.virtual_pipeline = 1;
-                          r.schedule = schedule;
-                        }}});
+    changes.push_back(
+        {set_key("schedule", quoted(schedule), [schedule](Study&, PolicyRun& r) { r.schedule = schedule; })});
+    if (layout.virtual_pipeline > 1)
+      changes.back().push_back(set_key("parallel.virtual_pipeline", 1,
+                                       [](Study& s, PolicyRun&) { s.layout.virtual_pipeline = 1; }));
   }
-  changes.push_back({{"shard \"per-document\"", [](Study&, PolicyRun& r) { r.shard = "per-document"; }}});
+  changes.push_back(
+      {set_key("shard", quoted("per-document"), [](Study&, PolicyRun& r) { r.shard = "per-document"; })});
   return search.first_of(changes);
 }
 
-// ", 1.08x the time that enough memory would take"; empty where either is unknown.
-std::string cost_of(const Search& search, const std::string& change) {
-  if (!search.row().with_enough_memory) return "";
-  const double seconds = search.seconds_per_token(change), without = search.row().with_enough_memory();
-  if (seconds <= 0 || without <= 0) return "";
-  return ", " + fixed(seconds / without, 2) + "x the time that enough memory would take";
+// How much slower the row is with the changes than with enough memory; empty where either is unknown.
+Notes cost_of(const Search& search, const Notes& changes) {
+  if (!search.row().with_enough_memory) return {};
+  const double seconds = search.seconds_per_token(changes), without = search.row().with_enough_memory();
+  if (seconds <= 0 || without <= 0) return {};
+  return {{"times_enough_memory", "", {{"ratio", seconds / without}}}};
 }
 
 }  // namespace
 
-std::string smallest_change(const FailedRow& row, const TryRow& try_row) {
+std::optional<Note> smallest_change(const FailedRow& row, const TryRow& try_row) {
   const Search search(row, try_row);
-  std::string found;
+  Notes found;
   if (row.status == RowStatus::oom) found = when_out_of_memory(search);
   if (row.status == RowStatus::unplaceable) found = when_unplaceable(search);
   if (row.status == RowStatus::refused) found = when_refused(search);
-  if (!found.empty() && row.status == RowStatus::oom) return "fits with " + found + cost_of(search, found);
-  if (!found.empty()) return "runs with " + found;
-  if (row.status != RowStatus::oom) return "";
-  return search.has_tried() ? search.in_vain() + " would make it fit" : "";
+  if (!found.empty() && row.status == RowStatus::oom)
+    return Note{"fits_with", "", {{"changes", found}, {"cost", cost_of(search, found)}}};
+  if (!found.empty()) return Note{"runs_with", "", {{"changes", found}}};
+  const Notes tried = search.in_vain();
+  if (row.status != RowStatus::oom || tried.empty()) return {};
+  return Note{tried.size() > 1 ? "none_would_fit" : "one_would_not_fit", "", {{"tried", tried}}};
 }
 
 }  // namespace equipoise

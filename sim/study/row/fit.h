@@ -12,7 +12,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
+#include <optional>
 
 #include "sim/study/read/study.h"
 #include "sim/study/study_result.h"
@@ -35,8 +35,7 @@ struct FailedRow {
   std::function<double()> with_enough_memory = {};
 };
 
-// "fits with recompute {\"layers\": 12}, 1.08x the time that enough memory would take"; what was tried in
-// vain where nothing helps.
-std::string smallest_change(const FailedRow& row, const TryRow& try_row);
+// The changes and what they cost in time, or what was tried in vain; empty where nothing is known.
+std::optional<Note> smallest_change(const FailedRow& row, const TryRow& try_row);
 
 }  // namespace equipoise

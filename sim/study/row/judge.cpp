@@ -18,6 +18,26 @@ bool peak_is_fp8(const Layout& layout, const DeviceFacts& device) {
   return layout.precision == Precision::fp8 && device.peak_fp8_tflops > 0;
 }
 
+// Where memory ends, and by how much. `why`: what breaks that is not the modelled peak.
+Note memory_note(const OutOfMemory& fault, std::optional<Note> why) {
+  const auto GiB = [](double bytes) { return bytes / kGiB; };
+  Note note{"needs_memory",
+            "",
+            {{"stage", fault.stage},
+             {"lane", fault.lane},
+             {"rank", fault.rank},
+             {"step", fault.step},
+             {"micro_batch", fault.micro_batch}}};
+  if (why) {
+    note.kind = "breaks_memory";
+    note.numbers.emplace("why", Notes{*std::move(why)});
+    return note;
+  }
+  note.numbers.emplace("GiB", GiB(fault.need_bytes));
+  note.numbers.emplace("capacity_GiB", GiB(fault.capacity_bytes));
+  return note;
+}
+
 // The largest peak of all steps, and the first step that does not fit.
 void judge_memory(PolicyResult& result) {
   for (std::size_t i = 0; i < result.steps.size(); ++i) {
@@ -34,12 +54,11 @@ void judge_memory(PolicyResult& result) {
     fault.micro_batch = step.peak.micro_batch;
     fault.need_bytes = need;
     fault.capacity_bytes = result.capacity_bytes;
-    if (step.bucket_broken)
-      fault.reason = "a CP rank holds more than its bucket of " +
-                     std::to_string(result.run.pack.bucket_size) + " tokens";
+    std::optional<Note> why;
+    if (step.bucket_broken) why = Note{"rank_above_bucket", "", {{"tokens", result.run.pack.bucket_size}}};
+    result.reasons = {memory_note(fault, std::move(why))};
   }
   result.metrics.peak_memory_bytes = result.peak.parts.total();
-  if (result.status == RowStatus::oom) result.reason = out_of_memory_text(result.memory_fault);
 }
 
 // Mean over full steps; over all where there are only tails.
@@ -267,18 +286,6 @@ std::string peak_text(const Layout& layout, const DeviceFacts& device) {
   return fixed(peak, peak < 10 ? 2 : 0) + " TFLOP/s in " + (peak_is_fp8(layout, device) ? "FP8" : dense);
 }
 
-std::string out_of_memory_text(const OutOfMemory& fault) {
-  if (fault.before_any_plan)
-    return "stage " + std::to_string(fault.stage) + " holds " + fixed(fault.need_bytes / kGiB, 1) +
-           " GiB of " + fixed(fault.capacity_bytes / kGiB, 1) + " before any micro-batch: " + fault.reason;
-  std::string text = "stage " + std::to_string(fault.stage) + " of lane " + std::to_string(fault.lane) +
-                     ", CP rank " + std::to_string(fault.rank) + " in step " + std::to_string(fault.step) +
-                     ", micro-batch " + std::to_string(fault.micro_batch);
-  if (!fault.reason.empty()) return text + ": " + fault.reason;
-  return text + " needs " + fixed(fault.need_bytes / kGiB, 1) + " GiB of " +
-         fixed(fault.capacity_bytes / kGiB, 1);
-}
-
 PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan simulated,
                           const RunStudyOptions& options) {
   const RunModels& models = *row.models;
@@ -347,9 +354,12 @@ PolicyResult without_room(StudyRow row) {
   result.memory_fault.stage = result.peak.stage;
   result.memory_fault.need_bytes = result.peak.parts.total();
   result.memory_fault.capacity_bytes = result.capacity_bytes;
-  result.memory_fault.reason = std::move(row.no_room);
-  result.memory_fault.before_any_plan = true;
-  result.reason = out_of_memory_text(result.memory_fault);
+  result.reasons = {{"holds_before_any_plan",
+                     "",
+                     {{"stage", result.peak.stage},
+                      {"GiB", result.peak.parts.total() / kGiB},
+                      {"capacity_GiB", result.capacity_bytes / kGiB},
+                      {"why", Notes{*std::move(row.no_room)}}}}};
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   result.plan.policy = row.run.name;
   if (std::optional<Note> layers = recompute_note(row, {})) row.note(*std::move(layers));
@@ -358,10 +368,14 @@ PolicyResult without_room(StudyRow row) {
   return result;
 }
 
+Note fault_note(const std::string& error) {
+  return {"fault", "", {{"error", printable(error)}}};
+}
+
 PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason) {
   PolicyResult result;
   result.status = status;
-  result.reason = printable(reason);  // it names files
+  result.reasons = {fault_note(reason)};
   result.plan.policy = row.name;
   result.run = std::move(row);
   return result;

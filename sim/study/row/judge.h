@@ -17,6 +17,9 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
 // The model's states leave no room for any plan: the row says so, with the fullest stage and what it holds.
 PolicyResult without_room(StudyRow row);
 
+// The message of an error, which names files, as a row's reason.
+Note fault_note(const std::string& error);
+
 // What could not be planned or simulated.
 PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason);
 
@@ -24,8 +27,5 @@ PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason)
 // is not. "989 TFLOP/s in bf16".
 double peak_tflops(const Layout& layout, const DeviceFacts& device);
 std::string peak_text(const Layout& layout, const DeviceFacts& device);
-
-// One line: where memory ends, and by how much.
-std::string out_of_memory_text(const OutOfMemory& fault);
 
 }  // namespace equipoise

@@ -23,7 +23,7 @@ double seconds_per_token_of(const std::vector<StepResult>& steps) {
 // How a row ends, without what only a row that is shown needs. `trial`: see trial_options.
 RowEnd try_row(StudyRow row, const RunStudyOptions& trial, Until until = Until::first_that_does_not_fit) {
   const std::vector<StepResult> steps = simulate_row(row, trial, until).ran.steps;
-  const bool runs = row.no_room.empty() && all_fit(steps, row.models->memory.capacity_bytes());
+  const bool runs = !row.no_room && all_fit(steps, row.models->memory.capacity_bytes());
   return {runs ? RowStatus::ok : RowStatus::oom, seconds_per_token_of(steps)};
 }
 
@@ -48,8 +48,8 @@ bool runs_with(const StudyRow& row, int layers, const RunStudyOptions& trial) {
 }
 
 // What would make a row run that ended as `status`; empty where nothing is known.
-std::string what_would_run(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
-                           RowStatus status, const RunStudyOptions& trial) {
+std::optional<Note> what_would_run(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                                   RowStatus status, const RunStudyOptions& trial) {
   const auto ends = [&](const Study& changed, PolicyRun tried) {
     if ((tried.has_recompute ? tried.recompute : changed.layout.recompute) == Recompute::automatic) {
       tried.has_recompute = true;  // if not with all layers, then with none
@@ -83,7 +83,7 @@ PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
   } catch (const UserError& e) {
     return not_run(std::move(row.run), RowStatus::refused, e.what());
   }
-  if (!row.no_room.empty()) return without_room(std::move(row));
+  if (row.no_room) return without_room(std::move(row));
   const ShardRule rule = simulated.ran.rule;
   PolicyResult result = describe_row(row, std::move(simulated.planned), std::move(simulated.ran), options);
   if (!options.details.directory.empty()) add_details(row, rule, options, result);
@@ -146,7 +146,7 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
   // Whether a row fits is asked of its largest bucket: no time is searched for that.
   if (until == Until::first_that_does_not_fit) row.run.pack.best_bucket = false;
   derive_sizes(row, options.ignore_memory);
-  if (!row.no_room.empty()) return result;
+  if (row.no_room) return result;
   // Nor for a policy's search by simulation: its own clock packs.
   const bool by_clock = until == Until::first_that_does_not_fit && row.run.policy().packs_for_time;
   if (by_clock) row.workload = workload_of(row);
@@ -160,8 +160,7 @@ PolicyResult run_row(const Study& study, const StudyInputs& inputs, const Policy
   const RunStudyOptions trial = trial_options(options);
   PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial), options);
   if (result.status == RowStatus::ok || !options.find_fits) return result;
-  if (const std::string change = what_would_run(study, inputs, entry, result.status, trial); !change.empty())
-    result.reason += "; " + change;
+  add(result.reasons, what_would_run(study, inputs, entry, result.status, trial));
   return result;
 }
 

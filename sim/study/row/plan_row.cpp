@@ -32,7 +32,7 @@ std::shared_ptr<const RunModels> models_of_sizes(const StudyRow& row) {
   return std::make_shared<const RunModels>(*row.models, layout);
 }
 
-std::string derive_max_tokens(StudyRow& row) {
+std::optional<Note> derive_max_tokens(StudyRow& row) {
   const PackOptions& pack = row.run.pack;
   std::int64_t& most = row.run.pack.max_tokens;
   most = 0;
@@ -40,21 +40,21 @@ std::string derive_max_tokens(StudyRow& row) {
   const std::int64_t of_lane = (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
   most = largest_micro_batch(models_of_sizes(row)->memory, schedule_of_lane(row, of_lane),
                              row.models->layout.context, wanted);
-  if (most < 1) return "not even one token fits";
+  if (most < 1) return Note{"no_token_fits", "", {}};
   if (most < wanted) row.note({"max_tokens_from_memory", "", {{"tokens", most}}});
-  return "";
+  return {};
 }
 
 // Skrull's micro-batches are as many as its buckets ask for: enough of them to fill the pipeline.
-std::string derive_bucket(StudyRow& row) {
+std::optional<Note> derive_bucket(StudyRow& row) {
   const Layout& layout = row.models->layout;
   std::int64_t& bucket = row.run.pack.bucket_size;
   bucket = largest_bucket(models_of_sizes(row)->memory,
                           schedule_of_lane(row, std::int64_t{2} * layout.pipeline), layout.context);
-  if (bucket < 1) return "no bucket of a token fits";
+  if (bucket < 1) return Note{"no_bucket_fits", "", {}};
   if (row.run.policy().derives != Derives::bucket_size || !row.run.pack.best_bucket)
     row.note({"bucket_from_memory", "", {{"tokens", bucket}}});
-  return "";
+  return {};
 }
 
 // Groups are formed of the DP x CP ranks.
@@ -65,16 +65,16 @@ bool has_degree(const RunModels& models, int degree) {
 }
 
 // Why no plan can be made where nothing fits into memory, else nothing.
-std::string derive_from_memory(StudyRow& row) {
+std::optional<Note> derive_from_memory(StudyRow& row) {
   const PolicyRun& run = row.run;
   const Derives derives = run.policy().derives;
   if (derives == Derives::max_tokens && !run.says("max_tokens"))
-    if (std::string none = derive_max_tokens(row); !none.empty()) return none;
+    if (std::optional<Note> none = derive_max_tokens(row)) return none;
   const bool buckets = derives == Derives::bucket_size || run.rule().places_documents;
   if (buckets && !run.says("bucket_size"))
-    if (std::string none = derive_bucket(row); !none.empty()) return none;
+    if (std::optional<Note> none = derive_bucket(row)) return none;
   const OptionSearch& search = run.policy().search;
-  if (search.hopeless == nullptr || !search.is_open_in(run.pack)) return "";
+  if (search.hopeless == nullptr || !search.is_open_in(run.pack)) return {};
   PlanPrices prices;
   prices.layers = layers_of_groups(row);
   return search.hopeless(run.pack, prices);
@@ -202,9 +202,9 @@ std::vector<int> degrees_of_lanes(const StudyRow& row) {
 
 void derive_sizes(StudyRow& row, bool ignore_memory) {
   row.no_room = derive_from_memory(row);
-  if (row.no_room.empty() || !ignore_memory) return;
+  if (!row.no_room || !ignore_memory) return;
   derive_without_memory(row);
-  row.no_room.clear();
+  row.no_room.reset();
 }
 
 PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {

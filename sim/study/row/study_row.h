@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,7 @@ struct StudyRow {
   const SchedulePolicy& schedule;
   std::shared_ptr<const RunModels> models;   // of its layout
   std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null: not yet
-  std::string no_room;  // why nothing fits into memory, so that there is no plan; else empty
+  std::optional<Note> no_room;  // why nothing fits into memory, so that there is no plan; else empty
 
   // So many layers of the model are checkpointed.
   void recompute_layers(int layers);

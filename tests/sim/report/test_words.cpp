@@ -90,6 +90,40 @@ TEST_CASE("A sentence has its numbers in the forms that its row names, and what 
         "--keep has no effect: it acts only with a group of dependent chunks");
 }
 
+TEST_CASE("Why a row does not run and what would make it are one line") {
+  const Note needs{"needs_memory",
+                   "",
+                   {{"stage", 1},
+                    {"lane", 0},
+                    {"rank", 2},
+                    {"step", 3},
+                    {"micro_batch", 4},
+                    {"GiB", 80.04},
+                    {"capacity_GiB", 74.5}}};
+  const Note fits{"fits_with",
+                  "",
+                  {{"changes", Notes{change_note("parallel.zero", 2), change_note("parallel.context", 4)}},
+                   {"cost", Notes{{"times_enough_memory", "", {{"ratio", 1.084}}}}}}};
+  CHECK(reason_text({needs, fits}) ==
+        "stage 1 of lane 0, CP rank 2 in step 3, micro-batch 4 needs 80.0 GiB of 74.5; fits with "
+        "parallel.zero 2 and parallel.context 4, 1.08x the time that enough memory would take");
+  CHECK(reason_text({}).empty());
+}
+
+TEST_CASE("How much slower kernels run in training is a sentence with its error") {
+  const Note error{"error_on_gpu", "", {{"error", 0.21}, {"mean", 0.2}, {"steps", 4}, {"gpu", "B200"}}};
+  const Notes known{{"carried_over", "", {{"families", "H100"}, {"error", Notes{error}}}}};
+  CHECK(text_of({"kernels_slowed",
+                 "",
+                 {{"gemm", 1.5},
+                  {"load", Notes{{"of_full_load", "", {}}}},
+                  {"attention", 1.25},
+                  {"elementwise", 2.5},
+                  {"known", known}}}) ==
+        "GEMM x1.50 of full load, attention x1.25, elementwise x2.50, carried over from H100, 21.0 % off "
+        "(mean +20.0 %) on 4 published steps of B200");
+}
+
 TEST_CASE("A kind without a row and a number that is missing are faults") {
   CHECK_THROWS_AS(text_of({"no_such_kind", "", {}}), std::logic_error);
   CHECK_THROWS_AS(text_of({"recompute_auto", "", {{"layers", 1}}}), std::logic_error);

@@ -103,7 +103,7 @@ TEST_CASE("A plan within its derived sizes fits into memory") {
       CAPTURE(memory);
       const PolicyResult row =
           row_of({{"name", name}, {"time_limit", 0.01}}, {{"cluster", {{"memory_GB", memory}}}});
-      CHECK((row.status != RowStatus::oom || row.memory_fault.before_any_plan));
+      CHECK((row.status != RowStatus::oom || row.reasons[0].kind == "holds_before_any_plan"));
       ok += row.status == RowStatus::ok;
     }
     CHECK(ok > 1);
@@ -202,13 +202,16 @@ TEST_CASE(
   const PolicyResult row =
       row_of({{"name", "plain"}, {"recompute", "auto"}}, {{"cluster", {{"memory_GB", 0.97 * held / 1e9}}}});
   CHECK(row.status == RowStatus::oom);
-  CHECK(row.reason.find("; fits with parallel.") != std::string::npos);
+  REQUIRE(row.reasons.size() == 2);
+  CHECK(row.reasons[1].kind == "fits_with");
+  CHECK(row.reasons[1].get<Notes>("changes")[0].text("key").starts_with("parallel."));
 }
 
 TEST_CASE("a schedule without virtual stages names the study's key") {
   const PolicyResult row =
       row_of({{"name", "chunkflow"}, {"chunk_size", "4K"}}, {{"parallel", {{"virtual_pipeline", 2}}}});
-  CHECK(row.reason.find("parallel.virtual_pipeline in a study") != std::string::npos);
+  REQUIRE(row.reasons.size() == 1);
+  CHECK(row.reasons[0].text("error").find("parallel.virtual_pipeline in a study") != std::string::npos);
 }
 
 TEST_CASE("hbp that chooses for itself beside rows that do not: the table says so") {

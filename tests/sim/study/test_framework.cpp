@@ -5,9 +5,11 @@
 #include "sim/framework/framework.h"
 #include "sim/report/study_table.h"
 #include "sim/report/summary_json.h"
+#include "sim/report/words/words.h"
 #include "sim/step/gradient_sync.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
+#include "tests/notes.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/framework_case.h"
 
@@ -36,7 +38,7 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     CHECK(preset.rule_on(shipped("a100-sxm")) == expected(on_a100));
     for (const char* other : {"b200-sxm", "h20"}) CHECK(preset.rule_on(shipped(other)) == expected(false));
     CHECK(preset.rule_on(shipped("cpu")) == SlowdownRule::alone);
-    CHECK(preset.host_text.empty() == !slows);
+    CHECK(preset.host.has_value() == slows);
     // What was fitted says how wrong it is on benchmarks that the fit did not see.
     CHECK(preset.error.has_value() == (preset.kernels == KernelTimes::fitted));
   }
@@ -72,15 +74,20 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.host.launches.backward[at(OpName::attention)] == 5);
   CHECK(options.host.launches.backward[at(OpName::rope)] == 1);
   CHECK((options.host.waits_for_routes && !options.host.waits_at_hops));
-  CHECK(study.framework.preset.host_text == "host 10 us a launch (8 to 20), as we timed it");
+  REQUIRE(study.framework.preset.host);
+  CHECK(text_of(*study.framework.preset.host) == "host 10 us a launch (8 to 20), as we timed it");
   CHECK(options.attention_kernel == "pytorch-sdpa");
   CHECK(options.gemm_slowdown == 1.5);
   CHECK(options.attention_slowdown == 1.25);
   CHECK(options.elementwise_slowdown == 2.5);
-  CHECK(study.framework.preset.kernels_text() ==
-        "GEMM x1.50, attention x1.25, elementwise x2.50, fitted, 3.1 % off on benchmarks that "
-        "the fit did "
-        "not see");
+  CHECK(study.framework.preset.kernel_note() ==
+        Note{"kernels_slowed",
+             "",
+             {{"gemm", 1.5},
+              {"load", Notes()},
+              {"attention", 1.25},
+              {"elementwise", 2.5},
+              {"known", Notes{{"fitted_error", "", {{"error", 0.031}}}}}}});
 
   json loaded = own_preset();
   loaded["kernels"]["slowdowns"]["full_load"] = true;
@@ -88,7 +95,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.load == Load::as_measured);  // as files of before this key meant it
   CHECK(full.options.load == Load::full);
   CHECK(full.alone().load == Load::as_measured);
-  CHECK(full.kernels_text().starts_with("GEMM x1.50 of full load, attention x1.25"));
+  CHECK(test::has_note(full.kernel_note().get<Notes>("load"), "of_full_load"));
   loaded["kernels"]["slowdowns"]["full_load"] = 1;
   CHECK_THROWS_WITH_AS((void)FrameworkPreset::read(loaded, "mine.json"),
                        "mine.json: kernels.slowdowns.full_load: expected true or false, found 1", UserError);
@@ -111,7 +118,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   file["framework"] = "borrowed.json";
   const FrameworkPreset lent = parse_study(file, folder.path("study.json")).framework.preset;
   CHECK(!lent.error);
-  CHECK(lent.kernels_text().find("borrowed from fsdp, error unknown") != std::string::npos);
+  CHECK(lent.kernel_note().get<Notes>("known") == Notes{{"borrowed", "", {{"from", "fsdp"}}}});
 
   file["framework"] = {{"preset", "mine.json"}, {"gemm_slowdown", 1.1}, {"reduce_each_micro_batch", true}};
   file["parallel"]["zero"] = 1;
@@ -122,13 +129,21 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(other.framework.on(shipped("h100-sxm")).elementwise_slowdown == 2.5);
 
   // What a result says of kernels is what its GPU's kernels were priced with.
-  CHECK(study.framework.kernels_text_on(shipped("h100-sxm")) == study.framework.preset.kernels_text());
-  CHECK(study.framework.kernels_text_on(shipped("cpu")) ==
-        "kernels as fast as the profile has them, which were measured");
-  CHECK(other.framework.kernels_text_on(shipped("h100-sxm")) ==
-        "GEMM x1.10, attention x1.25, elementwise x2.50, as the study says");
-  CHECK(other.framework.kernels_text_on(shipped("cpu")) ==
-        "GEMM x1.10, attention x1.00, elementwise x1.00, as the study says");
+  CHECK(study.framework.kernel_notes_on(shipped("h100-sxm")) == Notes{study.framework.preset.kernel_note()});
+  CHECK(
+      study.framework.kernel_notes_on(shipped("cpu")) ==
+      Notes{{"kernels_as_profile",
+             "",
+             {{"more", Notes{{"of_them_measured", "", {{"measured", Notes{{"all_measured", "", {}}}}}}}}}}});
+  const auto stated = [](const Notes& notes, double attention, double elementwise) {
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].number("gemm") == 1.1);
+    CHECK(notes[0].number("attention") == attention);
+    CHECK(notes[0].number("elementwise") == elementwise);
+    CHECK(test::has_note(notes[0].get<Notes>("known"), "as_stated"));
+  };
+  stated(other.framework.kernel_notes_on(shipped("h100-sxm")), 1.25, 2.5);
+  stated(other.framework.kernel_notes_on(shipped("cpu")), 1, 1);
 }
 
 TEST_CASE("A preset shards as its framework does: FSDP by ZeRO-3, DeepSpeed by ZeRO-2, reduced each time") {

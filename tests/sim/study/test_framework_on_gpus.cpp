@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "sim/framework/framework.h"
+#include "sim/report/words/words.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
 #include "tests/notes.h"
@@ -46,14 +47,19 @@ TEST_CASE("On another family slowdowns are carried over, marked so, with what it
   const Profile h100 = shipped("h100-sxm"), b200 = shipped("b200-sxm"), a100 = shipped("a100-sxm");
   CHECK(mine.on(b200).gemm_slowdown == mine.on(h100).gemm_slowdown);
   CHECK(mine.on(b200).host.seconds_per_launch == 1e-5);
-  CHECK(mine.kernels_text_on(b200) ==
-        "GEMM x1.50, attention x1.25, elementwise x2.50, carried over from H100, 21.0 % off "
-        "(mean -20.0 %) on "
-        "4 published steps of B200");
-  CHECK(mine.kernels_text_on(a100).ends_with("carried over from H100, error there unknown"));
+  const auto carried = [&](const Profile& profile, const Note& error) {
+    const Notes notes = mine.kernel_notes_on(profile);
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].number("gemm") == 1.5);
+    CHECK(notes[0].get<Notes>("known") ==
+          Notes{{"carried_over", "", {{"families", "H100"}, {"error", Notes{error}}}}});
+  };
+  const Note on_b200{"error_on_gpu", "", {{"error", 0.21}, {"mean", -0.2}, {"steps", 4}, {"gpu", "B200"}}};
+  carried(b200, on_b200);
+  carried(a100, {"error_there_unknown", "", {}});
   REQUIRE(!mine.notes_on(b200).empty());
   CHECK(mine.notes_on(b200)[0].kind == "slowdowns_carried");
-  CHECK(mine.notes_on(b200)[0].text("error").starts_with("21.0 % off"));
+  CHECK(mine.notes_on(b200)[0].get<Notes>("error") == Notes{on_b200});
   // The study's word: as fast as the profile has them, on published times, too.
   Framework plain = mine;
   plain.carry_slowdowns = false;
@@ -121,12 +127,19 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   CHECK(fsdp.on(measured).attention_slowdown > 1.5);
   CHECK(fsdp.notes_on(measured)[0].kind == "slowdowns_kept");
   CHECK(fsdp.notes_on(measured)[0].get<Notes>("kept")[0].text("kernels") == "attention");
-  CHECK(fsdp.kernels_text_on(measured).find(
-            "of which GEMM was measured, attention and elementwise were not; attention x") !=
-        std::string::npos);
-  CHECK(megatron.kernels_text_on(measured) ==
-        "kernels as fast as the profile has them, of which GEMM was measured, attention and elementwise were "
-        "not");
+  const auto more = [](const Framework& framework, const Profile& profile) {
+    const Notes notes = framework.kernel_notes_on(profile);
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].kind == "kernels_as_profile");
+    return notes[0].get<Notes>("more");
+  };
+  const auto measured_of = [&](const Framework& framework, const Profile& profile) {
+    return joined_texts(more(framework, profile)[0].get<Notes>("measured"), ", ");
+  };
+  CHECK(test::kinds_of(more(fsdp, measured)) == std::vector<std::string>{"of_them_measured", "kept_fitted"});
+  CHECK(more(fsdp, measured)[1].get<Notes>("kept")[0].text("kernels") == "attention");
+  CHECK(test::kinds_of(more(megatron, measured)) == std::vector<std::string>{"of_them_measured"});
+  CHECK(measured_of(megatron, measured) == "of which GEMM was measured, attention and elementwise were not");
   // What its fits state of samples that they did not see: the largest of a kind, of what was measured.
   CHECK(megatron.kernel_errors_on(published).empty());
   file["tables"]["gemm"]["bf16"]["cross_validated"] = {
@@ -152,17 +165,17 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   json& kernels = file["tables"]["attention"]["kernels"];
   for (auto& [pass, table] : kernels["flash-attention-2"].items()) table["provenance"]["kind"] = "calibrated";
   CHECK(fsdp.on(Profile(file, "own.json")).attention_slowdown == 1);
-  CHECK(fsdp.kernels_text_on(Profile(file, "own.json"))
-            .find("GEMM and attention were measured, elementwise was not") != std::string::npos);
-  CHECK(megatron.kernels_text_on(Profile(file, "own.json"))
-            .ends_with("GEMM was measured, attention and elementwise were not"));
+  CHECK(measured_of(fsdp, Profile(file, "own.json")) ==
+        "of which GEMM and attention were measured, elementwise was not");
+  CHECK(measured_of(megatron, Profile(file, "own.json")) ==
+        "of which GEMM was measured, attention and elementwise were not");
   kernels["flash-attention-2"] =
       shipped("h100-sxm").json()["tables"]["attention"]["kernels"]["flash-attention-2"];
   for (auto& [pass, table] : kernels["flash-attention-3"].items()) table["provenance"]["kind"] = "calibrated";
   CHECK(fsdp.on(Profile(file, "other.json")).attention_slowdown > 1.5);
   file["tables"]["elementwise"]["rope"]["provenance"]["kind"] = "measured";
-  CHECK(megatron.kernels_text_on(Profile(file, "part.json"))
-            .ends_with("of which GEMM and attention and elementwise in part were measured"));
+  CHECK(measured_of(megatron, Profile(file, "part.json")) ==
+        "of which GEMM and attention and elementwise in part were measured");
   for (json& kernel : file["tables"]["attention"]["kernels"])
     for (auto& [pass, table] : kernel.items()) table["provenance"]["kind"] = "measured";
   CHECK(fsdp.on(Profile(file, "more.json")).attention_slowdown == 1);

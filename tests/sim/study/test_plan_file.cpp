@@ -7,6 +7,7 @@
 #include "policies/validator.h"
 #include "sim/report/study_outputs.h"
 #include "sim/report/summary_json.h"
+#include "sim/report/words/words.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "tests/notes.h"
@@ -79,7 +80,7 @@ void check_round_trip(json file, const json& policies) {
   again["policies"] = json::array();
   for (const PolicyResult& row : result.policies) {
     CAPTURE(row.run.label);
-    CAPTURE(row.reason);
+    CAPTURE(reason_text(row.reasons));
     REQUIRE(row.status == RowStatus::ok);
     json entry = {
         {"name", "plan"}, {"file", "plan.json"}, {"policy", row.run.label}, {"label", row.run.label}};
@@ -96,7 +97,7 @@ void check_round_trip(json file, const json& policies) {
   const json first = summary_json(study, result), second = summary_json(from_file, read);
   for (std::size_t i = 0; i < read.policies.size(); ++i) {
     CAPTURE(result.policies[i].run.label);
-    CAPTURE(read.policies[i].reason);
+    CAPTURE(reason_text(read.policies[i].reasons));
     REQUIRE(read.policies[i].status == RowStatus::ok);
     check_same_plan(result.policies[i].plan, read.policies[i].plan);
     CHECK(first["policies"][i]["metrics"] == second["policies"][i]["metrics"]);
@@ -132,7 +133,7 @@ struct PlainPlan {
     try {
       const PolicyResult result = row();
       CHECK(result.status == RowStatus::refused);
-      return result.reason;
+      return reason_text(result.reasons);
     } catch (const UserError& e) {
       return e.what();
     }

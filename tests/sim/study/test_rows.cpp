@@ -7,6 +7,7 @@
 #include "sim/report/result_csv.h"
 #include "sim/report/study_table.h"
 #include "sim/report/summary_json.h"
+#include "sim/report/words/words.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
@@ -29,11 +30,13 @@ PolicyResult row_of(const json& policy, const json& patch = json::object()) {
   return run(small_study_of(policy, patch)).policies[0];
 }
 
-// The number after `key` in a reason.
-int number_after(const std::string& reason, const std::string& key) {
-  const std::size_t at = reason.find(key);
-  REQUIRE(at != std::string::npos);
-  return std::stoi(reason.substr(at + key.size()));
+// What would make a row run: the value of `key`, which is among the changes.
+const NoteValue& advised(const Notes& reasons, std::string_view key) {
+  REQUIRE(reasons.size() == 2);
+  for (const Note& change : reasons[1].get<Notes>("changes"))
+    if (change.kind == "change" && change.text("key") == key) return change.numbers.find("value")->second;
+  FAIL(reason_text(reasons));
+  return reasons[1].numbers.begin()->second;
 }
 
 // The small study with all its memory but for a little: what it holds without recompute is in the way.
@@ -53,7 +56,11 @@ TEST_CASE("Out of memory names the fewest layers to recompute that fit") {
   const PolicyResult row = run(file).policies[0];
   REQUIRE(row.status == RowStatus::oom);
   CHECK(!row.metrics.step_seconds);
-  const int layers = number_after(row.reason, "; fits with recompute {\"layers\": ");
+  REQUIRE(row.reasons.size() == 2);
+  CHECK(row.reasons[0].kind == "needs_memory");
+  CHECK(row.reasons[1].kind == "fits_with");
+  const json recompute = json::parse(std::get<std::string>(advised(row.reasons, "recompute")));
+  const int layers = recompute["layers"];
   const auto status = [&](int recomputed) {
     return row_of({{"name", "plain"}, {"recompute", {{"layers", recomputed}}}},
                   {{"cluster", file["cluster"]}})
@@ -66,7 +73,7 @@ TEST_CASE("Out of memory names the fewest layers to recompute that fit") {
   const double whole = *row_of("plain", enough).metrics.tokens_per_second_per_gpu;
   const double less = *row_of({{"name", "plain"}, {"recompute", {{"layers", layers}}}}, enough)
                            .metrics.tokens_per_second_per_gpu;
-  CHECK(row.reason.ends_with("}, " + fixed(whole / less, 2) + "x the time that enough memory would take"));
+  CHECK(row.reasons[1].get<Notes>("cost")[0].number("ratio") == doctest::Approx(whole / less));
 }
 
 TEST_CASE("CP ranks instead of replicas come before more GPUs") {
@@ -74,8 +81,9 @@ TEST_CASE("CP ranks instead of replicas come before more GPUs") {
   json less = {{"parallel", {{"zero", 2}, {"data", 2}}}};
   less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;
   const PolicyResult row = row_of(plain, less);
-  CAPTURE(row.reason);
-  CHECK(row.reason.find("; fits with parallel.context 4 with parallel.data 1, ") != std::string::npos);
+  REQUIRE(row.reasons.size() == 2);
+  const Note ranks{"context_for_data", "", {{"context", 4}, {"data", 1}}};
+  CHECK(row.reasons[1].get<Notes>("changes") == Notes{ranks});
   less["parallel"].update({{"context", 4}, {"data", 1}});
   CHECK(row_of(plain, less).status == RowStatus::ok);
 }
@@ -88,7 +96,7 @@ TEST_CASE("Where recompute is not enough the search goes on: chunk size, then mo
   const PolicyResult row = row_of(policy, tight);
   REQUIRE(row.status == RowStatus::oom);
   json smaller = policy;
-  smaller["chunk_size"] = number_after(row.reason, "; fits with chunk_size ");
+  smaller["chunk_size"] = std::get<std::int64_t>(advised(row.reasons, "chunk_size"));
   CHECK(row_of(smaller, tight).status == RowStatus::ok);
 
   // Full recompute, and ZeRO-2 over a pipeline, leave plain the optimizer's states, and then fewer tokens a
@@ -97,8 +105,7 @@ TEST_CASE("Where recompute is not enough the search goes on: chunk size, then mo
   json less = {{"parallel", {{"zero", 2}}}};
   less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;
   const PolicyResult offloads = row_of(plain, less);
-  CAPTURE(offloads.reason);
-  CHECK(offloads.reason.find("; fits with parallel.optimizer_offload 0.5, ") != std::string::npos);
+  CHECK(std::get<double>(advised(offloads.reasons, "parallel.optimizer_offload")) == 0.5);
   for (const double share : {0.25, 0.5}) {
     less["parallel"]["optimizer_offload"] = share;
     CHECK(row_of(plain, less).status == (share < 0.5 ? RowStatus::oom : RowStatus::ok));
@@ -108,7 +115,8 @@ TEST_CASE("Where recompute is not enough the search goes on: chunk size, then mo
   less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;
   const PolicyResult full = row_of(plain, less);
   REQUIRE(full.status == RowStatus::oom);
-  less["parallel"]["context"] = number_after(full.reason, "; fits with parallel.context ");
+  REQUIRE(full.reasons.size() == 2);
+  less["parallel"]["context"] = full.reasons[1].get<Notes>("changes")[0].count("context");
   CHECK(row_of(plain, less).status == RowStatus::ok);
 }
 
@@ -122,8 +130,7 @@ TEST_CASE("hbp's typed groups that do not fit run on more ranks") {
   patch["cluster"]["memory_GB"] = (least + most) / 2 / 1e9;
   const PolicyResult row = row_of(narrow, patch);
   REQUIRE(row.status == RowStatus::oom);
-  CAPTURE(row.reason);
-  CHECK(row.reason.find("; fits with groups \"8K:2,32K:4\"") != std::string::npos);
+  CHECK(std::get<std::string>(advised(row.reasons, "groups")) == "\"8K:2,32K:4\"");
 }
 
 TEST_CASE(
@@ -140,10 +147,10 @@ TEST_CASE(
   const auto& rows = out["policies"];
   CHECK(rows[0]["status"] == "refused");
   CHECK(rows[0]["reason"].get<std::string>().find("schedule interleaved-1f1b: ") == 0);
-  CHECK(rows[0]["reason"].get<std::string>().find("; runs with batch.sequences_per_step 4") !=
-        std::string::npos);
+  CHECK(std::get<std::int64_t>(advised(result.policies[0].reasons, "batch.sequences_per_step")) == 4);
+  CHECK(rows[0]["reasons"][1]["kind"] == "runs_with");
   CHECK(rows[1]["status"] == "unplaceable");
-  const int longest = number_after(rows[1]["reason"], "; runs with pack_length ");
+  const std::int64_t longest = std::get<std::int64_t>(advised(result.policies[1].reasons, "pack_length"));
   CHECK(longest <= 32768);
   file["policies"][1]["pack_length"] = longest;
   CHECK(run(file).policies[1].status == RowStatus::ok);
@@ -151,6 +158,7 @@ TEST_CASE(
   CHECK(run(file).policies[1].status == RowStatus::unplaceable);
   CHECK(rows[2]["status"] == "ok");
   CHECK(rows[2]["reason"].is_null());
+  CHECK(rows[2]["reasons"].empty());
   for (const json& row : rows) {
     CHECK(row["label"] == row["name"]);
     CHECK(row["metrics"]["speedup"].is_null());  // the baseline did not run
@@ -227,7 +235,8 @@ TEST_CASE("DualPipe is a row like others, with its reasons where it cannot run")
     with.merge_patch(changed);
     const PolicyResult result = row_of(policy, with);
     CHECK(result.status == RowStatus::refused);
-    CHECK_MESSAGE(result.reason.find(says) != std::string::npos, result.reason);
+    const std::string reason = reason_text(result.reasons);
+    CHECK_MESSAGE(reason.find(says) != std::string::npos, reason);
   };
   refused({{"batch", {{"sequences_per_step", 6}}}},
           "schedule dualpipe: expected an even number of micro-batches");

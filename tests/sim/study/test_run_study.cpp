@@ -204,8 +204,10 @@ TEST_CASE(
   file["baseline"] = "plain";
   const StudyResult error = run_file(file);
   CHECK(error.policies[0].status == RowStatus::refused);
-  CHECK(error.policies[0].reason.find("per-sequence sharding over 2") == 0);
-  CHECK(error.policies[0].reason.find("; runs with pad \"tail\"") != std::string::npos);
+  REQUIRE(error.policies[0].reasons.size() == 2);
+  CHECK(error.policies[0].reasons[0].text("error").find("per-sequence sharding over 2") == 0);
+  CHECK(error.policies[0].reasons[1] ==
+        Note{"runs_with", "", {{"changes", Notes{change_note("pad", "\"tail\"")}}}});
   file["policies"][0]["pad"] = "tail";
   const StudyResult result = run_file(file);
   REQUIRE(result.policies[0].metrics.pr);
@@ -231,8 +233,10 @@ TEST_CASE("A bucket that a row gives is tried smaller, whichever policy or rule 
     file["parallel"]["recompute"] = "full";
     file["cluster"]["memory_GB"] = 3;  // not even the largest stage's states: everything is tried
     const PolicyResult result = run_file(file).policies.front();
-    CAPTURE(result.reason);
     REQUIRE(result.status == RowStatus::oom);
-    CHECK(result.reason.find("bucket_size 65536 nor ") != std::string::npos);
+    REQUIRE(result.reasons.size() == 2);
+    CHECK(result.reasons[1].kind == "none_would_fit");
+    const Notes& tried = result.reasons[1].get<Notes>("tried");
+    CHECK(std::ranges::find(tried, change_note("bucket_size", 65536)) != tried.end());
   }
 }

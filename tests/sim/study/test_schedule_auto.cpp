@@ -122,7 +122,7 @@ TEST_CASE("where no schedule fits, auto is the row as without the key") {
   const StudyResult result = run_study(study, RunStudyOptions{});
   const PolicyResult &row = result.policies[3], &same = result.policies[4];
   CHECK(row.status == RowStatus::oom);
-  CHECK(row.reason == same.reason);
+  CHECK(row.reasons == same.reasons);
   CHECK(row.run.schedule == same.run.schedule);
   CHECK_FALSE(summary_json(study, result)["policies"][3]["provenance"].contains("derived"));
 }
