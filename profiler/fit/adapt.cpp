@@ -199,8 +199,7 @@ const MovedForm& elementwise_form() {
 
 class ProfileAdapter {
  public:
-  ProfileAdapter(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
-                 std::vector<std::string>& notes)
+  ProfileAdapter(const Profile& base, const AdaptOptions& options, const SampleSet& samples, Notes& notes)
       : base_(base), options_(options), samples_(samples), notes_(notes), made_(base.json()) {}
 
   json adapt() {
@@ -212,9 +211,8 @@ class ProfileAdapter {
     choose_attention();
     adapt_elementwise();
     if (!samples_.exchange.empty())
-      skip(samples_.exchange.size(), "exchanges between experts", "their tables cannot be calibrated");
-    if (adapted_.empty())
-      throw UserError("--base " + base_.name() + ": no sample is of any of its tables; " + joined(notes_));
+      skip("exchanges_skipped", samples_.exchange.size(), "exchanges between experts");
+    if (adapted_.empty()) return nullptr;
     made_["name"] = options_.name;
     made_["summary"] = "from " + base_.name() + ", calibrated by samples of " + options_.date +
                        (options_.measured_on.empty() ? "" : " (" + options_.measured_on + ")") + ": " +
@@ -239,8 +237,8 @@ class ProfileAdapter {
     return base_.json().contains(pointer) ? &base_.json().at(pointer) : nullptr;
   }
 
-  void skip(std::size_t count, const std::string& of, const std::string& why) {
-    notes_.push_back(std::to_string(count) + " samples of " + of + " skipped: " + why);
+  void skip(const char* kind, std::size_t count, const std::string& of) {
+    notes_.push_back({kind, of, {{"samples", count}, {"base", base_.name()}}});
   }
 
   // Adapts the base's table `from` and puts it at `path`. `key`: a parameter that the table's form must have.
@@ -248,8 +246,7 @@ class ProfileAdapter {
            const TableSamples& samples, const std::function<Predictor(const json&)>& by_table) {
     const json& base = *table_of(from);
     if (!base.contains("parameters") || !base["parameters"].contains(key))
-      return skip(samples.shapes.size(), path,
-                  base_.name() + "'s table is of a CPU, whose forms cannot be calibrated");
+      return skip("cpu_table_skipped", samples.shapes.size(), path);
     refuse_above_peak(path, samples);
     json table = adapted_table(base, form, samples, by_table);
     const json was = base.value("provenance", json::object());
@@ -288,13 +285,13 @@ class ProfileAdapter {
   }
 
   void note(const std::string& path, const json& table) {
-    notes_.push_back(path + formatted(": %zu samples, the base is %.1f %% off them at the median",
-                                      table["provenance"]["samples"].get<std::size_t>(),
-                                      100 * table["base_error"]["median"].get<double>()));
+    notes_.push_back({"samples_of_table",
+                      path,
+                      {{"samples", table["provenance"]["samples"].get<std::size_t>()},
+                       {"error", table["base_error"]["median"].get<double>()}}});
     const double share = 1 + table["base_error"]["bias"].get<double>();
     if (share < 0.02 || share > 50)  // no machine differs so much
-      notes_.push_back("note: " + path + ": " + base_.name() + " takes " + short_number(100 * share) +
-                       " % of their time at the median: are they in us (time_ms of a table: ms)?");
+      notes_.push_back({"unlikely_unit", path, {{"base", base_.name()}, {"percent", 100 * share}}});
   }
 
   // Calls `adapt(path, samples)` for each of the tables in `folder` that the base has, and skips the others.
@@ -304,7 +301,7 @@ class ProfileAdapter {
     for (const auto& [name, samples] : tables) {
       const std::string path = folder + name;
       if (table_of(path) == nullptr)
-        skip(samples.size(), path, base_.name() + " has no such table");
+        skip("no_such_table", samples.size(), path);
       else
         adapt(path, samples);
     }
@@ -371,8 +368,7 @@ class ProfileAdapter {
     }
     if (all.list.empty()) return;
     const json* networks = table_of("collective/networks");
-    if (networks == nullptr)
-      return skip(all.list.size(), "groups between nodes", base_.name() + " has no network");
+    if (networks == nullptr) return skip("no_network_of_base", all.list.size(), "groups between nodes");
     const std::string from =
         options_.base_network.empty()
             ? text_field(*table_of("collective"), "default_network", base_.name() + ".collective")
@@ -411,8 +407,7 @@ class ProfileAdapter {
       made_["device"]["nic_GBps"] = nic;
       made_["device"]["sources"]["nic_GBps"] = "as given to fit";
     } else {
-      notes_.push_back("note: " + path + " is fitted at " + short_number(nic) + " GB/s, the nic_GBps of " +
-                       base_.name() + ": --nic-GBps states that of the samples");
+      notes_.push_back({"nic_of_base", path, {{"GBps", nic}, {"base", base_.name()}}});
     }
   }
 
@@ -493,11 +488,9 @@ class ProfileAdapter {
     if (measured.empty() || std::ranges::count(measured, was) > 0) return;
     const bool takes_it = measured.size() == 1 && whole;
     if (takes_it) attention["default"] = measured.front();
-    notes_.push_back(
-        "attention: " + joined(measured) + (measured.size() == 1 ? " was" : " were") + " measured, " +
-        (takes_it ? "and simulations use it instead of " : "but simulations use ") + base_.name() +
-        "'s default, " + was +
-        ": tables.attention.default of the file, or framework.attention_kernel of a study, names another");
+    notes_.push_back({takes_it ? "attention_kernel_taken" : "attention_kernel_stays",
+                      "attention",
+                      {{"measured", joined(measured)}, {"base", base_.name()}, {"default", was}}});
   }
 
   void adapt_elementwise() {
@@ -529,15 +522,14 @@ class ProfileAdapter {
   const Profile& base_;
   const AdaptOptions& options_;
   const SampleSet& samples_;
-  std::vector<std::string>& notes_;
+  Notes& notes_;
   json made_;
   std::vector<std::string> adapted_;
 };
 
 }  // namespace
 
-json adapt_profile(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
-                   std::vector<std::string>& notes) {
+json adapt_profile(const Profile& base, const AdaptOptions& options, const SampleSet& samples, Notes& notes) {
   return ProfileAdapter(base, options, samples, notes).adapt();
 }
 

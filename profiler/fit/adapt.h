@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/note.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/profile.h"
 
@@ -31,9 +32,9 @@ struct AdaptOptions {
   std::string measured_on;   // the GPU as the samples' files name it; may be empty
 };
 
-// `notes`: what each group of samples did, and which samples no table of the base covers. Throws UserError
-// where no sample fits a table.
+// `notes`: what each group of samples did, and which samples no table of the base covers. Null where no
+// sample is of any of its tables.
 nlohmann::json adapt_profile(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
-                             std::vector<std::string>& notes);
+                             Notes& notes);
 
 }  // namespace equipoise

@@ -49,16 +49,16 @@ void write_slurm(const ExportOptions& options, std::ostream& out) {
 }
 
 // Nothing but whose kernels the times are of.
-bool says_row(const std::vector<std::string>& lost) {
-  return std::ranges::all_of(lost, [](const std::string& line) { return line.starts_with("framework "); });
+bool says_row(const Notes& lost) {
+  return std::ranges::all_of(lost, [](const Note& one) { return one.text("key") == "framework"; });
 }
 
 }  // namespace
 
 std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Exporter& to,
                                       const ExportedRow& row, const std::atomic<bool>& stop) {
-  if (says_row(lost_lines(to, row))) return std::nullopt;
-  if (to.alone.empty()) return FlagsAlone{{}, "what packs documents and masks them is your data loader's"};
+  if (says_row(lost_notes(to, row))) return std::nullopt;
+  if (to.alone.empty()) return FlagsAlone{{}, {"loader_packs", "", {}}};
   Study study = row.study;
   study.policies = {
       read_policy_run({{"name", std::string(to.alone)}, {"shard", "per-document"}}, "export", study)};
@@ -70,12 +70,14 @@ std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Ex
   study.schedule = row.schedule();
   study.batch.micro_batches = study.policies.front().pack.micro_batches = 0;  // a window each
   PolicyResult alone = std::move(run_within(options, study, stop, true).policies.front());
-  const std::string what = std::string(to.alone) + ", per-document";
-  for (const std::string& line : lost_lines(to, {study, alone}))
-    if (!says_row({line}))
-      return FlagsAlone{{},
-                        "even " + what + ", is not what they say: " + line.substr(0, line.find("; nearest"))};
-  return FlagsAlone{std::move(alone), what};
+  for (const Note& lost : lost_notes(to, {study, alone}))
+    if (!says_row({lost})) {
+      Note not_even{"not_even_alone", "", lost.numbers};
+      not_even.numbers.erase("nearest");
+      not_even.numbers.emplace("policy", to.alone);
+      return FlagsAlone{{}, std::move(not_even)};
+    }
+  return FlagsAlone{std::move(alone), {"packed_alone", "", {{"policy", to.alone}}}};
 }
 
 int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
@@ -91,15 +93,19 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
   check_label(study, options.row);
   const StudyResult result = run_within(options, study, stop, true);
   const ExportedRow row{study, chosen_row(result, options.row)};
-  const std::vector<std::string> lost = lost_lines(to, row);
-  std::vector<std::string> notes;
-  if (const auto alone = flags_alone(options, to, row, stop))
-    notes.push_back("that is with what is not expressed (below); the flags alone" +
-                    (alone->row ? " (" + alone->what + "), simulated: " + simulated_text(*alone->row)
-                                : ": no figure is known, since " + alone->what));
-  for (const std::string& line : lost) {
-    if (!options.quiet) log << "note: cannot be expressed for " << to.name << ": " << line << '\n';
-    notes.push_back("cannot be expressed: " + line);
+  Notes notes;
+  if (const auto alone = flags_alone(options, to, row, stop)) {
+    const Notes what{alone->what};
+    notes.push_back(
+        alone->row ? Note{"flags_alone", "", {{"what", what}, {"simulated", simulated_text(*alone->row)}}}
+                   : Note{"flags_alone_unknown", "", {{"why", what}}});
+  }
+  for (const Note& lost : lost_notes(to, row)) {
+    const auto prefixed = [&](const std::string& where) {
+      return about("cannot be expressed" + where, lost);
+    };
+    if (!options.quiet) log << "note: " << text_of(prefixed(concatenated(" for ", to.name))) << '\n';
+    notes.push_back(prefixed(""));
   }
   out << export_text(to, row, notes);
   return 0;

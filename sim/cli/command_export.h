@@ -32,7 +32,7 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
 // sharded as they say, on the same layout. Nothing where they say the row itself.
 struct FlagsAlone {
   std::optional<PolicyResult> row;
-  std::string what;  // "plain, per-document", or why no row is known
+  Note what;  // as what it packs, or why no row is known
 };
 std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Exporter& to,
                                       const ExportedRow& row, const std::atomic<bool>& stop);

@@ -172,7 +172,7 @@ std::string gpu_model(const std::string& name) {
 
 // Kernels of one GPU do not say how fast another is: all that the samples name, which are not of the base's.
 void note_other_gpus(const ReadFiles& files, const std::string& measured_on, const Profile& base,
-                     std::ostream& notes) {
+                     Notes& said) {
   std::set<std::string> named = files.foreign_gpus;
   named.insert(measured_on);
   const auto add = [&](const auto& samples) {
@@ -186,8 +186,9 @@ void note_other_gpus(const ReadFiles& files, const std::string& measured_on, con
     if (const std::string model = gpu_model(gpu); !own.empty() && !model.empty() && model != own)
       others.insert(model);
   for (const std::string& other : others)
-    notes << "note: samples of " << printable(other) << " calibrate --base " << base.name() << ", of "
-          << base.device().name << ": its facts, and tables without samples, stay those of " << own << '\n';
+    said.push_back({"samples_of_other_gpu",
+                    "",
+                    {{"gpu", other}, {"base", base.name()}, {"base_gpu", base.device().name}, {"own", own}}});
 }
 
 nlohmann::json calibrated(const FitCommandOptions& options, const std::string& name, const ReadFiles& files,
@@ -201,11 +202,15 @@ nlohmann::json calibrated(const FitCommandOptions& options, const std::string& n
                      files.measured.is_null()
                          ? files.foreign_gpus.empty() ? "" : *files.foreign_gpus.rbegin()
                          : files.measured.value("device", nlohmann::json::object()).value("name", "")};
-  note_other_gpus(files, adapt.measured_on, base, notes);
-  std::vector<std::string> said;
+  Notes said;
+  note_other_gpus(files, adapt.measured_on, base, said);
   nlohmann::json file =
       refusing_other_types(base.origin(), [&] { return adapt_profile(base, adapt, files.samples, said); });
-  for (const std::string& note : said) notes << printable(note) << '\n';
+  if (file.is_null())
+    throw UserError("--base " + base.name() + ": no sample is of any of its tables; " +
+                    printable(joined_texts(said, ", ")));
+  for (const Note& note : said)
+    notes << (note.kind == "samples_of_table" ? "" : "note: ") << printable(text_of(note)) << '\n';
   return file;
 }
 

@@ -273,7 +273,8 @@ std::string flags_alone_text(const TuneJob& job, const RankedRow& first, const S
     const auto alone = flags_alone(how, to, {first.study, result.policies.front()}, stop);
     if (!alone || !alone->row || !alone->row->simulated()) return "";
     return "The first with what " + job.target + " has no flags for: " + simulated_text(first.row()) +
-           "; its flags alone (" + alone->what + "): " + simulated_text(*alone->row) + " (both simulated).\n";
+           "; its flags alone (" + text_of(alone->what) + "): " + simulated_text(*alone->row) +
+           " (both simulated).\n";
   } catch (const UserError&) {
     return "";
   }

@@ -189,11 +189,13 @@ int validate_log(Study study, const ValidateOptions& options, std::ostream& out)
 }
 
 // What the profile was not measured on is said, not hidden.
-std::string profile_note(const Profile& profile, const kernels::Backend& backend) {
+std::optional<Note> profile_note(const Profile& profile, const kernels::Backend& backend) {
   if (covers(profile, backend)) return {};
-  return "the profile was measured on " + profile.device().name + ", the ranks run on " +
-         backend.describe().name + ": `equipoise profile --device " + std::string(backend.name()) +
-         "` and `equipoise fit` make one of this device";
+  return Note{"profile_of_other_device",
+              "",
+              {{"measured_on", profile.device().name},
+               {"runs_on", backend.describe().name},
+               {"device", backend.name()}}};
 }
 
 // The same run with a profile of this device, which is kept with its results.
@@ -279,18 +281,15 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     validation.profile = study.cluster.profile;
     validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
     validation.other_load = told_load();
-    validation.notes = texts_of(study.notes);
+    validation.notes = study.notes;
     if (options.replay) {
       for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
-      validation.notes.emplace_back(
-          "replay: ranks ran one after the other, a measured step is composed of their kernels by the "
-          "schedule; collectives and transfers are the profile's");
+      validation.notes.push_back({"replayed", "", {}});
     }
-    if (const std::string note = profile_note(inputs.profile, rank.backend); !note.empty())
-      validation.notes.push_back(note);
+    add(validation.notes, profile_note(inputs.profile, rank.backend));
     const InStepTimes in_step = calibration.times();
     const InStepTimes* times = in_step.empty() ? nullptr : &in_step;
-    for (const std::string& note : calibration.notes()) validation.notes.push_back(note);
+    for (Note& note : calibration.notes()) validation.notes.push_back(std::move(note));
     compare_real(rows, results, times, validation);
     if (options.replay) keep_kernels(validation);
     status = conclude(validation, options, out, [&](const std::filesystem::path& folder) {

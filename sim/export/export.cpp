@@ -178,19 +178,22 @@ constexpr Gap kGapsOfAll[] = {
 
 }  // namespace
 
-std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row) {
-  std::vector<std::string> lines;
+Notes lost_notes(const Exporter& to, const ExportedRow& row) {
+  Notes lost;
+  const auto add = [&](std::string_view key, const std::string& found, std::string_view why,
+                       const std::string& nearest) {
+    lost.push_back(
+        {"not_expressed", "", {{"key", key}, {"found", found}, {"why", why}, {"nearest", nearest}}});
+  };
   const std::string& preset = row.study.framework.preset.name;
   if (to.presets.find(preset + " ") == std::string_view::npos)
-    lines.push_back("framework " + preset +
-                    ": the times are of its kernels and its overlap; nearest: --set framework=" +
-                    std::string(to.presets.substr(0, to.presets.find(' '))) + ", before it is tuned");
+    add("framework", preset, "the times are of its kernels and its overlap",
+        concatenated("--set framework=", to.presets.substr(0, to.presets.find(' ')), ", before it is tuned"));
   for (const std::span<const Gap> gaps : {to.gaps, std::span<const Gap>(kGapsOfAll)})
     for (const Gap& gap : gaps)
       if (const std::string found = gap.found(row); !found.empty())
-        lines.push_back(std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why) +
-                        "; nearest: " + std::string(gap.nearest));
-  return lines;
+        add(gap.key, printable(found), gap.why, std::string(gap.nearest));
+  return lost;
 }
 
 std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part) {
@@ -238,11 +241,11 @@ std::string word_of(const ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-std::string comments(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes) {
+std::string comments(const Exporter& to, const ExportedRow& row, const Notes& notes) {
   std::string text = "# " + printable(row.study.name + ": " + row.row.run.label) + ", for " +
                      std::string(to.source) + "\n# " + std::string(to.use) + "\n# " +
                      counted(row.layout().gpus(), "GPU") + "; simulated: " + simulated_text(row.row) + "\n";
-  for (const std::string& line : notes) text += "# " + line + "\n";
+  for (const Note& note : notes) text += "# " + text_of(note) + "\n";
   return text;
 }
 
@@ -305,7 +308,7 @@ std::string simulated_text(const PolicyResult& row) {
          " tokens, " + fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
 }
 
-std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes) {
+std::string export_text(const Exporter& to, const ExportedRow& row, const Notes& notes) {
   const std::string text = comments(to, row, notes);
   if (to.form == ExportForm::arguments) return text + arguments_text(to, row);
   if (to.form == ExportForm::overrides) return text + overrides_text(to, row);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/note.h"
 #include "sim/study/study_result.h"
 
 namespace equipoise {
@@ -34,8 +35,8 @@ class ExportedRow {
   [[nodiscard]] const std::string& shard() const { return row.shard.empty() ? row.run.shard : row.shard; }
   // Fewest and most micro-batches of a full step, all lanes together; 0 where none ran.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> micro_batches() const;
-  // Sequences of a step and micro-batches of a lane: of the study's windows where lanes share them evenly, else of
-  // the plan, a pack a sequence; 0 where its steps or lanes differ in that.
+  // Sequences of a step and micro-batches of a lane: of the study's windows where lanes share them evenly,
+  // else of the plan, a pack a sequence; 0 where its steps or lanes differ in that.
   struct BatchSizes {
     std::int64_t sequences = 0, of_lane = 0;
   };
@@ -79,15 +80,15 @@ struct Gap {
 enum class ExportForm { arguments, overrides, json, toml };
 
 struct Exporter {
-  std::string_view name;  // after --for
+  std::string_view name;    // after --for
   std::string_view source;  // whose names these are
   std::string_view use;
   std::string_view presets;  // framework presets whose times hold for it, each with a space behind it
   ExportForm form;
   std::span<const Setting> settings;
   std::span<const Gap> gaps;
-  // The policy that packs as the flags alone do, sharded per-document; empty: what packs and masks documents is
-  // not theirs.
+  // The policy that packs as the flags alone do, sharded per-document; empty: what packs and masks documents
+  // is not theirs.
   std::string_view alone = {};
 };
 
@@ -95,20 +96,20 @@ std::span<const Exporter> exporters();
 // Throws UserError with the known names, `also` among them.
 const Exporter& exporter_of(std::string_view name, std::string_view also = {});
 
-// What cannot be expressed, a line each.
-std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row);
-// The key that no flag says of the study's layout, whatever is packed, or of its first row's own CP degrees, and why;
-// empty where nothing is lost.
+// What cannot be expressed, about nothing yet.
+Notes lost_notes(const Exporter& to, const ExportedRow& row);
+// The key that no flag says of the study's layout, whatever is packed, or of its first row's own CP degrees,
+// and why; empty where nothing is lost.
 enum class Untold { layout, row };
 std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part);
 // "0.104 s a step of 65,530 tokens, 61565 tokens/s/GPU"
 std::string simulated_text(const PolicyResult& row);
 // The flags or the config, `notes` in it as comments.
-std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& notes);
+std::string export_text(const Exporter& to, const ExportedRow& row, const Notes& notes);
 
 // The search or the sweep of a study as an array job of Slurm, its results merged in the end.
 struct SlurmJob {
-  std::string file;                // the study
+  std::string file;                     // the study
   std::vector<std::string> set, sweep;  // key=a and key=a,b,c; no sweep: `tune`
   int tasks = 8;
 };
@@ -157,15 +158,15 @@ inline constexpr Gap kRecomputeOfPlan = {
     "the most that any of them recomputes, as written, which costs the others time"};
 
 // Where the framework's length of a sample does not hold the plan's.
-inline constexpr Gap kLargerMicroBatches = {
-    "largest micro-batch",
-    [](const ExportedRow& r) {
-      const std::int64_t most = r.largest_micro_batch();
-      const bool fits = most <= r.study.batch.context_window * r.study.batch.micro_batch_size;
-      return fits ? std::string() : std::to_string(most) + " tokens";
-    },
-    "a micro-batch has the length of the dataset's samples",
-    "a length of so many, for a dataset of the plan's micro-batches"};
+inline constexpr Gap kLargerMicroBatches = {"largest micro-batch",
+                                            [](const ExportedRow& r) {
+                                              const std::int64_t most = r.largest_micro_batch();
+                                              const bool fits = most <= r.study.batch.context_window *
+                                                                            r.study.batch.micro_batch_size;
+                                              return fits ? std::string() : std::to_string(most) + " tokens";
+                                            },
+                                            "a micro-batch has the length of the dataset's samples",
+                                            "a length of so many, for a dataset of the plan's micro-batches"};
 
 inline Value lora_rank(const ExportedRow& r) {
   return where(r.model().training.adapted != 0, r.model().training.lora_dim);

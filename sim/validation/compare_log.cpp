@@ -10,7 +10,6 @@
 #include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
 #include "sim/report/verdict.h"
-#include "sim/report/words/words.h"
 #include "sim/study/row/plan_row.h"
 #include "sim/study/row/simulate.h"
 #include "sim/validation/torch_log.h"
@@ -105,7 +104,7 @@ class Comparison {
     return pair;
   }
 
-  PolicyPairs pair_steps(const SimulatedPolicy& policy, std::vector<std::string>& notes) const {
+  PolicyPairs pair_steps(const SimulatedPolicy& policy, Notes& notes) const {
     std::map<std::pair<std::int64_t, std::int64_t>, StepPair> pairs;
     std::vector<double> elsewhere;
     for (const LoggedSteps& entry : log_.steps) {
@@ -125,16 +124,13 @@ class Comparison {
     PolicyPairs out;
     out.label = policy.label;
     for (auto& [steps, pair] : pairs) out.steps.push_back(std::move(pair));
-    const std::string last = counted(policy.steps.size(), "step");
     if (out.steps.empty() && !policy.steps.empty()) {
       out.steps.push_back(mean_of(policy, 0, static_cast<std::int64_t>(policy.steps.size())));
       out.steps.back().measured_seconds = std::move(elsewhere);
-      notes.push_back(
-          policy.label + ": the log has none of the " + last +
-          " simulated: its median is compared with their mean; more of batch.steps simulate its own");
+      notes.push_back({"no_step_of_log", policy.label, {{"steps", policy.steps.size()}}});
     } else if (!elsewhere.empty()) {
-      notes.push_back(policy.label + ": excluded: " + counted(elsewhere.size(), "entry") + " beyond the " +
-                      last + " simulated; more of batch.steps simulate them");
+      notes.push_back(
+          {"entries_beyond", policy.label, {{"entries", elsewhere.size()}, {"steps", policy.steps.size()}}});
     }
     check_unit(out);
     return out;
@@ -143,13 +139,13 @@ class Comparison {
   void pair_ops(const SimulatedPolicy& policy, Validation& out) const {
     static const std::vector<std::string> kKnown = known_ops();
     std::map<std::pair<std::int64_t, std::string>, OpPair> pairs;
-    bool left_out = false;
+    bool excluded = false;
     for (const LoggedOp& logged : log_.ops) {
       if (std::find(kKnown.begin(), kKnown.end(), logged.kind) == kKnown.end())
         throw UserError(log_.name + ": op: expected one of " + joined(kKnown) + ", found " + logged.kind);
       if (!is_of(logged.policy, policy)) continue;
       if (!has_steps(policy, logged.step, 1) || policy.steps[at(logged.step)].ops.empty()) {
-        left_out = true;
+        excluded = true;
         continue;
       }
       OpPair& pair = pairs[{logged.step, logged.kind}];
@@ -160,10 +156,7 @@ class Comparison {
       pair.measured_seconds.push_back(logged.seconds);
     }
     for (auto& [key, pair] : pairs) out.ops.push_back(std::move(pair));
-    if (left_out)
-      out.notes.push_back(
-          policy.label +
-          ": op times of steps without simulated ops are excluded: more of batch.steps simulate them");
+    if (excluded) out.notes.push_back({"ops_not_simulated", policy.label, {}});
   }
 
   const MeasuredLog& log_;
@@ -280,17 +273,17 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
   run.find_fits = false;
   if (with_ops) run.steps.fidelity = Fidelity::op;
   const StudyResult result = run_study(study, inputs, run);
-  SimulatedForLog simulated{{}, texts_of(notes_of(study, result)), {}};
+  SimulatedForLog simulated{{}, notes_of(study, result), {}};
   for (const PolicyResult& row : result.policies) {
     if (!row.simulated()) {
-      simulated.notes.push_back(row.run.label + " is " + name_of(row.status) +
-                                " and not compared: " + reason_text(row.reasons));
+      simulated.notes.push_back(
+          {"not_compared", row.run.label, {{"status", name_of(row.status)}, {"reasons", row.reasons}}});
       continue;
     }
     SimulatedPolicy& policy = simulated.policies.emplace_back();
     policy.label = row.run.label;
     simulated.beyond_samples[policy.label] = beyond_samples_share(row.use);
-    for (const Note& note : row.notes) simulated.notes.push_back(text_of(note));
+    simulated.notes.insert(simulated.notes.end(), row.notes.begin(), row.notes.end());
     policy.all_reduces = row.layout.zero == 0;
     for (const StepResult& step : row.steps)
       policy.steps.push_back({to_seconds(step.times.makespan), step.work.tokens, {}});

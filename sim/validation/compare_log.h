@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/note.h"
 #include "sim/step/op_program.h"
 #include "sim/study/run_study.h"
 #include "sim/validation/figures.h"
@@ -48,7 +49,7 @@ void keep_rows(const std::string& label, Study& study, MeasuredLog& log);
 
 struct SimulatedForLog {
   std::vector<SimulatedPolicy> policies;
-  std::vector<std::string> notes;  // of the study and its rows, and rows that do not run, with their reasons
+  Notes notes;  // of the study and its rows, and rows that do not run, with their reasons
   std::map<std::string, double> beyond_samples;  // as a validation's
 };
 

@@ -7,7 +7,6 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/report/verdict.h"
-#include "sim/report/words/words.h"
 #include "sim/step/op_run.h"
 #include "sim/topology/rank_grid.h"
 
@@ -21,7 +20,7 @@ void compare_row(const RealRow& row, const RealResult& result, const InStepTimes
   PolicyPairs policy;
   policy.label = row.label;
   validation.beyond_samples[row.label] = beyond_samples_share(row.use);
-  for (const Note& note : row.ready.notes) validation.notes.push_back(text_of(note));
+  validation.notes.insert(validation.notes.end(), row.ready.notes.begin(), row.ready.notes.end());
   std::map<int, std::vector<const TimedStep*>> by_step;
   for (const TimedStep& timed : result.timed) {
     ++policy.runs;
@@ -31,9 +30,7 @@ void compare_row(const RealRow& row, const RealResult& result, const InStepTimes
       by_step[timed.step].push_back(&timed);
   }
   if (policy.runs > 0 && policy.dropped_runs == policy.runs)
-    validation.notes.push_back(
-        row.label + ": all " + std::to_string(policy.runs) +
-        " runs were dropped, for others had the processor: measure on a quieter machine");
+    validation.notes.push_back({"all_runs_dropped", row.label, {{"runs", policy.runs}}});
   const RankGrid& grid = row.ready.models->grid;
   for (const auto& [number, runs] : by_step) {
     const ExecutableStep& step = row.steps[at(number)];
@@ -84,7 +81,7 @@ void compare_real(const std::vector<RealRow>& rows, const std::vector<RealResult
     if (rows[i].runs())
       compare_row(rows[i], results[i], times, validation);
     else
-      validation.notes.push_back(rows[i].label + " was not run: " + rows[i].reason);
+      validation.notes.push_back({"was_not_run", rows[i].label, {{"error", printable(rows[i].reason)}}});
 }
 
 void keep_kernels(Validation& validation) {
@@ -204,7 +201,7 @@ Calibration::Calibration(const StudyOfWindow& study_of, std::int64_t context_win
                     {options_.policy, options_.steps, execution::LossNormalizer::token}, rank.floats);
       windows_.push_back(std::move(window));
     } catch (const UserError& e) {
-      left_out_.push_back("no calibration in windows of " + std::to_string(tokens) + ": " + e.what());
+      not_run_.push_back({"no_calibration", "", {{"tokens", tokens}, {"error", printable(e.what())}}});
     }
   }
 }
@@ -233,15 +230,11 @@ InStepTimes Calibration::times() const {
   return InStepTimes(found.ops);
 }
 
-std::vector<std::string> Calibration::notes() const {
-  std::vector<std::string> notes = left_out_;
+Notes Calibration::notes() const {
+  Notes notes = not_run_;
   const auto tokens = [](const auto& window) { return std::to_string(window->tokens); };
   const std::string windows = all_joined(windows_, " and ", tokens);
-  if (!windows.empty())
-    notes.push_back(
-        "simulated: the profile's times, changed as kinds of ops did inside steps of other documents in "
-        "windows of " +
-        windows + " (fitted there, predicted here); \"profile alone\" is without that");
+  if (!windows.empty()) notes.push_back({"calibrated_in", "", {{"windows", windows}}});
   return notes;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/note.h"
 #include "sim/validation/figures.h"
 #include "sim/validation/real_run.h"
 #include "sim/validation/step_ops.h"
@@ -60,7 +61,7 @@ class Calibration {
   // On rank 0: of all rounds so far, at least one; no times where no window runs.
   [[nodiscard]] InStepTimes times() const;
   // On what it was done, and what could not be.
-  [[nodiscard]] std::vector<std::string> notes() const;
+  [[nodiscard]] Notes notes() const;
 
  private:
   struct Window {
@@ -74,7 +75,7 @@ class Calibration {
   const RealRank& rank_;
   CalibrationOptions options_;
   std::vector<std::unique_ptr<Window>> windows_;  // rows refer to their window's study
-  std::vector<std::string> left_out_;
+  Notes not_run_;
 };
 
 }  // namespace equipoise

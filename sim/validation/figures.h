@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/note.h"
+
 namespace equipoise {
 
 // One optimizer step of one policy.
@@ -56,7 +58,7 @@ struct Validation {
   ValidationLimits limits;
   std::vector<PolicyPairs> policies;
   std::vector<OpPair> ops;
-  std::vector<std::string> notes;  // what the reader has to know: which runs were used, what was excluded
+  Notes notes;  // what the reader has to know: which runs were used, what was excluded
   std::map<std::string, double> beyond_samples;  // verdict.h's share of each policy, by label
   double other_load = 0;                         // CPUs that other programs kept busy when the run began
 };

@@ -75,8 +75,8 @@ MeasuredLog read_csv(std::string_view text, const std::string& name) {
   for (const std::string& column : table.header())
     if (std::ranges::find(kColumns, column) == kColumns.end()) unused.push_back(printable(column));
   if (!unused.empty())
-    log.notes.push_back(name + ": columns that are not used: " + joined(unused) +
-                        "; those that are: " + joined(kColumns));
+    log.notes.push_back(
+        {"columns_not_used", printable(name), {{"unused", joined(unused)}, {"used", joined(kColumns)}}});
   return log;
 }
 
@@ -152,21 +152,19 @@ MeasuredLog read_megatron(std::string_view text, const std::string& name) {
     const std::int64_t count = std::min(interval, entry.iteration), step = entry.iteration - count;
     if (step >= first + kWarmUp) log.steps.push_back({"", step, count, entry.seconds, 0});
   }
-  const std::size_t left_out = entries.size() - log.steps.size();
+  const std::size_t excluded = entries.size() - log.steps.size();
   if (log.steps.empty()) {
     const Entry& last = entries.back();
     const std::int64_t count = std::min(interval, last.iteration);
     log.steps.push_back({"", last.iteration - count, count, last.seconds, 0});
-    log.notes.push_back(name + ": only the last of " + std::to_string(entries.size()) +
-                        " entries is used; all have warm-up in them (the first " + std::to_string(kWarmUp) +
-                        " iterations): log more often, or run longer");
-  } else if (left_out > 0) {
-    log.notes.push_back(name + ": " + std::to_string(left_out) + " of " + std::to_string(entries.size()) +
-                        " entries are excluded as warm-up (the first " + std::to_string(kWarmUp) +
-                        " iterations)");
+    log.notes.push_back(
+        {"only_last_entry", printable(name), {{"entries", entries.size()}, {"warm_up", kWarmUp}}});
+  } else if (excluded > 0) {
+    log.notes.push_back({"warm_up_excluded",
+                         printable(name),
+                         {{"excluded", excluded}, {"entries", entries.size()}, {"warm_up", kWarmUp}}});
   }
-  if (interval > 1)
-    log.notes.push_back(name + ": each entry is the mean of " + std::to_string(interval) + " iterations");
+  if (interval > 1) log.notes.push_back({"mean_of_iterations", printable(name), {{"iterations", interval}}});
   return log;
 }
 

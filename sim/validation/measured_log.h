@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/note.h"
 #include "policies/base/text.h"
 #include "traces/json_object.h"
 
@@ -45,7 +46,7 @@ struct MeasuredLog {
   std::string name;  // of the file
   std::vector<LoggedSteps> steps;
   std::vector<LoggedOp> ops;
-  std::vector<std::string> notes;  // what was excluded
+  Notes notes;  // what was excluded, about the file
 };
 
 // Throws UserError: file, line or key, what was found, what is allowed.

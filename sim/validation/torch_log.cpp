@@ -10,6 +10,7 @@
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 #include "profiler/fit/torch_trace.h"
 #include "traces/json_text.h"
 
@@ -107,13 +108,8 @@ class TraceReader {
         ++outside;
     for (const auto& [key, seconds] : sums)
       if (seconds > 0) log.ops.push_back({"", key.first, std::string(key.second), seconds});
-    if (outside > 0)
-      log.notes.push_back(
-          name_ + ": " + std::to_string(outside) +
-          " kernels outside of any step are excluded: call the profiler's step() around each");
-    if (kernels_.empty())
-      log.notes.push_back(
-          name_ + ": no GPU kernels, so that only steps are compared: record ProfilerActivity.CUDA, too");
+    if (outside > 0) log.notes.push_back({"kernels_outside", printable(name_), {{"kernels", outside}}});
+    if (kernels_.empty()) log.notes.push_back({"no_gpu_kernels", printable(name_), {}});
   }
 
   const std::string& name_;

@@ -8,6 +8,8 @@
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
 #include "sim/report/study_table.h"
+#include "sim/report/words/note_json.h"
+#include "sim/report/words/words.h"
 
 namespace equipoise {
 
@@ -129,7 +131,7 @@ ordered_json validation_json(const Validation& validation, const ValidationFigur
             {"swaps", pairs_json(ranking.swaps)}}},
           {"limits", {{"step", validation.limits.step}, {"op", validation.limits.op}}},
           {"unmeasured_ops", figures.unmeasured_ops},
-          {"notes", labels_json(validation.notes)},
+          {"notes", nlohmann::json(validation.notes)},
           {"beyond_samples_share", validation.beyond_samples},
           {"broken", labels_json(figures.broken)},
           {"other_load", validation.other_load},
@@ -236,7 +238,7 @@ std::string validation_text(const Validation& validation, const ValidationFigure
   out << '\n';
   if (figures.unmeasured_ops > 0)
     out << "Note: " << counted(figures.unmeasured_ops, "op") << " without a measured time: in no figure\n";
-  for (const std::string& note : validation.notes) out << "Note: " << printable(note) << '\n';
+  for (const Note& note : validation.notes) out << "Note: " << printable(text_of(note)) << '\n';
   out << "An error is simulated / measured - 1; noise is half the 95 % interval of the measured median\n"
       << "(below 6 repetitions half their range).\n"
       << "Limits: step " << signed_percent(validation.limits.step).substr(1) << ", op kind by time "

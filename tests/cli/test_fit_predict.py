@@ -29,12 +29,12 @@ class FitCommand(Case):
         self.assertEqual((device["sms"], device["memory_GBps"], device["launch_seconds"]), (2, 20.0, 1e-6))
 
 
-    def test_what_pytorch_took_on_an_h200_mends_tables_by_kernel(self):
+    def test_what_pytorch_took_on_an_h200_calibrates_tables_by_kernel(self):
         """The page of these measurements says how far off the tables were; grouped products go to a table of their own."""
         measured = ROOT / "profiler/measured/h200-2026-11-27-torch.json"
         done = run("fit", measured, "--base", "h200-sxm", "--out", self.folder / "calibrated.json")
         for line in ("flash-attention-2/backward: 33 samples, the base is 6.8 % off", "flash-attention-2/forward: 33 samples, the base is 5.5 % off",
-                     "45 samples of gemm/fp8-torch-row-scale skipped", "gemm/bf16-torch-grouped: 60 samples"):
+                     "note: gemm/fp8-torch-row-scale: 45 samples skipped", "gemm/bf16-torch-grouped: 60 samples"):
             self.assertIn(line, done.stderr)
         tables = json.loads((self.folder / "calibrated.json").read_text())["tables"]
         self.assertEqual(tables["gemm"]["bf16"]["provenance"]["borrowed_from"], "h200-sxm")
@@ -66,7 +66,7 @@ class FitCommand(Case):
             lines.append(f"{size} {size // 4} float sum -1 {side} {side}")
         return self.write(name, "\n".join(lines) + "\n")
 
-    def test_a_borrowed_profile_is_mended_by_what_nccl_tests_printed(self):
+    def test_a_borrowed_profile_is_calibrated_by_what_nccl_tests_printed(self):
         rows = self.nccl_tests("all_reduce_perf.txt", [(8192, 60), (1 << 22, 900), (1 << 28, 30000)])
         mine = self.folder / "mine.json"
         result = run("fit", rows, "--base", "h100-sxm", "--nic-GBps", 25, "--network", "ours", "--out", mine)
@@ -90,6 +90,7 @@ class FitCommand(Case):
         fast = run("fit", rows, "--base", "h100-sxm", "--nic-GBps", 400, "--out", mine)
         self.assertIn("note: --nic-GBps 400 is 3200 Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is 50", fast.stderr)
         self.refused("fit", rows, says=["--base: needed"])
+        self.refused("fit", rows, "--base", "cpu", "--out", mine, says=["--base cpu: no sample is of any of its tables; ", "cpu has no network"])
         self.refused("fit", rows, "--base", "h101-sxm", says=["--base: unknown profile", 'did you mean "h100-sxm"?'])
         self.refused("fit", rows, "--base", "h100-sxm", "--nic-GBps", 0, says=["--nic-GBps: ", "0"])
         self.refused("fit", self.write("study.json", {"name": "a study"}), "--base", "h100-sxm", says=["study.json: expected samples of `profile`", "nccl-tests"])

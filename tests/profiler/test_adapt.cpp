@@ -68,7 +68,7 @@ double median_error(const Profile& profile, const Fabric& fabric) {
   return errors[errors.size() / 2];
 }
 
-Profile calibrated(const SampleSet& samples, std::vector<std::string>& notes) {
+Profile calibrated(const SampleSet& samples, Notes& notes) {
   return Profile(adapt_profile(base(), {"mine", "ours", "", 0, "2026-11-23", "NVIDIA H100"}, samples, notes),
                  "mine.json");
 }
@@ -79,7 +79,7 @@ TEST_CASE("one point of a new fabric helps, three help more, ten nearly find it"
   const Fabric fabric;
   const double borrowed = median_error(base(), fabric);
   CHECK(borrowed > 0.25);  // half the latency, or two thirds of the time
-  std::vector<std::string> notes;
+  Notes notes;
   const double one = median_error(calibrated(fabric.samples({1 << 26}), notes), fabric);
   const double three = median_error(calibrated(fabric.samples({8192, 1 << 22, 1 << 30}), notes), fabric);
   std::vector<double> ten;
@@ -92,7 +92,7 @@ TEST_CASE("one point of a new fabric helps, three help more, ten nearly find it"
 
 TEST_CASE("a calibrated profile says what was measured, when, and what is borrowed") {
   const Fabric fabric;
-  std::vector<std::string> notes;
+  Notes notes;
   const Profile profile = calibrated(fabric.samples({8192, 1 << 22, 1 << 30}), notes);
   const json& collective = profile.table("collective");
   CHECK(collective.at("default_network") == "ours");
@@ -113,10 +113,9 @@ TEST_CASE("a calibrated profile says what was measured, when, and what is borrow
   CHECK(profile.json().at("summary").get<std::string>().find("calibrated by samples of 2026-11-23") !=
         std::string::npos);
   REQUIRE(notes.size() == 2);
-  CHECK(notes[0].find("collective/networks/ours: 3 samples, the base is ") == 0);
-  CHECK(notes[1] ==
-        "note: collective/networks/ours is fitted at 50 GB/s, the nic_GBps of h100-sxm: --nic-GBps states "
-        "that of the samples");
+  CHECK(notes[0].kind == "samples_of_table");
+  CHECK(notes[0].count("samples") == 3);
+  CHECK(notes[1] == Note{"nic_of_base", "collective/networks/ours", {{"GBps", 50.0}, {"base", "h100-sxm"}}});
   REQUIRE(network.at("cross_validated").size() == 2);  // of one kind
   CHECK(network.at("cross_validated")[0].at("group") == "above 1 MiB");
 }
@@ -131,7 +130,7 @@ TEST_CASE("points that say what the base says leave it where it is") {
                               bytes,
                               {16, 8},
                               model.seconds(Collective::all_reduce, bytes, {16, 8}, use)});
-  std::vector<std::string> notes;
+  Notes notes;
   const Profile profile = calibrated(set, notes);
   const json& was = base().table("collective").at("networks").at("rail-400").at("parameters");
   for (const auto& item : profile.table("collective").at("networks").at("ours").at("parameters").items()) {
@@ -153,7 +152,7 @@ TEST_CASE("two products of a slower GPU move all rates of a GEMM table") {
     sample.seconds = 1.25 * model.seconds(m, 8192, 8192, use);
     set.gemm.push_back(sample);
   }
-  std::vector<std::string> notes;
+  Notes notes;
   const Profile profile = calibrated(set, notes);
   const GemmModel slower(profile, Precision::bf16);
   const double unseen = slower.seconds(8192, 5120, 4096, use) / model.seconds(8192, 5120, 4096, use);
@@ -175,28 +174,27 @@ TEST_CASE(
     one.seconds = {2e-3};
     return one;
   };
-  const auto default_of = [&](const std::vector<AttentionSample>& samples, std::vector<std::string>& notes) {
+  const auto default_of = [&](const std::vector<AttentionSample>& samples, Notes& notes) {
     SampleSet set;
     set.attention = samples;
     return calibrated(set, notes).table("attention").at("default").get<std::string>();
   };
   const AttentionSample forward = sample("flash-attention-2", "forward"),
                         backward = sample("flash-attention-2", "backward");
-  std::vector<std::string> notes;
+  Notes notes;
   CHECK(default_of({forward, backward}, notes) == "flash-attention-2");
   REQUIRE(notes.size() == 3);
-  CHECK(notes[2] ==
-        "attention: flash-attention-2 was measured, and simulations use it instead of h100-sxm's default, "
-        "flash-attention-3: tables.attention.default of the file, or framework.attention_kernel of a study, "
-        "names another");
+  const auto kernel_note = [](const char* kind, const char* measured) {
+    return Note{
+        kind, "attention", {{"measured", measured}, {"base", "h100-sxm"}, {"default", "flash-attention-3"}}};
+  };
+  CHECK(notes[2] == kernel_note("attention_kernel_taken", "flash-attention-2"));
   notes.clear();
   CHECK(default_of({forward}, notes) == "flash-attention-3");
-  CHECK(
-      notes.back().starts_with("attention: flash-attention-2 was measured, but simulations use h100-sxm's "
-                               "default, flash-attention-3: "));
+  CHECK(notes.back() == kernel_note("attention_kernel_stays", "flash-attention-2"));
   notes.clear();
   CHECK(default_of({forward, backward, sample("cudnn-te", "forward")}, notes) == "flash-attention-3");
-  CHECK(notes.back().starts_with("attention: cudnn-te, flash-attention-2 were measured, but "));
+  CHECK(notes.back() == kernel_note("attention_kernel_stays", "cudnn-te, flash-attention-2"));
   notes.clear();
   CHECK(default_of({forward, backward, sample("flash-attention-3", "forward")}, notes) ==
         "flash-attention-3");
@@ -209,7 +207,7 @@ TEST_CASE("errors of several kinds between nodes stand kind by kind, too") {
     sample.kind = Collective::all_gather;
     set.collective.push_back(sample);
   }
-  std::vector<std::string> notes;
+  Notes notes;
   std::vector<std::string> groups;
   const Profile profile = calibrated(set, notes);
   for (const json& group : profile.table("collective").at("networks").at("ours").at("cross_validated"))
@@ -219,7 +217,7 @@ TEST_CASE("errors of several kinds between nodes stand kind by kind, too") {
 }
 
 TEST_CASE("samples faster than the base's device are refused, and a thousandth of its speed is noted") {
-  std::vector<std::string> notes;
+  Notes notes;
   SampleSet set;
   // 2 * 8192^3 = 1.0995 TFLOP: in 1.1 us that is 1010.7 times the peak.
   GemmSample gemm;
@@ -238,8 +236,9 @@ TEST_CASE("samples faster than the base's device are refused, and a thousandth o
   set.gemm[0].seconds = 1.5;
   (void)calibrated(set, notes);
   REQUIRE(notes.size() == 3);
-  CHECK(notes[2].starts_with("note: gemm/bf16: h100-sxm takes 0.1"));
-  CHECK(notes[2].ends_with(" % of their time at the median: are they in us (time_ms of a table: ms)?"));
+  CHECK(notes[2].kind == "unlikely_unit");
+  CHECK(notes[2].about == "gemm/bf16");
+  CHECK(notes[2].number("percent") < 0.2);
   // All pairs of 8,192 tokens: 2 products * 2 operations * 128 dims * 16 heads * 2^26 pairs = 0.55 TFLOP.
   AttentionSample attention;
   attention.labels = {{"kernel", "flash-attention-2"}};
@@ -251,8 +250,8 @@ TEST_CASE("samples faster than the base's device are refused, and a thousandth o
   attention.seconds = {1e-6};
   SampleSet fused;
   fused.attention = {attention};
-  CHECK_THROWS_WITH_AS(calibrated(fused, notes), doctest::Contains("found 1 us, 555.9 times the 989 TFLOP/s of"),
-                       UserError);
+  CHECK_THROWS_WITH_AS(calibrated(fused, notes),
+                       doctest::Contains("found 1 us, 555.9 times the 989 TFLOP/s of"), UserError);
   // Each GPU's links carry 7e9 bytes; 1e9 bytes of an all_reduce over 2 nodes are 125e6 of each of 8 NICs.
   SampleSet transfers;
   const Labels labels{{"source", "r.txt"}};
@@ -266,17 +265,17 @@ TEST_CASE("samples faster than the base's device are refused, and a thousandth o
 }
 
 TEST_CASE("what no table of the base is for is said; nothing at all, or an unknown network, is refused") {
-  std::vector<std::string> notes;
+  Notes notes;
   SampleSet set;
   AttentionSample attention;
   attention.labels = {{"kernel", "of-my-own"}};
   attention.pass = "forward";
   attention.seconds = {1e-3};
   set.attention.push_back(attention);
-  CHECK_THROWS_WITH_AS(calibrated(set, notes),
-                       "--base h100-sxm: no sample is of any of its tables; 1 samples of "
-                       "attention/kernels/of-my-own/forward skipped: h100-sxm has no such table",
-                       UserError);
+  CHECK(adapt_profile(base(), {"mine", "", "", 0, "", ""}, set, notes).is_null());
+  CHECK(notes == Notes{{"no_such_table",
+                        "attention/kernels/of-my-own/forward",
+                        {{"samples", 1}, {"base", "h100-sxm"}}}});
   const Fabric fabric;
   CHECK_THROWS_WITH_AS(
       adapt_profile(base(), {"mine", "", "rail-401", 0, "", ""}, fabric.samples({1e6}), notes),

@@ -4,7 +4,7 @@ const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.a
 
 function validationPage() {
   const v = data.validation;
-  besideVerdict(Object.entries(v.beyond_samples_share), v.notes);
+  besideVerdict(Object.entries(v.beyond_samples_share), noteTexts(v.notes));
   if (v.policies.length) stepsAgainst(v);
   if (v.policies.some((p) => p.steps.length > 1)) stepByStep(v);
   if (v.ops.length) opsAgainst(v);

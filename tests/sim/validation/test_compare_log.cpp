@@ -53,11 +53,8 @@ TEST_CASE("Steps are paired by number, repetitions together, ops by name or kind
   CHECK(v.ops[0].predicted_seconds == 0.625);  // both GEMMs of the step
   CHECK(v.ops[0].measured_seconds == std::vector<double>{0.5, 0.75});
   CHECK(v.ops[1].predicted_seconds == 0.5);
-  CHECK(
-      v.notes ==
-      std::vector<std::string>{
-          "plain: excluded: 1 entry beyond the 4 steps simulated; more of batch.steps simulate them",
-          "plain: op times of steps without simulated ops are excluded: more of batch.steps simulate them"});
+  CHECK(v.notes == Notes{{"entries_beyond", "plain", {{"entries", 1}, {"steps", 4}}},
+                         {"ops_not_simulated", "plain", {}}});
 }
 
 TEST_CASE("An entry of several steps is compared with their mean") {
@@ -75,9 +72,7 @@ TEST_CASE("A log that shares no step is compared as a whole") {
   REQUIRE(v.policies[0].steps.size() == 1);
   CHECK(v.policies[0].steps[0].predicted_seconds == 2.5);
   CHECK(figures_of(v).policies[0].measured_seconds == 3);
-  CHECK(v.notes ==
-        std::vector<std::string>{"plain: the log has none of the 4 steps simulated: its median is compared "
-                                 "with their mean; more of batch.steps simulate its own"});
+  CHECK(v.notes == Notes{{"no_step_of_log", "plain", {{"steps", 4}}}});
 }
 
 TEST_CASE("Policies are distinguished by their labels") {

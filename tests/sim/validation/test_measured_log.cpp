@@ -59,8 +59,9 @@ TEST_CASE("CSV: steps, repetitions, policies, and ops in long form") {
   CHECK(log.ops[0].kind == "attention");
   CHECK(log.ops[0].seconds == 0.25);
   CHECK(log.notes ==
-        std::vector<std::string>{"log: columns that are not used: who; those that are: policy, step, tokens, "
-                                 "step_seconds, op, seconds"});
+        Notes{{"columns_not_used",
+               "log",
+               {{"unused", "who"}, {"used", "policy, step, tokens, step_seconds, op, seconds"}}}});
 }
 
 TEST_CASE("CSV: what is none is refused with its line") {
@@ -87,8 +88,7 @@ TEST_CASE("Megatron-LM: an entry an iteration, the first 3 are warm-up") {
   CHECK(log.steps[0].step == 3);
   CHECK(log.steps[0].seconds == doctest::Approx(1.004));
   CHECK(log.steps[2].step == 5);
-  CHECK(log.notes ==
-        std::vector<std::string>{"log: 3 of 6 entries are excluded as warm-up (the first 3 iterations)"});
+  CHECK(log.notes == Notes{{"warm_up_excluded", "log", {{"excluded", 3}, {"entries", 6}, {"warm_up", 3}}}});
 }
 
 TEST_CASE("Megatron-LM: entries of several iterations, a job that went on, one entry only") {
@@ -96,7 +96,7 @@ TEST_CASE("Megatron-LM: entries of several iterations, a job that went on, one e
   REQUIRE(log.steps.size() == 2);
   CHECK(log.steps[0].step == 10);
   CHECK(log.steps[0].count == 10);
-  CHECK(log.notes.back() == "log: each entry is the mean of 10 iterations");
+  CHECK(log.notes.back() == Note{"mean_of_iterations", "log", {{"iterations", 10}}});
   const MeasuredLog later =
       parse(megatron(5001, 9) + megatron(5002, 8) + megatron(5003, 7) + megatron(5004, 6));
   REQUIRE(later.steps.size() == 1);
@@ -104,7 +104,7 @@ TEST_CASE("Megatron-LM: entries of several iterations, a job that went on, one e
   const MeasuredLog one = parse(megatron(1, 9000));
   REQUIRE(one.steps.size() == 1);
   CHECK(one.steps[0].step == 0);
-  CHECK(one.notes[0].find("only the last of 1 entries is used") != std::string::npos);
+  CHECK(one.notes[0] == Note{"only_last_entry", "log", {{"entries", 1}, {"warm_up", 3}}});
 }
 
 TEST_CASE("Megatron-LM: lines that are not") {
@@ -142,10 +142,7 @@ TEST_CASE("torch.profiler: steps by their annotations, kernels by name and by wh
     CHECK(log.ops[1].step == 3);
     CHECK(log.ops[2].kind == "all_gather");
     CHECK(log.ops[2].step == 4);
-    CHECK(log.notes ==
-          std::vector<std::string>{
-              log.name +
-              ": 1 kernels outside of any step are excluded: call the profiler's step() around each"});
+    CHECK(log.notes == Notes{{"kernels_outside", log.name, {{"kernels", 1}}}});
   };
   check(parse(trace));
   const test::Scratch folder;

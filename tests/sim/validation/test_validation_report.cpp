@@ -16,7 +16,7 @@ namespace {
 Validation with_ops() {
   Validation v = two_policies();
   v.ops = {op("gemm", 0, 2, {1}), op("attention", 1, 9, {9})};
-  v.notes = {"3 runs dropped"};
+  v.notes = {{"all_runs_dropped", "a", {{"runs", 3}}}};
   return v;
 }
 
@@ -50,7 +50,9 @@ TEST_CASE("JSON has the keys of equipoise.validation/1") {
   CHECK(out["limits"]["op"] == 0.08);
   CHECK(out["micro_batches"]["count"] == 2);
   CHECK(out["broken"].size() == 2);
-  CHECK(out["notes"] == json{"3 runs dropped"});
+  REQUIRE(out["notes"].size() == 1);
+  CHECK(out["notes"][0]["kind"] == "all_runs_dropped");
+  CHECK(out["notes"][0]["numbers"]["runs"] == 3);
 }
 
 TEST_CASE("Numbers that are none become null") {
