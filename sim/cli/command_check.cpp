@@ -57,7 +57,7 @@ std::vector<Guard> guards_of(const CheckOptions& options) {
 }
 
 // Metric by metric. What is wrong with a policy itself (its status, gone, new) is told with the first.
-std::vector<PolicyChange> changes_of(const Expectation& expected, const Expectation& found,
+std::vector<PolicyChange> changes_of(const SavedResult& expected, const SavedResult& found,
                                      const std::vector<Guard>& guards, bool only_worse) {
   std::vector<PolicyChange> all;
   for (const Guard& guard : guards)
@@ -72,7 +72,7 @@ std::vector<PolicyChange> changes_of(const Expectation& expected, const Expectat
 }
 
 // The expectation of the file; nothing where --update is to make the file.
-std::optional<Expectation> expected_of(const CheckOptions& options) {
+std::optional<SavedResult> expected_of(const CheckOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(options.expect, ignored)) {
     if (options.update) return std::nullopt;
@@ -84,9 +84,9 @@ std::optional<Expectation> expected_of(const CheckOptions& options) {
 std::string value_text(const std::optional<double>& value) {
   return value ? fixed(*value, 4) : "-";
 }
-std::string interval_of_speedup(const ExpectedPolicy* policy) {
-  if (policy == nullptr || !policy->speedup_low || !policy->speedup_high) return "-";
-  return fixed(*policy->speedup_low, 3) + " .. " + fixed(*policy->speedup_high, 3);
+std::string interval_of_speedup(const PolicyResult* policy) {
+  if (policy == nullptr || !policy->metrics.speedup_low || !policy->metrics.speedup_high) return "-";
+  return fixed(*policy->metrics.speedup_low, 3) + " .. " + fixed(*policy->metrics.speedup_high, 3);
 }
 std::string verdict(const PolicyChange& change) {
   if (change.moved()) return "MOVED: " + change.problem;
@@ -110,11 +110,11 @@ std::string changes_table(const std::vector<PolicyChange>& changes) {
 ordered_json number_or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
 }
-ordered_json status_or_null(const ExpectedPolicy* policy) {
+ordered_json status_or_null(const PolicyResult* policy) {
   return policy == nullptr ? ordered_json(nullptr) : ordered_json(name_of(policy->status));
 }
 
-ordered_json changes_json(const std::vector<PolicyChange>& changes, const Expectation& found,
+ordered_json changes_json(const std::vector<PolicyChange>& changes, const SavedResult& found,
                           const std::vector<Guard>& guards, bool passed) {
   ordered_json policies = ordered_json::array(), tolerances = ordered_json::object();
   for (const Guard& guard : guards) tolerances[std::string(kGuardedMetrics[guard.metric])] = guard.tolerance;
@@ -148,7 +148,7 @@ std::string changes_csv(const std::vector<PolicyChange>& changes) {
   return text;
 }
 
-void write_junit(const std::string& path, const Expectation& found,
+void write_junit(const std::string& path, const SavedResult& found,
                  const std::vector<PolicyChange>& changes) {
   std::vector<JunitCase> cases;
   for (const PolicyChange& c : changes) cases.push_back({c.label + ": " + metric_of(c), c.problem});
@@ -160,16 +160,16 @@ void write_junit(const std::string& path, const Expectation& found,
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
   const std::vector<Guard> guards = guards_of(options);
-  const std::optional<Expectation> before = expected_of(options);
+  const std::optional<SavedResult> before = expected_of(options);
   const Study study = possible_study(options.file, options.set);
-  const Expectation found = expectation_of(study, run_within(options, study, stop));
-  const Expectation& expected = before ? *before : found;
+  const SavedResult found = expectation_of(study, run_within(options, study, stop));
+  const SavedResult& expected = before ? *before : found;
   const std::vector<PolicyChange> changes = changes_of(expected, found, guards, options.only_worse);
   const bool same = std::ranges::none_of(changes, [](const PolicyChange& change) { return change.moved(); });
   if (!options.quiet && before)
     for (const std::string& line : other_changes(*before, found)) log << "note: " << printable(line) << '\n';
   if (!options.junit.empty()) write_junit(options.junit, found, changes);
-  if (options.update) write_file_atomically(options.expect, to_json(found).dump(1) + "\n");
+  if (options.update) write_file_atomically(options.expect, expectation_json(found).dump(1) + "\n");
   const bool passed = same || options.update;
   if (options.format == Format::json)
     out << changes_json(changes, found, guards, passed).dump(2) << '\n';

@@ -11,6 +11,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "sim/report/receipt.h"
+#include "sim/report/saved_result.h"
 #include "sim/report/study_table.h"
 #include "sim/study/estimate.h"
 #include "sim/study/read/plan_file.h"
@@ -34,8 +35,8 @@ void print_checks(const std::vector<Check>& checks, Format format, std::ostream&
 
 // The receipt, with what `verify` reads of it there and of its type.
 static json receipt_in(const json& summary, const std::string& file) {
-  const auto found = summary.is_object() ? summary.find("receipt") : summary.end();
-  if (!summary.is_object() || found == summary.end() || !found->is_object())
+  const auto found = summary.find("receipt");
+  if (found == summary.end() || !found->is_object())
     throw UserError(
         file, ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
   const std::pair<const char*, json::value_t> keys[] = {
@@ -94,8 +95,8 @@ static RunStudyOptions options_in(const json& receipt, const VerifyOptions& opti
 
 int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop) {
-  const json summary = read_json_file(options.file);
-  const json receipt = receipt_in(summary, options.file);
+  const SavedResult saved = read_summary(read_json_file(options.file), options.file);
+  const json receipt = receipt_in(saved.summary, options.file);
   RunStudyOptions run = options_in(receipt, options, options.file);
   run.stop = &stop;
   const std::string program = receipt.at("program");
@@ -107,20 +108,15 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
     checks.push_back({std::move(what), holds, holds ? "" : fault});
   };
   const json& rows = receipt.at("rows");
-  std::size_t known = 0;
-  try {
-    for (const json& row : summary.at("policies")) {
-      const std::string label = row.at("label");
-      if (!rows.contains(label))
-        throw UserError(options.file, ": receipt.rows: no row \"", printable(label), '"');
-      add(label + ": as it was written", hash_of_row(row) == rows.at(label), "changed since");
-      ++known;
-    }
-  } catch (const json::exception&) {
-    throw UserError(options.file, ": policies[", known,
-                    "]: expected a row as `equipoise study --out` writes it");
+  const std::vector<PolicyResult>& written = saved.result.policies;
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    const std::string& label = written[i].run.label;
+    if (!rows.contains(label))
+      throw UserError(options.file, ": receipt.rows: no row \"", printable(label), '"');
+    add(label + ": as it was written", hash_of_row(saved.summary["policies"][i]) == rows.at(label),
+        "changed since");
   }
-  add("rows of the summary", known == rows.size(), "some are gone");
+  add("rows of the summary", written.size() == rows.size(), "some are gone");
 
   Study study = parse_study(receipt.at("study"), receipt.at("file"));
   const std::vector<std::string> refused = take_plans(study, options.file);

@@ -236,14 +236,18 @@ using nlohmann::json;
 namespace {
 
 template <auto Member>
-Metric metric(const RowFigures& row) {
-  return row.metrics.*Member;
-}
+constexpr RowFigure metric = {[](const RowFigures& row) -> Metric { return row.metrics.*Member; },
+                              [](Metrics& metrics, double value) { metrics.*Member = value; }};
 
 template <Stream Axis>
-Metric exposed(const RowFigures& row) {
-  return row.metrics.exposed_comm_ratio[at(Axis)];
-}
+constexpr RowFigure exposed = {
+    [](const RowFigures& row) { return row.metrics.exposed_comm_ratio[at(Axis)]; },
+    [](Metrics& metrics, double value) { metrics.exposed_comm_ratio[at(Axis)] = value; }};
+
+template <auto Member>
+constexpr RowFigure count = {
+    [](const RowFigures& row) { return Metric(row.metrics.*Member); },
+    [](Metrics& metrics, double value) { metrics.*Member = static_cast<int>(std::clamp(value, 0.0, 1e9)); }};
 
 std::string speedup_text(const RowFigures& row) {
   const Metrics& m = row.metrics;
@@ -262,9 +266,10 @@ std::string delay_text(const RowFigures& row) {
          fixed(*m.token_delay_max, 0) + ")";
 }
 
-Metric if_any(double total) {
-  return total > 0 ? Metric(total) : Metric();
-}
+template <auto Member>
+constexpr RowFigure total = {
+    [](const RowFigures& row) { return row.metrics.*Member > 0 ? Metric(row.metrics.*Member) : Metric(); },
+    [](Metrics& metrics, double value) { metrics.*Member = value; }};
 
 constexpr ResultColumn kColumns[] = {
     {"tokens/s/GPU", "tokens_per_second_per_gpu", metric<&Metrics::tokens_per_second_per_gpu>, 0, "tokens/s",
@@ -273,8 +278,9 @@ constexpr ResultColumn kColumns[] = {
     {"tokens/step", "tokens_per_step", metric<&Metrics::tokens_per_step>, 0, "tokens",
      "mean of the full steps; rows are compared at equal global batches", kOfPlan},
     {"speed-up (95 %)", "speedup", metric<&Metrics::speedup>, 2, "",
-     "the baseline's seconds per token over this row's, and how much of it is the luck of the documents", 0,
-     1, speedup_text},
+     "the baseline's seconds per token over this row's, and how much of it is the sampling error of the "
+     "documents",
+     0, 1, speedup_text},
     {"MFU %", "mfu", metric<&Metrics::mfu>, 1, "",
      "model FLOPs over what the GPUs could do at their peak in that time", 0, 100},
     {"GPU h/B tokens", "gpu_hours_per_billion_tokens", metric<&Metrics::gpu_hours_per_billion_tokens>, 1, "h",
@@ -305,16 +311,26 @@ constexpr ResultColumn kColumns[] = {
      kOfPlan, 1, delay_text},
     {"lost tokens", "lost_tokens", metric<&Metrics::lost_tokens>, 0, "tokens",
      "dropped or truncated; a column where rows differ", kOfPlan | kWhole | kDiffering},
-    {"mem. free GiB", "",
-     [](const RowFigures& row) {
+    {"mem. free GiB",
+     "",
+     {[](const RowFigures& row) {
        return row.planned() ? Metric(row.capacity_bytes - row.peak_bytes) : Metric();
-     },
-     1, "bytes", "of the fullest GPU", 0, 1 / kGiB},
-    {"pack ms", "",
-     [](const RowFigures& row) { return row.planned() && row.pack_ms > 0 ? Metric(row.pack_ms) : Metric(); },
-     2, "ms", "measured: packing of a global batch, mean; not the search for what a row leaves open"},
+     }},
+     1,
+     "bytes",
+     "of the fullest GPU",
+     0,
+     1 / kGiB},
+    {"pack ms",
+     "",
+     {[](const RowFigures& row) {
+       return row.planned() && row.pack_ms > 0 ? Metric(row.pack_ms) : Metric();
+     }},
+     2,
+     "ms",
+     "measured: packing of a global batch, mean; not the search for what a row leaves open"},
     {"", "expected_error", metric<&Metrics::expected_error>, 0, "",
-     "mean absolute error of step times, as left-out published steps of the nearest family show (framework, "
+     "mean absolute error of step times, as held-out published steps of the nearest family show (framework, "
      "size class, "
      "dense or experts, GPU, precision: provenance.expected_error); null where there are none"},
     {"", "speedup_low", metric<&Metrics::speedup_low>, 0, "", "95 % interval of speedup"},
@@ -356,14 +372,10 @@ constexpr ResultColumn kColumns[] = {
     {"", "exposed_comm_ratio.dp", exposed<Stream::dp>, 0, "",
      "gradients and parameters, after the pipeline and, with ZeRO-2 and 3, inside it"},
     {"", "exposed_comm_ratio.ep", exposed<Stream::ep>, 0, "", "exchanges of experts"},
-    {"", "steps", [](const RowFigures& row) { return Metric(row.metrics.steps); }, 0, "", "simulated",
-     kWhole},
-    {"", "tail_steps", [](const RowFigures& row) { return Metric(row.metrics.tail_steps); }, 0, "",
-     "of them, those that are not full", kWhole},
-    {"", "total_seconds", [](const RowFigures& row) { return if_any(row.metrics.seconds); }, 0, "s",
-     "of all steps"},
-    {"", "total_tokens", [](const RowFigures& row) { return if_any(row.metrics.tokens); }, 0, "tokens",
-     "of all steps", kWhole},
+    {"", "steps", count<&Metrics::steps>, 0, "", "simulated", kWhole},
+    {"", "tail_steps", count<&Metrics::tail_steps>, 0, "", "of them, those that are not full", kWhole},
+    {"", "total_seconds", total<&Metrics::seconds>, 0, "s", "of all steps"},
+    {"", "total_tokens", total<&Metrics::tokens>, 0, "tokens", "of all steps", kWhole},
 };
 
 json json_of(const ResultColumn& column, const RowFigures& row) {
@@ -398,6 +410,19 @@ json metrics_json(const Metrics& metrics) {
   for (const ResultColumn& column : kColumns)
     if (!column.key.empty()) put(node, column.key, json_of(column, {metrics}));
   return node;
+}
+
+Metrics read_metrics(const json& saved) {
+  Metrics metrics;
+  for (const ResultColumn& column : kColumns) {
+    if (column.key.empty() || column.value.set == nullptr) continue;
+    std::string path = "/" + std::string(column.key);
+    std::ranges::replace(path, '.', '/');
+    const json value = saved.value(json::json_pointer(path), json());
+    if (!value.is_null())
+      column.value.set(metrics, column.has(kFlag) ? (value.get<bool>() ? 1 : 0) : value.get<double>());
+  }
+  return metrics;
 }
 
 json metrics_json(const PlanMetrics& metrics, std::optional<double> imbalance) {

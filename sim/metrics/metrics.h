@@ -23,8 +23,8 @@ namespace equipoise {
 
 using Metric = std::optional<double>;
 
-// Watts of a GPU's board by what it does; all zero: not known. `memory`: kernels that move data; `communication`:
-// what compute does not hide; `idle`: all other time of a step.
+// Watts of a GPU's board by what it does; all zero: not known. `memory`: kernels that move data;
+// `communication`: what compute does not hide; `idle`: all other time of a step.
 struct PowerDraw {
   double attention = 0, gemm = 0, memory = 0, communication = 0, idle = 0;
   [[nodiscard]] bool known() const { return idle > 0; }
@@ -40,10 +40,10 @@ struct Metrics : PlanMetrics {
   Metric gpu_compute_imbalance, gpu_attention_imbalance, gpu_compute_slowest_over_fastest,
       gpu_attention_slowest_over_fastest;
   Metric gpu_hours_per_billion_tokens;
-  Metric dollars_per_billion_tokens;  // where the study states a price
+  Metric dollars_per_billion_tokens;                     // where the study states a price
   Metric joules_per_token, kwh_per_step, watts_per_gpu;  // where the watts of a GPU are known
-  std::array<Metric, kStreams> exposed_comm_ratio;  // by Stream; compute is unused
-  Metric recompute_ratio;                           // recompute / step time
+  std::array<Metric, kStreams> exposed_comm_ratio;       // by Stream; compute is unused
+  Metric recompute_ratio;                                // recompute / step time
   // What the blame line names: shares of a step in which each second of a GPU counts once.
   struct Losses {
     Metric waiting;     // for other stages and ranks of the own lane, transfers and recompute apart
@@ -72,9 +72,9 @@ struct MetricInputs {
 // tokens over all.
 Metrics metrics_of(const MetricInputs& inputs);
 
-// Fills the energy of all GPUs' boards: watts times the mean time by kind, which steps hold already. A step's compute
-// beside attention is not held by kernel: `gemm_share` of it are GEMMs, the rest and the optimizer move data.
-// Communication under compute draws no more than the compute.
+// Fills the energy of all GPUs' boards: watts times the mean time by kind, which steps hold already. A step's
+// compute beside attention is not held by kernel: `gemm_share` of it are GEMMs, the rest and the optimizer
+// move data. Communication under compute draws no more than the compute.
 void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_share, Metrics& metrics);
 
 // --- Speed-ups
@@ -123,10 +123,18 @@ inline constexpr unsigned kFlag = 4;       // true or false in JSON
 inline constexpr unsigned kDiffering = 8;  // printed only where rows differ
 inline constexpr unsigned kStated = 16;    // printed only where some row has it
 
+// A figure of a row, and how a saved one is read back; null where that is no member of Metrics.
+struct RowFigure {
+  Metric (*get)(const RowFigures&);
+  void (*set)(Metrics&, double) = nullptr;
+
+  Metric operator()(const RowFigures& row) const { return get(row); }
+};
+
 struct ResultColumn {
   std::string_view title;  // in printed tables; empty: in none
   std::string_view key;    // in JSON and CSV, in its own unit; "group.axis" stands in an object, in JSON only
-  Metric (*value)(const RowFigures&);
+  RowFigure value;
   int digits;  // behind the point of the printed number
   std::string_view unit;
   std::string_view help;
@@ -150,5 +158,7 @@ std::span<const ResultColumn> result_columns();
 // Metrics by their keys; absent ones are null. Only those that need no simulator for the second form.
 nlohmann::json metrics_json(const Metrics& metrics);
 nlohmann::json metrics_json(const PlanMetrics& metrics, std::optional<double> imbalance);
+// The metrics that metrics_json wrote; absent ones stay empty. Throws json::exception where one is no number.
+Metrics read_metrics(const nlohmann::json& saved);
 
 }  // namespace equipoise

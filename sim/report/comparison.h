@@ -1,4 +1,4 @@
-// Saved results: read again from what `study --out` wrote, and two of them held against each other.
+// Saved results (saved_result.h) printed again, and two of them compared.
 //
 // The ratio of a row is the speed of the second run over the first's, by seconds per token. Its interval is
 // the bootstrap of a study's speed-ups (sim/metrics/metrics.h), over the steps of both steps.csv: it is there
@@ -10,25 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/metrics/metrics.h"
-#include "sim/step/step_result.h"
+#include "sim/report/saved_result.h"
 
 namespace equipoise {
-
-struct SavedRow {
-  nlohmann::json policy;  // of summary.json
-  Metrics totals;         // steps, tokens and seconds
-  std::vector<StepResult> steps;
-};
-
-struct SavedResult {
-  std::string path;
-  nlohmann::json summary;
-  std::vector<SavedRow> rows;
-};
-
-// `path`: a folder of `study --out`, or its summary.json with steps.csv beside it. Throws UserError.
-SavedResult load_saved(const std::string& path);
 
 std::string saved_table(const SavedResult& saved);
 std::string saved_csv(const SavedResult& saved);
@@ -38,9 +22,10 @@ std::string saved_page(const SavedResult& saved);
 
 struct RowChange {
   std::string label;
-  const SavedRow *before = nullptr, *after = nullptr;  // null: the run has no such row
+  const PolicyResult *before = nullptr, *after = nullptr;  // null: the run has no such row
   std::optional<double> ratio, low, high;
-  std::string verdict;  // faster, slower, not told apart, the same, ok -> oom, only in the first ...
+  std::string
+      verdict;  // faster, slower, not significantly different, the same, ok -> oom, only in the first ...
 };
 
 // A setting that the two do not share, by its key in a study or by what summary.json calls it.

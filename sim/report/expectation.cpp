@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/text.h"
+#include "sim/metrics/metrics.h"
 #include "sim/report/html_page.h"
+#include "sim/report/study_table.h"
 #include "traces/json_object.h"
 #include "traces/json_text.h"
 
@@ -17,36 +19,35 @@ using nlohmann::ordered_json;
 namespace {
 
 constexpr std::string_view kSchema = "equipoise.expectation/1";
-constexpr std::string_view kStatuses[] = {"ok", "oom", "unplaceable", "refused"};
 constexpr double kMost = 1e300;
 constexpr std::int64_t kMostCount = INT64_MAX;
 
-ordered_json value(const std::optional<double>& number) {
-  return number ? ordered_json(*number) : ordered_json(nullptr);
+constexpr std::string_view kIntervalKeys[] = {"speedup_low", "speedup_high"};
+
+const RowFigure& figure_of(std::string_view key) {
+  return std::ranges::find(result_columns(), key, &ResultColumn::key)->value;
 }
 
-std::optional<double> metric_of(JsonObject& object, std::string_view key) {
+Metric guarded(const PolicyResult& row, std::size_t metric) {
+  return figure_of(kGuardedMetrics[metric])({row.metrics});
+}
+
+void read_metric(JsonObject& object, std::string_view key, PolicyResult& row) {
   const json* node = object.find(key);
-  if (node == nullptr || node->is_null()) return std::nullopt;
-  return object.number(key, 0, 0, kMost);
+  if (node == nullptr || node->is_null()) return;
+  figure_of(key).set(row.metrics, object.number(key, 0, 0, kMost));
 }
 
-ExpectedPolicy read_policy(const json& node, const std::string& where) {
+PolicyResult read_policy(const json& node, const std::string& where) {
   JsonObject object(node, where);
-  ExpectedPolicy policy;
-  policy.label = object.text("label", "");
-  if (policy.label.empty()) object.fail("label", "a policy's label");
-  policy.status = static_cast<RowStatus>(object.choice("status", 0, kStatuses));
-  for (std::size_t m = 0; m < kGuarded; ++m) policy.metrics[m] = metric_of(object, kGuardedMetrics[m]);
-  policy.speedup_low = metric_of(object, "speedup_low");
-  policy.speedup_high = metric_of(object, "speedup_high");
+  PolicyResult row;
+  row.run.label = object.text("label", "");
+  if (row.run.label.empty()) object.fail("label", "a policy's label");
+  row.status = static_cast<RowStatus>(object.choice("status", 0, kRowStatusNames));
+  for (const std::string_view key : kGuardedMetrics) read_metric(object, key, row);
+  for (const std::string_view key : kIntervalKeys) read_metric(object, key, row);
   object.finish();
-  return policy;
-}
-
-const ExpectedPolicy* policy_of(const Expectation& expectation, const std::string& label) {
-  const auto found = std::ranges::find(expectation.policies, label, &ExpectedPolicy::label);
-  return found == expectation.policies.end() ? nullptr : &*found;
+  return row;
 }
 
 std::string problem_of(const PolicyChange& change, std::size_t metric, double tolerance) {
@@ -69,73 +70,59 @@ std::string xml_text(const std::string& text) {
 
 }  // namespace
 
-Expectation expectation_of(const Study& study, const StudyResult& result) {
-  Expectation expectation;
-  expectation.study = study.name;
-  expectation.baseline = study.baseline;
-  expectation.documents = result.documents;
-  expectation.tokens = result.tokens;
-  for (const PolicyResult& row : result.policies) {
-    const Metrics& m = row.metrics;
-    expectation.policies.push_back({row.run.label,
-                                    row.status,
-                                    {m.speedup, m.step_seconds, m.tokens_per_second_per_gpu},
-                                    m.speedup_low,
-                                    m.speedup_high});
-  }
-  return expectation;
+SavedResult expectation_of(const Study& study, StudyResult result) {
+  return {"", nullptr, study.name, study.baseline, std::move(result)};
 }
 
-ordered_json to_json(const Expectation& expectation) {
+ordered_json expectation_json(const SavedResult& expectation) {
+  const StudyResult& result = expectation.result;
   ordered_json policies = ordered_json::array();
-  for (const ExpectedPolicy& policy : expectation.policies) {
-    ordered_json node = {{"label", policy.label}, {"status", name_of(policy.status)}};
-    for (std::size_t m = 0; m < kGuarded; ++m)
-      node[std::string(kGuardedMetrics[m])] = value(policy.metrics[m]);
-    node["speedup_low"] = value(policy.speedup_low);
-    node["speedup_high"] = value(policy.speedup_high);
+  for (const PolicyResult& row : result.policies) {
+    ordered_json node = {{"label", row.run.label}, {"status", name_of(row.status)}};
+    const json metrics = metrics_json(row.metrics);
+    for (const std::string_view key : kGuardedMetrics) node[std::string(key)] = metrics.at(key);
+    for (const std::string_view key : kIntervalKeys) node[std::string(key)] = metrics.at(key);
     policies.push_back(std::move(node));
   }
   return {{"schema", kSchema},
           {"study", expectation.study},
           {"baseline", expectation.baseline},
-          {"documents", expectation.documents},
-          {"tokens", expectation.tokens},
+          {"documents", result.documents},
+          {"tokens", result.tokens},
           {"policies", std::move(policies)}};
 }
 
-Expectation read_expectation(const json& file, const std::string& path) {
+SavedResult read_expectation(const json& file, const std::string& path) {
   JsonObject object(file, path + ": file");
   if (object.text("schema", "") != kSchema) object.fail("schema", std::string(kSchema));
-  Expectation expectation;
-  expectation.study = object.text("study", "");
-  expectation.baseline = object.text("baseline", "");
-  expectation.documents = object.integer("documents", 0, 0, kMostCount);
-  expectation.tokens = object.integer("tokens", 0, 0, kMostCount);
+  SavedResult expectation{path, file, object.text("study", ""), object.text("baseline", ""), {}};
+  StudyResult& result = expectation.result;
+  result.documents = object.integer("documents", 0, 0, kMostCount);
+  result.tokens = object.integer("tokens", 0, 0, kMostCount);
   const json* policies = object.find("policies");
   if (policies == nullptr || !policies->is_array()) object.fail("policies", "a list");
   object.finish();
   for (std::size_t i = 0; i < policies->size(); ++i) {
     const std::string where = path + ": policies[" + std::to_string(i) + "]";
-    ExpectedPolicy policy = read_policy((*policies)[i], where);
-    if (policy_of(expectation, policy.label) != nullptr)
-      throw UserError(where, ".label: expected each label once, found ", shown_json(policy.label), " again");
-    expectation.policies.push_back(std::move(policy));
+    PolicyResult row = read_policy((*policies)[i], where);
+    if (row_with_label(result, row.run.label) != nullptr)
+      throw UserError(where, ".label: expected each label once, found ", shown_json(row.run.label), " again");
+    result.policies.push_back(std::move(row));
   }
   return expectation;
 }
 
-std::vector<PolicyChange> changes_between(const Expectation& expected, const Expectation& found,
+std::vector<PolicyChange> changes_between(const SavedResult& expected, const SavedResult& found,
                                           std::size_t metric, double tolerance, bool only_worse) {
   std::vector<PolicyChange> changes;
-  const auto add = [&](const ExpectedPolicy* before, const ExpectedPolicy* now) {
+  const auto add = [&](const PolicyResult* before, const PolicyResult* now) {
     PolicyChange& change = changes.emplace_back();
-    change.label = (before != nullptr ? before : now)->label;
+    change.label = (before != nullptr ? before : now)->run.label;
     change.expected = before;
     change.found = now;
     change.metric = metric;
-    if (before != nullptr) change.expected_value = before->metrics[metric];
-    if (now != nullptr) change.found_value = now->metrics[metric];
+    if (before != nullptr) change.expected_value = guarded(*before, metric);
+    if (now != nullptr) change.found_value = guarded(*now, metric);
     if (change.expected_value && change.found_value) {
       const bool same = *change.found_value == *change.expected_value;
       change.change = same ? 0 : *change.found_value / *change.expected_value - 1;  // from 0: infinite
@@ -145,21 +132,22 @@ std::vector<PolicyChange> changes_between(const Expectation& expected, const Exp
     const bool same_status = before != nullptr && now != nullptr && before->status == now->status;
     if (only_worse && better && same_status) std::swap(change.problem, change.gain);
   };
-  for (const ExpectedPolicy& policy : expected.policies) add(&policy, policy_of(found, policy.label));
-  for (const ExpectedPolicy& policy : found.policies)
-    if (policy_of(expected, policy.label) == nullptr) add(nullptr, &policy);
+  for (const PolicyResult& row : expected.result.policies)
+    add(&row, row_with_label(found.result, row.run.label));
+  for (const PolicyResult& row : found.result.policies)
+    if (row_with_label(expected.result, row.run.label) == nullptr) add(nullptr, &row);
   return changes;
 }
 
-std::vector<std::string> other_changes(const Expectation& expected, const Expectation& found) {
+std::vector<std::string> other_changes(const SavedResult& expected, const SavedResult& found) {
   std::vector<std::string> lines;
   const auto compare = [&](const char* what, const std::string& before, const std::string& now) {
     if (before != now) lines.push_back(std::string(what) + ": expected " + before + ", found " + now);
   };
   compare("study", shown_json(expected.study), shown_json(found.study));
   compare("baseline", shown_json(expected.baseline), shown_json(found.baseline));
-  compare("documents", grouped(expected.documents), grouped(found.documents));
-  compare("tokens", grouped(expected.tokens), grouped(found.tokens));
+  compare("documents", grouped(expected.result.documents), grouped(found.result.documents));
+  compare("tokens", grouped(expected.result.tokens), grouped(found.result.tokens));
   return lines;
 }
 

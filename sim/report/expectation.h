@@ -1,6 +1,6 @@
 // What a study is expected to show (equipoise.expectation/1), and what has moved since: policy speed-ups as a
 // regression test. The documents of a study are the same every time, so a speed-up that moves tells of a
-// change of code, profile or study, never of luck; the interval is shown and not used.
+// change of code, profile or study, never of sampling error; the interval is shown and not used.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/study/study_result.h"
+#include "sim/report/saved_result.h"
 
 namespace equipoise {
 
@@ -23,31 +23,19 @@ inline constexpr bool kMoreIsBetter[] = {true, false, true};
 inline constexpr double kGuardedTolerances[] = {0.005, 0.02, 0.02};
 inline constexpr std::size_t kGuarded = std::size(kGuardedMetrics);
 
-struct ExpectedPolicy {
-  std::string label;
-  RowStatus status = RowStatus::ok;
-  std::optional<double> metrics[kGuarded];
-  std::optional<double> speedup_low, speedup_high;
-};
+// What the study shows now, as far as an expectation has it.
+SavedResult expectation_of(const Study& study, StudyResult result);
 
-struct Expectation {
-  std::string study, baseline;
-  std::int64_t documents = 0, tokens = 0;
-  std::vector<ExpectedPolicy> policies;
-};
-
-Expectation expectation_of(const Study& study, const StudyResult& result);
-
-nlohmann::ordered_json to_json(const Expectation& expectation);
+nlohmann::ordered_json expectation_json(const SavedResult& expectation);
 // Throws UserError naming file and key.
-Expectation read_expectation(const nlohmann::json& file, const std::string& path);
+SavedResult read_expectation(const nlohmann::json& file, const std::string& path);
 
 // One policy, expected and found.
 struct PolicyChange {
   std::string label;
-  const ExpectedPolicy* expected = nullptr;  // null: not expected
-  const ExpectedPolicy* found = nullptr;     // null: not in the study any more
-  std::size_t metric = 0;                    // of kGuardedMetrics
+  const PolicyResult* expected = nullptr;  // null: not expected
+  const PolicyResult* found = nullptr;     // null: not in the study any more
+  std::size_t metric = 0;                  // of kGuardedMetrics
   std::optional<double> expected_value, found_value;
   std::optional<double> change;  // found / expected - 1, where both are there
   std::string problem;           // one line; empty: as expected
@@ -59,11 +47,11 @@ struct PolicyChange {
 // By policy, expected ones first, then new ones. Moved are: a metric by more than `tolerance` of what was
 // expected, in either direction (`only_worse`: in that one); any change of status; a policy that is gone or
 // new. Keeps pointers into both.
-std::vector<PolicyChange> changes_between(const Expectation& expected, const Expectation& found,
+std::vector<PolicyChange> changes_between(const SavedResult& expected, const SavedResult& found,
                                           std::size_t metric, double tolerance, bool only_worse = false);
 
 // What else is not the same: the study's name, its baseline, its documents. One line each.
-std::vector<std::string> other_changes(const Expectation& expected, const Expectation& found);
+std::vector<std::string> other_changes(const SavedResult& expected, const SavedResult& found);
 
 // Test results as CI systems read them: a JUnit XML file of one suite.
 struct JunitCase {

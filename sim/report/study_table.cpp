@@ -37,16 +37,6 @@ void append_row(const std::vector<std::string>& row, const std::vector<std::size
   out += '\n';
 }
 
-RowFigures figures_of(const PolicyResult& row) {
-  return {row.metrics, row.capacity_bytes, row.peak.parts.total(), row.pack_ms};
-}
-
-const PolicyResult* row_with_label(const StudyResult& result, const std::string& label) {
-  for (const PolicyResult& p : result.policies)
-    if (p.run.label == label) return &p;
-  return nullptr;
-}
-
 std::optional<double> seconds_per_token(const Metrics& m) {
   if (m.seconds <= 0 || m.tokens <= 0) return {};
   return m.seconds / m.tokens;
@@ -129,6 +119,16 @@ std::string reason_line(const PolicyResult& row) {
   constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};
   return row.run.label + ' ' + kHow[at(row.status)] + ": " + reason_text(row.reasons) +
          (row.memory_ignored ? "; its times are those of a run that would not fit (--ignore-memory)" : "");
+}
+
+RowFigures figures_of(const PolicyResult& row) {
+  return {row.metrics, row.capacity_bytes, row.peak.parts.total(), row.pack_ms};
+}
+
+const PolicyResult* row_with_label(const StudyResult& result, const std::string& label) {
+  for (const PolicyResult& p : result.policies)
+    if (p.run.label == label) return &p;
+  return nullptr;
 }
 
 bool all_ok(const StudyResult& result) {

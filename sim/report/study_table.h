@@ -42,6 +42,9 @@ ComparisonTable comparison_of(const StudyResult& result);
 // Takes away the columns that are printed only where rows differ, and do not, or where there is something.
 void leave_out_equal(ComparisonTable& comparison);
 std::string reason_line(const PolicyResult& row);
+bool all_ok(const StudyResult& result);
+RowFigures figures_of(const PolicyResult& row);
+const PolicyResult* row_with_label(const StudyResult& result, const std::string& label);  // null: none
 // What the times of a table come from, one line.
 std::string source_line(const Study& study, const StudyResult& result);
 

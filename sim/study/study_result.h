@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,9 +28,9 @@ enum class RowStatus : std::uint8_t {
   refused,      // the policy, the sharding or the schedule refuses what it is given
 };
 
+inline constexpr std::string_view kRowStatusNames[] = {"ok", "oom", "unplaceable", "refused"};
 constexpr const char* name_of(RowStatus status) {
-  constexpr const char* kNames[] = {"ok", "oom", "unplaceable", "refused"};
-  return kNames[at(status)];
+  return kRowStatusNames[at(status)].data();
 }
 
 // When the op that sets the peak ran, in its step.

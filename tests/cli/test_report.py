@@ -164,7 +164,7 @@ class Report(Pages):
             self.assertAlmostEqual(row["ratio"], speed[1] / speed[0], places=9)
             self.assertLessEqual(row["low"], row["ratio"])
             self.assertGreaterEqual(row["high"], row["ratio"])
-            self.assertEqual(row["verdict"], "not told apart" if row["low"] <= 1 <= row["high"] else "faster" if row["ratio"] > 1 else "slower")
+            self.assertEqual(row["verdict"], "not significantly different" if row["low"] <= 1 <= row["high"] else "faster" if row["ratio"] > 1 else "slower")
         self.assertEqual(found["rows"][2]["verdict"], "only in the first")
         differ = {d["key"]: (d["first"], d["second"]) for d in found["differences"]}
         self.assertEqual(differ["cluster.network.nic_GBps"], ("-", "200"))
@@ -187,7 +187,7 @@ class Report(Pages):
         rows = list(csv.DictReader(self.ok("report", before, after, "--format", "csv").splitlines()))
         self.assertEqual(float(rows[0]["ratio"]), found["rows"][0]["ratio"])
 
-    def test_a_result_beside_itself_and_beside_what_does_not_run(self):
+    def test_a_result_compared_with_itself_and_with_what_does_not_run(self):
         file = self.page(STUDY)
         text = self.ok("report", file.parent, file.parent)
         self.assertIn("the same: plain-4d, wlb.", text)

@@ -52,7 +52,7 @@ class Verify(Case):
         for key in ("study", "options"):
             broken = dict(summary, receipt={k: v for k, v in receipt.items() if k != key})
             self.refused("verify", self.write("broken.json", broken), says=[f"receipt.{key}"])
-        self.refused("verify", self.write("list.json", "[]"), says=["receipt"])
+        self.refused("verify", self.write("list.json", "[]"), says=["equipoise.summary/1"])
         older = dict(summary, receipt=dict(receipt, hash="fnv1a-64"))
         self.refused("verify", self.write("older.json", older), says=['receipt.hash: expected "sha256"', "fnv1a-64"])
         whole = dict(summary, receipt=receipt)
@@ -60,9 +60,9 @@ class Verify(Case):
             rows = [whole["policies"][0], {**whole["policies"][1], key: value}]
             if value is None:
                 del rows[1][key]
-            self.refused("verify", self.write("row.json", dict(whole, policies=rows)), says=["policies[1]: expected a row"])
+            self.refused("verify", self.write("row.json", dict(whole, policies=rows)), says=["policies[1]: expected what `equipoise study --out` writes"])
         rows = [whole["policies"][0], {**whole["policies"][1], "provenance": ""}]
-        self.refused("report", self.folder / "out", self.write("row.json", dict(whole, policies=rows)), says=["policies: expected label"])
+        self.refused("report", self.folder / "out", self.write("row.json", dict(whole, policies=rows)), says=["policies[1]: expected what `equipoise study --out` writes"])
 
     def test_study_looks_at_its_own_result(self):
         study = self.write("study.json", STUDY)

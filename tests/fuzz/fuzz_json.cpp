@@ -6,6 +6,7 @@
 #include "profiler/fit/sample_lists.h"
 #include "profiler/profile/profile.h"
 #include "sim/framework/framework.h"
+#include "sim/report/comparison.h"
 #include "sim/report/expectation.h"
 #include "sim/study/read/study.h"
 #include "sim/workload/model.h"
@@ -81,10 +82,28 @@ TEST_CASE("Expectations are read or refused, and compared") {
            "policies": [{"label": "plain", "status": "ok", "speedup": 1.0, "step_seconds": 2.5},
                         {"label": "wlb", "status": "oom", "speedup": null, "speedup_low": 1.1}]})"},
       [](const std::string& text) {
-        const Expectation read = read_expectation(parse_json(text, "e.json"), "e.json");
+        const SavedResult read = read_expectation(parse_json(text, "e.json"), "e.json");
         for (const PolicyChange& change : changes_between(read, read, 0, 0)) REQUIRE(!change.moved());
-        (void)to_json(read).dump();
+        (void)expectation_json(read).dump();
       });
+}
+
+TEST_CASE("Saved results are read and shown, or refused") {
+  test::check_reader("summary", {R"({"schema": "equipoise.summary/1", "baseline": "plain",
+           "study": {"name": "s", "documents": 3, "tokens": 9, "pipeline": 2, "notes": ["said before"]},
+           "policies": [
+             {"label": "plain", "status": "ok", "reason": null, "metrics": {"speedup": 1.0, "step_seconds": 2.5,
+              "steps": 2, "queue_emptied": true, "exposed_comm_ratio": {"tp": 0.5}},
+              "memory": {"capacity_bytes": 8e10, "parameters": 4e10}, "measured": {"pack_ms": 0.5},
+              "provenance": {"predictions": 8, "beyond_samples": 1}},
+             {"label": "wlb", "status": "oom", "reason": "too large", "reasons": [{"kind": "no_token_fits",
+              "about": "", "numbers": {}, "text": "too large"}], "metrics": {}, "memory": null,
+              "provenance": {}}]})"},
+                     [](const std::string& text) {
+                       const SavedResult read = read_summary(parse_json(text, "s.json"), "s.json");
+                       (void)saved_table(read);
+                       (void)comparison_json(read, read, compare_saved(read, read)).dump();
+                     });
 }
 
 TEST_CASE("Profiles are read and used, or refused") {

@@ -10,15 +10,32 @@ using nlohmann::json;
 
 namespace {
 
-Expectation two() {
-  Expectation e;
+PolicyResult row(const char* label, RowStatus status, const std::vector<Metric>& figures = {}) {
+  PolicyResult made;
+  made.run.label = label;
+  made.status = status;
+  Metrics& m = made.metrics;
+  if (figures.size() >= 3) {
+    m.speedup = figures[0];
+    m.step_seconds = figures[1];
+    m.tokens_per_second_per_gpu = figures[2];
+  }
+  if (figures.size() == 5) {
+    m.speedup_low = figures[3];
+    m.speedup_high = figures[4];
+  }
+  return made;
+}
+
+SavedResult two() {
+  SavedResult e;
   e.study = "two";
   e.baseline = "plain";
-  e.documents = 10;
-  e.tokens = 1000;
-  e.policies = {{"plain", RowStatus::ok, {1.0, 2.0, 500.0}, {}, {}},
-                {"wlb", RowStatus::ok, {1.25, 1.6, 625.0}, 1.2, 1.3},
-                {"skrull", RowStatus::oom, {}, {}, {}}};
+  e.result.documents = 10;
+  e.result.tokens = 1000;
+  e.result.policies = {row("plain", RowStatus::ok, {1.0, 2.0, 500.0}),
+                       row("wlb", RowStatus::ok, {1.25, 1.6, 625.0, 1.2, 1.3}),
+                       row("skrull", RowStatus::oom)};
   return e;
 }
 
@@ -34,23 +51,23 @@ std::string refusal(const json& file) {
 }  // namespace
 
 TEST_CASE("an expectation is the same after writing and reading") {
-  const Expectation again = read_expectation(json::parse(to_json(two()).dump()), "e.json");
-  CHECK(to_json(again) == to_json(two()));
-  CHECK(again.policies[1].metrics[0] == 1.25);
-  CHECK(!again.policies[2].metrics[0]);
-  CHECK(again.policies[2].status == RowStatus::oom);
+  const SavedResult again = read_expectation(json::parse(expectation_json(two()).dump()), "e.json");
+  CHECK(expectation_json(again) == expectation_json(two()));
+  CHECK(again.result.policies[1].metrics.speedup == 1.25);
+  CHECK(!again.result.policies[2].metrics.speedup);
+  CHECK(again.result.policies[2].status == RowStatus::oom);
 }
 
 TEST_CASE("what moved is beyond the tolerance, in either direction") {
-  Expectation found = two();
+  SavedResult found = two();
   const auto moved = [&](double tolerance) { return changes_between(two(), found, 0, tolerance)[1].moved(); };
   CHECK(!moved(0));
-  found.policies[1].metrics[0] = 1.25 * 1.004;
+  found.result.policies[1].metrics.speedup = 1.25 * 1.004;
   CHECK(!moved(0.005));
   CHECK(moved(0.003));
-  found.policies[1].metrics[0] = 1.25 * 0.99;
+  found.result.policies[1].metrics.speedup = 1.25 * 0.99;
   CHECK(moved(0.005));
-  const Expectation expected = two();
+  const SavedResult expected = two();
   const std::vector<PolicyChange> changes = changes_between(expected, found, 0, 0.005);
   CHECK(changes[1].problem == "speedup moved by -1.00 %, beyond 0.50 %");
   CHECK(!changes[0].moved());
@@ -58,11 +75,11 @@ TEST_CASE("what moved is beyond the tolerance, in either direction") {
 }
 
 TEST_CASE("where only what is worse fails, a move for the better is a gain, by each metric's better side") {
-  const Expectation expected = two();
-  Expectation found = two();
-  found.policies[1].metrics[0] = 1.25 * 1.1;
-  found.policies[1].metrics[1] = 1.6 * 0.9;
-  found.policies[1].metrics[2] = 625.0 * 0.9;
+  const SavedResult expected = two();
+  SavedResult found = two();
+  found.result.policies[1].metrics.speedup = 1.25 * 1.1;
+  found.result.policies[1].metrics.step_seconds = 1.6 * 0.9;
+  found.result.policies[1].metrics.tokens_per_second_per_gpu = 625.0 * 0.9;
   const auto wlb = [&](std::size_t metric) {
     return changes_between(expected, found, metric, 0.02, true)[1];
   };
@@ -73,26 +90,27 @@ TEST_CASE("where only what is worse fails, a move for the better is a gain, by e
   CHECK(wlb(2).moved());
   CHECK(wlb(2).gain.empty());
   CHECK(changes_between(expected, found, 0, 0.2, true)[1].gain.empty());
-  found.policies[2].status = RowStatus::ok;
+  found.result.policies[2].status = RowStatus::ok;
   CHECK(changes_between(expected, found, 0, 0.02, true)[2].moved());
 }
 
 TEST_CASE("another metric may be guarded") {
-  Expectation found = two();
-  for (ExpectedPolicy& policy : found.policies)
-    if (policy.metrics[1])
-      policy.metrics[1] = *policy.metrics[1] * 1.1;  // all slower alike: no speed-up moves
-  const Expectation expected = two();
+  SavedResult found = two();
+  for (PolicyResult& policy : found.result.policies)
+    if (policy.metrics.step_seconds)
+      policy.metrics.step_seconds =
+          *policy.metrics.step_seconds * 1.1;  // all slower alike: no speed-up moves
+  const SavedResult expected = two();
   CHECK(!changes_between(expected, found, 0, 0.005)[0].moved());
   CHECK(changes_between(expected, found, 1, 0.005)[0].moved());
 }
 
 TEST_CASE("a change of status, a policy that is gone and a new one always fail") {
-  Expectation found = two();
-  found.policies[2].status = RowStatus::ok;
-  found.policies[2].metrics[0] = 1.1;
-  found.policies[0].label = "plain-4d";
-  const Expectation expected = two();
+  SavedResult found = two();
+  found.result.policies[2].status = RowStatus::ok;
+  found.result.policies[2].metrics.speedup = 1.1;
+  found.result.policies[0].run.label = "plain-4d";
+  const SavedResult expected = two();
   const std::vector<PolicyChange> changes = changes_between(expected, found, 0, 1e9);
   REQUIRE(changes.size() == 4);
   CHECK(changes[0].problem == "is not in the study any more");
@@ -103,25 +121,25 @@ TEST_CASE("a change of status, a policy that is gone and a new one always fail")
 }
 
 TEST_CASE("a value that appears or goes has moved") {
-  Expectation found = two();
-  found.policies[1].metrics[0].reset();
-  const Expectation expected = two();
+  SavedResult found = two();
+  found.result.policies[1].metrics.speedup.reset();
+  const SavedResult expected = two();
   CHECK(changes_between(expected, found, 0, 1)[1].problem == "speedup has no value any more");
   CHECK(changes_between(found, expected, 0, 1)[1].problem == "speedup is new: it had no value");
-  found.policies[1].metrics[0] = 0;
+  found.result.policies[1].metrics.speedup = 0;
   CHECK(changes_between(found, expected, 0, 1)[1].moved());  // from 0 any change is beyond
   CHECK(!changes_between(found, found, 0, 0)[1].moved());
 }
 
 TEST_CASE("other documents are told") {
-  Expectation found = two();
+  SavedResult found = two();
   CHECK(other_changes(two(), found).empty());
-  found.tokens = 1001;
+  found.result.tokens = 1001;
   CHECK(other_changes(two(), found) == std::vector<std::string>{"tokens: expected 1,000, found 1,001"});
 }
 
 TEST_CASE("what is no expectation is refused by file and key") {
-  json good = json::parse(to_json(two()).dump());
+  json good = json::parse(expectation_json(two()).dump());
   CHECK(refusal(good).empty());
   const auto with = [&](const char* pointer, const json& value) {
     json file = good;

@@ -1,0 +1,135 @@
+#include "sim/report/saved_result.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "policies/base/csv.h"
+#include "policies/base/error.h"
+#include "policies/base/text.h"
+#include "sim/metrics/metrics.h"
+#include "sim/report/words/note_json.h"
+#include "traces/json_object.h"
+#include "traces/json_text.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kPicoseconds = 1e12;
+
+// What an earlier version did not write, and what is null, has the default.
+template <class Value>
+Value value_or(const json& node, const char* key, Value otherwise) {
+  const auto found = node.find(key);
+  return found == node.end() || found->is_null() ? otherwise : found->get<Value>();
+}
+
+Notes notes_in(const json& node, const char* key) {
+  Notes notes;
+  for (const json& note : node.value(key, json::array())) notes.push_back(note_of(note));
+  return notes;
+}
+
+Notes reasons_of(const json& row) {
+  if (row.contains("reasons")) return notes_in(row, "reasons");
+  if (row.at("reason").is_null()) return {};
+  return {note_of(row.at("reason"))};  // of an earlier version
+}
+
+void read_memory(const json& memory, PolicyResult& row) {
+  if (memory.is_null()) return;  // nothing was planned
+  row.capacity_bytes = memory.at("capacity_bytes").get<double>();
+  for (const MemoryPartName& part : kMemoryParts)
+    row.peak.parts.*part.bytes = value_or(memory, part.key, 0.0);
+}
+
+PolicyResult read_row(const json& saved, const std::string& where, int pipeline) {
+  PolicyResult row;
+  row.run.label = saved.at("label").get<std::string>();
+  row.run.name = value_or(saved, "policy", std::string());
+  row.run.shard = value_or(saved, "shard", std::string());
+  row.status = static_cast<RowStatus>(
+      choice_of(saved.at("status").get<std::string>(), where + ".status", kRowStatusNames));
+  row.reasons = reasons_of(saved);
+  row.memory_ignored = value_or(saved, "memory_ignored", false);
+  row.metrics = read_metrics(saved.at("metrics"));
+  read_memory(saved.at("memory"), row);
+  row.layout.pipeline = pipeline;
+  row.pack_ms = value_or(saved.value("measured", json::object()), "pack_ms", 0.0);
+  const json& provenance = saved.at("provenance");
+  row.use.calls = value_or(provenance, "predictions", std::int64_t{0});
+  row.use.beyond_samples = value_or(provenance, "beyond_samples", std::int64_t{0});
+  row.use.derived = value_or(provenance, "on_derived_tables", std::int64_t{0});
+  row.notes = notes_in(saved, "notes");
+  return row;
+}
+
+void read_steps(const fs::path& file, StudyResult& result) {
+  if (!fs::exists(file)) return;  // ratios are there without it, intervals are not
+  const CsvTable table = CsvTable::read(file.string());
+  for (std::size_t line = 0; line < table.rows(); ++line) {
+    const std::string label = csv_cell(table.text(line, "policy"));
+    const auto row = std::ranges::find_if(
+        result.policies, [&](const PolicyResult& one) { return csv_cell(one.run.label) == label; });
+    if (row == result.policies.end()) continue;
+    StepResult step;
+    step.work.tokens = static_cast<std::int64_t>(table.number(line, "tokens").value_or(0));
+    step.times.makespan = std::llround(table.number(line, "step_seconds").value_or(0) * kPicoseconds);
+    row->steps.push_back(std::move(step));
+  }
+}
+
+}  // namespace
+
+SavedResult read_summary(json summary, const std::string& path) {
+  if (!summary.is_object() || summary.value("schema", json()) != "equipoise.summary/1")
+    throw UserError(path, ": expected \"schema\": \"equipoise.summary/1\", as `study --out` writes it");
+  SavedResult saved{path, std::move(summary), "", "", {}};
+  std::string where = "study";
+  try {
+    const json& study = saved.summary.at("study");
+    saved.study = study.at("name").get<std::string>();
+    StudyResult& result = saved.result;
+    result.trace_origin = value_or(study, "trace", std::string());
+    result.documents = value_or(study, "documents", std::int64_t{0});
+    result.tokens = value_or(study, "tokens", std::int64_t{0});
+    result.dropped_tokens = value_or(study, "dropped_tokens", std::int64_t{0});
+    result.notes = notes_in(study, "notes");
+    const int pipeline = value_or(study, "pipeline", 2);
+    where = "policies";
+    for (const json& row : saved.summary.at("policies")) {
+      where = concatenated("policies[", result.policies.size(), "]");
+      result.policies.push_back(read_row(row, path + ": " + where, pipeline));
+    }
+    saved.baseline = value_or(saved.summary, "baseline", std::string());
+    for (std::size_t i = 0; i < result.policies.size(); ++i)
+      if (result.policies[i].run.label == saved.baseline) result.baseline = i;
+  } catch (const json::exception& e) {
+    throw UserError(path, ": ", where, ": expected what `equipoise study --out` writes, found ",
+                    printable(e.what()));
+  }
+  return saved;
+}
+
+SavedResult load_saved(const std::string& path) {
+  const fs::path file = fs::is_directory(path) ? fs::path(path) / "summary.json" : fs::path(path);
+  const fs::path page = fs::path(path) / "report.html";
+  if (!fs::exists(file) && fs::exists(page))
+    throw UserError(
+        path + ": found no summary.json (a sweep, a search or a validation?): open its " + page.string() +
+        ", or give a sweep's case; of a sweep sweep.csv has all rows, of a search `study` its best.json");
+  if (!fs::exists(file))
+    throw UserError(file.string() +
+                    ": no such file; expected a folder that `study --out` wrote (of a sweep: one of "
+                    "its cases), or its summary.json");
+  SavedResult saved = read_summary(read_json_file(file.string()), file.string());
+  saved.path = path;
+  read_steps(file.parent_path() / "steps.csv", saved.result);
+  return saved;
+}
+
+}  // namespace equipoise
