@@ -2,8 +2,8 @@
 # For a fresh Debian or Ubuntu machine; each does all its own set-up:
 #   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
 #   ./run.sh test [release|dev|tsan|clang] [options of ctest]    builds everything and runs the tests
-#   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
-#   ./run.sh measured RUNS.json | --distca FOLDER | --others | --layers   measured steps with known lengths beside simulated ones
+#   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures next to ours
+#   ./run.sh measured RUNS.json | --distca FOLDER | --others | --layers   measured steps with known lengths next to simulated ones
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
 #   ./run.sh figures [papers] [atlas] [measured]                 the figures of these pages, from the pages' own data
 #   ./run.sh pictures                                           the pictures of pages that the docs show

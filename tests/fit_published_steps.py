@@ -96,7 +96,7 @@ def fit_family(name, rows, args):
     by_benchmark = defaultdict(list)
     for i, benchmark in enumerate(family.benchmarks):
         by_benchmark[benchmark].append(i)
-    of_benchmark, left_out, seen_by_none = {}, [], []
+    of_benchmark, held_out, seen_by_none = {}, [], []
     constants = [{"row": row_id, "benchmark": benchmark, "published": float(published), "family": name, "precision": "bf16"}
                  for row_id, benchmark, published in zip(family.ids, family.benchmarks, family.published)]
     steps.add_constant(constants, rows, args.shapes)
@@ -104,9 +104,9 @@ def fit_family(name, rows, args):
         errors = [float(e) for e in family.errors(family.kernels["left_out"]["benchmarks"][benchmark]["slowdowns"])[members]]
         print_errors(f"{name}: {benchmark}", errors, steps.mean_constant([constants[i] for i in members]))
         of_benchmark[benchmark] = summary(errors)
-        left_out += errors
+        held_out += errors
         seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
-    print_errors(f"{name}, all", left_out, steps.mean_constant(constants))
+    print_errors(f"{name}, all", held_out, steps.mean_constant(constants))
     in_sample = [float(e) for e in family.errors(family.slowdowns.values())]
     print_errors(f"{name}, in sample", in_sample)
     numbers = family.kernels["fit"]["numbers"]
@@ -120,7 +120,7 @@ def fit_family(name, rows, args):
         "slowdowns": {**family.slowdowns, "full_load": True},
         "fit": {"rows": len(family.ids), "benchmarks": len(by_benchmark), "numbers": numbers,
                 "source": sources, "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
-        "left_out": {**summary(left_out), "benchmarks": of_benchmark},
+        "left_out": {**summary(held_out), "benchmarks": of_benchmark},
     }, seen_by_none
 
 
@@ -260,14 +260,14 @@ def fit_host(name, rows, benchmark_of, args):
     fit = {"rows": len(errors), "benchmarks": len(of_benchmark), "numbers": len(theta),
            "source": sorted({row.get("source", "").split("@")[0] for row in family.rows} - {""}),
            "date": datetime.date.today().isoformat(), "error_in_sample": summary(errors)}
-    left_out = {"mean_abs_error": round(mean, 4), "benchmarks": of_benchmark}
+    held_out = {"mean_abs_error": round(mean, 4), "benchmarks": of_benchmark}
     host = {"seconds_per_launch": round(1e-6 * theta[-1], 8),
             "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
             "known": f"fitted, {100 * mean:.1f} % off on sizes of model that the fit did not see"}
     slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0] if family.scores else 1, "full_load": True}
     gpus = ["A100"] if family.scores else ["H100", *SAME_CHIP["H100"]]
     errors = errors_table(seen_by_none, family.rows, args.shapes)
-    return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": left_out, "errors": errors}
+    return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": held_out, "errors": errors}
 
 
 def errors_table(errors, rows, shapes):
@@ -367,16 +367,16 @@ def main():
         of_family = [row for row in rows if steps.family_of(row) == name]
         if not of_family or args.only not in (None, name):
             continue
-        kernels, left_out = fit_family(name, of_family, args)
+        kernels, held_out = fit_family(name, of_family, args)
         of_others = [row for row in others if steps.family_of(row) == name]
-        left_out += errors_of_others(name, of_others, kernels["slowdowns"], args)
-        errors = errors_table(left_out, of_family + of_others, args.shapes)
+        held_out += errors_of_others(name, of_others, kernels["slowdowns"], args)
+        errors = errors_table(held_out, of_family + of_others, args.shapes)
         if args.write:
             write_preset(name, kernels)
             keep_errors(name, errors)
     if with_experts and args.only in (None, "megatron"):
-        seconds, experts, left_out = fit_experts("megatron", with_experts, args)
-        errors = errors_table(left_out, with_experts, args.shapes)
+        seconds, experts, held_out = fit_experts("megatron", with_experts, args)
+        errors = errors_table(held_out, with_experts, args.shapes)
         if args.write:
             kernels = json.loads((PRESETS / "megatron.json").read_text())["kernels"]
             kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = round(seconds, 8), experts

@@ -8,7 +8,7 @@ Rows as vTrain (github.com/VIA-Research/vTrain, MIT) publishes them: "# GPUs", "
 time (ms)". What the rows do not say is read off its configuration: GPT with 4 x
 hidden, vocabulary 50,257 (padded to 51,200), every layer recomputed, 1F1B. The framework is Megatron-LM as of
 then, the preset `megatron-2022`: nothing overlapped, no ZeRO, attention's scores written to memory, and a host that
-small models wait for. tests/fit_published_steps.py fits its three numbers to these rows. Beside ours: the constant share of
+small models wait for. tests/fit_published_steps.py fits its three numbers to these rows. Next to ours: the constant share of
 peak that is the median of all other groups.
 """
 
@@ -117,8 +117,8 @@ def main():
         total, total_constant = total + errors, total_constant + constants
         print(line(name, errors, constants))
     print(line("all", total, total_constant))
-    for text in simulator.left_out:
-        print(f"left out: {text}")
+    for text in simulator.excluded:
+        print(f"excluded: {text}")
 
 
 def line(name, errors, constants):

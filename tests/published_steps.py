@@ -94,7 +94,7 @@ class Simulator:
         self.command = [program, "fit", "--steps", self.write("rows.csv", rows), "--preset", family]
         self.command += ["--jobs", str(jobs)]
         self.command += ["--models", self.write("models.csv", models)] if models else []  # none: built-in names
-        self.left_out = []
+        self.excluded = []
 
     def write(self, name, rows):
         path = Path(self.folder.name) / name
@@ -110,7 +110,7 @@ class Simulator:
         run = subprocess.run(self.command + asked, capture_output=True, text=True, check=False)
         if run.returncode != 0:
             sys.exit(run.stderr.strip().splitlines()[-1])
-        self.left_out = [line[len("left out: "):] for line in run.stderr.splitlines() if line.startswith("left out: ")]
+        self.excluded = [line[len("excluded: "):] for line in run.stderr.splitlines() if line.startswith("excluded: ")]
         return list(csv.DictReader(io.StringIO(run.stdout)))
 
 
@@ -147,7 +147,7 @@ def family_of_error(row, model):
 
 
 def add_constant(results, rows, models):
-    """Beside each result of a dense model (`constant`): the error of one share of peak for all rows of its framework and
+    """Next to each result of a dense model (`constant`): the error of one share of peak for all rows of its framework and
     precision, the median over the benchmarks that it does not belong to; None where there is no other benchmark."""
     shapes = {model["model_id"]: model for model in models if not model.get("n_experts")}
     of_row = {row.get("row_id"): row for row in rows}
@@ -235,7 +235,7 @@ def main():
         return print_parts(args, rows, models)
     with_experts = {model["model_id"] for model in models if model.get("n_experts")}
     routed = {row.get("row_id") for row in rows if row["model_id"] in with_experts}
-    results, left_out = [], []
+    results, excluded = [], []
     print(f"{'row':8} {'group':44} {'prec':10} {'recompute':10} {'published s':>11} {'predicted s':>11} {'error %':>8}")
     for family in FAMILIES:
         of_family = [row for row in rows if family_of(row) == family]
@@ -250,10 +250,10 @@ def main():
                             "error": predicted / published - 1})
             print(f"{row['row_id']:8} {row['group']:44} {row['precision']:10} {row['recompute']:10} "
                   f"{published:11.3f} {predicted:11.3f} {100 * results[-1]['error']:8.1f}")
-        left_out += simulator.left_out
+        excluded += simulator.excluded
     add_constant(results, rows, models)
-    print("\nleft out:")
-    for line in left_out:
+    print("\nexcluded:")
+    for line in excluded:
         print(f"  {line}")
     print()
     summarise(results, lambda r: r["group"])
@@ -263,7 +263,7 @@ def main():
     summarise(results, lambda r: f"all {r['precision']}", "precision")
     print()
     summarise_experts([r for r in results if r["row"] in routed])
-    print(f"\n{len(results)} rows predicted, {len(left_out)} left out (predicted: simulated; published: as printed by "
+    print(f"\n{len(results)} rows predicted, {len(excluded)} excluded (predicted: simulated; published: as printed by "
           "their sources)")
     if args.json:
         Path(args.json).write_text(json.dumps(results, indent=1))

@@ -173,14 +173,14 @@ SlowdownFit fit_slowdowns(std::span<const StepSample> samples, int jobs) {
   result.cost = fitted.cost;
   result.errors = errors_at(samples, all, result.slowdowns, jobs);
   if (benchmarks.size() < 2) return result;
-  result.left_out_errors.resize(samples.size());
+  result.held_out_errors.resize(samples.size());
   for (const auto& [name, members] : benchmarks) {
     Rows others;
     std::set_difference(all.begin(), all.end(), members.begin(), members.end(), std::back_inserter(others));
     const Slowdowns without = fit_rows(coarse, fine, others, at(result.numbers)).slowdowns;
     const std::vector<double> errors = errors_at(samples, members, without, jobs);
-    for (std::size_t i = 0; i < members.size(); ++i) result.left_out_errors[members[i]] = errors[i];
-    result.left_out.push_back(summary_of(name, errors, without));
+    for (std::size_t i = 0; i < members.size(); ++i) result.held_out_errors[members[i]] = errors[i];
+    result.held_out.push_back(summary_of(name, errors, without));
   }
   return result;
 }

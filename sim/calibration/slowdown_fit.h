@@ -54,8 +54,8 @@ struct SlowdownFit {
   int numbers = 3;               // fitted: 3, or 1 for all kinds
   double cost = 0;
   std::vector<double> errors;            // of the rows, with `slowdowns`: in sample
-  std::vector<BenchmarkError> left_out;  // each predicted by a fit without it; empty with one benchmark
-  std::vector<double> left_out_errors;   // of the rows
+  std::vector<BenchmarkError> held_out;  // each predicted by a fit without it; empty with one benchmark
+  std::vector<double> held_out_errors;   // of the rows
 };
 
 // Independent of `jobs`, the threads that simulate rows.

@@ -507,7 +507,7 @@ StepRows read_step_rows(const StepTables& tables, int jobs) {
     if (made[i])
       result.rows.push_back(std::move(*made[i]));
     else
-      result.left_out.push_back({ids[i], why[i]});
+      result.excluded.push_back({ids[i], why[i]});
   return result;
 }
 

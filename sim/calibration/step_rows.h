@@ -56,10 +56,10 @@ struct StepRow {
 
 struct StepRows {
   std::vector<StepRow> rows;
-  struct LeftOut {
+  struct Excluded {
     std::string id, why;
   };
-  std::vector<LeftOut> left_out;
+  std::vector<Excluded> excluded;
 };
 
 // Columns needed: gpu, model_id, seq_len, tp, cp, pp, dp, mbs, gbs_seqs, step_time_s. Also known:

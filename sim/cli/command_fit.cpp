@@ -370,7 +370,7 @@ void keep_one_precision(StepRows& rows) {
     if (is_bf16(row))
       kept.push_back(std::move(row));
     else
-      rows.left_out.push_back({row.id, "precision " + row.precision + ": slowdowns are fitted to bf16 rows"});
+      rows.excluded.push_back({row.id, "precision " + row.precision + ": slowdowns are fitted to bf16 rows"});
   rows.rows = std::move(kept);
 }
 
@@ -423,12 +423,12 @@ json preset_json(const FrameworkPreset& base, const StepRows& rows, const Slowdo
   if (base.options.expert_product_seconds != 0)
     kernels["slowdowns"]["expert_product_seconds"] = base.options.expert_product_seconds;
   kernels["fit"] = {
-      {"rows", rows.rows.size()}, {"benchmarks", std::max<std::size_t>(1, fit.left_out.size())},
+      {"rows", rows.rows.size()}, {"benchmarks", std::max<std::size_t>(1, fit.held_out.size())},
       {"numbers", fit.numbers},   {"source", std::filesystem::path(options.tables.rows).filename().string()},
       {"date", date_today()},     {"error_in_sample", error_json(all_of(fit.errors))}};
-  if (!fit.left_out.empty()) {
-    kernels["left_out"] = error_json(all_of(fit.left_out_errors));
-    for (const BenchmarkError& error : fit.left_out) {
+  if (!fit.held_out.empty()) {
+    kernels["left_out"] = error_json(all_of(fit.held_out_errors));
+    for (const BenchmarkError& error : fit.held_out) {
       json& benchmark = kernels["left_out"]["benchmarks"][error.benchmark] = error_json(error);
       for (const double slowdown : error.slowdowns) benchmark["slowdowns"].push_back(rounded(slowdown, 3));
     }
@@ -443,9 +443,9 @@ void add_errors(TextTable& table, const std::string& title, const BenchmarkError
 }
 
 void print_fit(const SlowdownFit& fit, std::ostream& out) {
-  TextTable table({"left out, predicted by the others", "rows", "mean |err| %", "mean err %", "worst %"});
-  for (const BenchmarkError& error : fit.left_out) add_errors(table, error.benchmark, error);
-  if (!fit.left_out.empty()) add_errors(table, "all left out", all_of(fit.left_out_errors));
+  TextTable table({"held out, predicted by the others", "rows", "mean |err| %", "mean err %", "worst %"});
+  for (const BenchmarkError& error : fit.held_out) add_errors(table, error.benchmark, error);
+  if (!fit.held_out.empty()) add_errors(table, "all held out", all_of(fit.held_out_errors));
   add_errors(table, "in sample", all_of(fit.errors));
   out << table.text() << "slowdowns: GEMM " << fixed(fit.slowdowns[0], 3) << ", attention "
       << fixed(fit.slowdowns[1], 3) << ", elementwise " << fixed(fit.slowdowns[2], 3);
@@ -471,7 +471,7 @@ void leave_out_other_units(StepRows& rows, int jobs) {
     if (doubts[i].empty())
       kept.push_back(std::move(rows.rows[i]));
     else
-      rows.left_out.push_back({rows.rows[i].id, "step_time_s: " + doubts[i]});
+      rows.excluded.push_back({rows.rows[i].id, "step_time_s: " + doubts[i]});
   rows.rows = std::move(kept);
 }
 
@@ -486,12 +486,12 @@ void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::o
     leave_out_other_units(rows, jobs);
     keep_one_precision(rows);
   }
-  for (const StepRows::LeftOut& row : rows.left_out)
-    notes << "left out: " << row.id << ": " << row.why << '\n';
+  for (const StepRows::Excluded& row : rows.excluded)
+    notes << "excluded: " << row.id << ": " << row.why << '\n';
   if (rows.rows.empty())
     throw UserError(
         options.tables.rows + ": expected at least one row that can be simulated, found none" +
-        (rows.left_out.empty() ? "" : " (" + rows.left_out[0].id + ": " + rows.left_out[0].why + ")"));
+        (rows.excluded.empty() ? "" : " (" + rows.excluded[0].id + ": " + rows.excluded[0].why + ")"));
   if (!options.slowdowns.empty()) {
     print_predictions(rows, options, jobs, out);
     return;

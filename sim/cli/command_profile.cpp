@@ -32,7 +32,7 @@ static void print_session(const measure::SessionReport& report, const ProfileOpt
       << "checks      " << report.checks << (report.checks_passed ? " passed" : ", some failed")
       << (report.worst_check.empty() ? "" : ", nearest to its limit: " + report.worst_check) << "\n"
       << "ruler       off by " << 100 * report.ruler_error << " % on work of known duration\n"
-      << "left out    " << report.stolen_batches
+      << "dropped     " << report.stolen_batches
       << " batches while others had the processor (a GPU: while it waited for its host), "
       << report.throttled_batches << " at a lowered pace\n"
       << "disturbed   " << report.disturbed_samples

@@ -55,7 +55,7 @@ std::string kernels_are(const Profile& profile) {
 }
 
 void print_errors(const Profile& profile, std::ostream& out) {
-  out << formatted("%-38s %-15s | %-25s | %s\n", "", "", "held out", "each shape left out")
+  out << formatted("%-38s %-15s | %-25s | %s\n", "", "", "held out", "each shape held out")
       << formatted("%-38s %-15s | %7s %8s %8s | %7s %8s %8s\n", "table", "group", "samples", "median", "p90",
                    "samples", "median", "p90");
   for (const TableView& view : tables_of(profile)) {
@@ -120,7 +120,7 @@ void print_provenance(const Profile& profile, std::ostream& out) {
     if (!source.empty()) out << "\n  from " << source;
     if (table.contains("note")) out << "\n  note: " << text_of(table["note"]);
     if (const std::string errors = unseen_fabric_errors(table); !errors.empty())
-      out << "\n  borrowed by every other cluster: on fabrics left out of such a fit " << errors;
+      out << "\n  borrowed by every other cluster: on fabrics held out of such a fit " << errors;
     if (table.contains("base_error"))
       out << "\n  the base is off its samples by "
           << short_number(100 * table["base_error"].value("median", 0.0)) << " % at the median";

@@ -50,7 +50,7 @@ void leave_out_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
   const std::size_t before = trace.lengths.size();
   std::erase_if(trace.lengths, [longest](std::int64_t length) { return length > longest; });
   if (trace.lengths.size() == before) return;
-  notes << trace.origin << ": left out " << before - trace.lengths.size() << " of " << before
+  notes << trace.origin << ": dropped " << before - trace.lengths.size() << " of " << before
         << " documents, those above " << longest << " tokens\n";
   if (trace.lengths.empty())
     throw UserError("--longest: found " + std::to_string(longest) + "; every document of " + trace.origin +

@@ -75,7 +75,7 @@ void check_stage_layers(const ModelShape& m, const Layout& p, int stages, const 
   require_layout(sum == m.layers, where,
                  ".stage_layers: expected the model's " + num(m.layers) + " layers, found " + num(sum));
   require_layout(!p.count_embedding_and_head, where,
-                 ".stage_layers: expected no count_embedding_and_head beside it, which shares layers out");
+                 ".stage_layers: expected no count_embedding_and_head next to it, which shares layers out");
 }
 
 void check_stages(const ModelShape& m, const Layout& p, const std::string& where) {

@@ -238,8 +238,8 @@ void ExpertCosts::push(std::int64_t n, bool backward, const ExpertArrivals& from
   sort(in);
   if (e > 1 && arriving > 0) ops.push(expert_collective(OpName::tp_reduce_scatter, arriving, use));
   ops.mark_arrived(first_arrived);
-  const bool beside_routed = exchanges && overlap == ExpertOverlap::dualpipe;
-  if (shared && beside_routed) ffn_.push(n, moe.shared_width(), backward, ops, use);
+  const bool under_routed = exchanges && overlap == ExpertOverlap::dualpipe;
+  if (shared && under_routed) ffn_.push(n, moe.shared_width(), backward, ops, use);
   exchange_over_shared(ExchangeWay::back, backward);
   const bool behind = !exchanges || overlap == ExpertOverlap::none || overlap == ExpertOverlap::deepep;
   permute(in);

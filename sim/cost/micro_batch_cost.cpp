@@ -386,8 +386,8 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
       const PassWork& work = works_[r].*own;
       timeline.add_local(static_cast<int>(r), work.before);
       if (!halves_) continue;
-      pass.under[r] = work.beside_first;
-      pass.under[(exchanges.size() - 1) * c + r] = work.beside_last;
+      pass.under[r] = work.under_first;
+      pass.under[(exchanges.size() - 1) * c + r] = work.under_last;
     }
     add_run(pass, timeline, 0);
     add_exchanged(exchanges, pass, timeline);

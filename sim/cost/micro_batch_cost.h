@@ -114,7 +114,7 @@ struct LocalWork {
 // first and `after` that of the other one; the rest of their work runs while the first and the last exchange
 // last.
 struct PassWork {
-  Picoseconds before = 0, beside_first = 0, beside_last = 0, after = 0;
+  Picoseconds before = 0, under_first = 0, under_last = 0, after = 0;
 };
 struct LayerWork {
   const LocalWork* all = nullptr;

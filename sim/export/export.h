@@ -137,7 +137,7 @@ inline Value where(bool holds, Value value) {
 inline std::string found_if(bool holds, std::string text) {
   return holds ? std::move(text) : std::string();
 }
-// The policy with what its options say beside their defaults: "wlb (queues 2)".
+// The policy with what its options say other than their defaults: "wlb (queues 2)".
 std::string policy_text(const ExportedRow& row);
 
 // Where the plan has not as many as the study's windows make.
@@ -177,7 +177,7 @@ inline constexpr Gap kLora = {
       const Training& training = r.model().training;
       return training.adapted != 0 ? "dim " + std::to_string(training.lora_dim) : std::string();
     },
-    "adapters are put beside the layers of a model that your script has built",
+    "adapters are added to the layers of a model that your script has built",
     "peft's LoraConfig, Megatron Bridge's LoRA(target_modules, dim), verl's model.lora_rank"};
 
 inline constexpr std::string_view kFeedIt =

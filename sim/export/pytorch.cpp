@@ -320,7 +320,7 @@ constexpr Gap kVerlGaps[] = {
        const WeightSet adapted = r.model().training.adapted;
        return std::string(adapted == 0 || adapted == kAdaptable ? "" : "target_modules");
      },
-     "adapters stand beside all linear layers by default",
+     "all linear layers have adapters by default",
      "model.target_modules (with Megatron model.lora.target_modules)"},
     kOrderOfRanks,
     kRecomputeOfPlan,

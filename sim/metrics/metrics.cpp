@@ -140,13 +140,13 @@ namespace {
 
 // Of a GPU, mean over all of them.
 double joules_of(const StepTimes& times, const PowerDraw& watts, double gemm_share) {
-  const double beside = std::max(0.0, times.compute.mean - times.attention.mean);
+  const double other = std::max(0.0, times.compute.mean - times.attention.mean);
   const double optimizer = to_seconds(times.optimizer);
   double exposed = 0;
   for (std::size_t s = 1; s < kStreams; ++s) exposed += times.exposed_seconds[s];
-  const double busy = times.attention.mean + beside + optimizer + exposed;
-  return watts.attention * times.attention.mean + watts.gemm * gemm_share * beside +
-         watts.memory * ((1 - gemm_share) * beside + optimizer) + watts.communication * exposed +
+  const double busy = times.attention.mean + other + optimizer + exposed;
+  return watts.attention * times.attention.mean + watts.gemm * gemm_share * other +
+         watts.memory * ((1 - gemm_share) * other + optimizer) + watts.communication * exposed +
          watts.idle * std::max(0.0, to_seconds(times.makespan) - busy);
 }
 

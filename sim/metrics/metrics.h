@@ -73,13 +73,14 @@ struct MetricInputs {
 Metrics metrics_of(const MetricInputs& inputs);
 
 // Fills the energy of all GPUs' boards: watts times the mean time by kind, which steps hold already. A step's
-// compute beside attention is not held by kernel: `gemm_share` of it are GEMMs, the rest and the optimizer
-// move data. Communication under compute draws no more than the compute.
+// compute apart from attention is not held by kernel: `gemm_share` of it are GEMMs, the rest and the
+// optimizer move data. Communication under compute draws no more than the compute.
 void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_share, Metrics& metrics);
 
 // --- Speed-ups
 //
-// How much faster a run is than the baseline, and how much of that may be the luck of these documents.
+// How much faster a run is than the baseline, and how much of that may be the sampling error of these
+// documents.
 //
 // `speedup` is the baseline's seconds per token over this run's, both over the same documents run to the end.
 // Its interval comes from a paired bootstrap. Policies make other numbers of steps of other sizes (pack

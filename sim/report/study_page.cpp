@@ -144,7 +144,7 @@ json row_json(const Study& study, const PolicyResult& row) {
 
 json published_rows(const StudyResult& result) {
   json list = json::array();
-  for (const PublishedRow& row : beside_published(result)) {
+  for (const PublishedRow& row : next_to_published(result)) {
     json node = {
         {"label", row.label}, {"metric", row.metric}, {"source", row.source}, {"against", row.against}};
     if (row.metric == "status") {

@@ -84,7 +84,7 @@ std::string published_metric(const PublishedRow& row) {
   return row.metric;
 }
 
-// Without a pipeline there is no bubble: what is lost is recompute, beside what the blame names.
+// Without a pipeline there is no bubble: what is lost is recompute, in addition to what the blame names.
 std::string bubble_cell(const ResultColumn& column, const PolicyResult& p) {
   const Metric& recompute = p.metrics.recompute_ratio;
   if (p.layout.pipeline > 1) return column.printed(figures_of(p));
@@ -153,7 +153,7 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
   return cells;
 }
 
-void leave_out_equal(ComparisonTable& comparison) {
+void drop_equal_columns(ComparisonTable& comparison) {
   for (const ResultColumn& column : result_columns()) {
     if (!column.has(kDiffering) && !column.has(kStated)) continue;
     const auto found = std::find(comparison.header.begin(), comparison.header.end(), column.title);
@@ -173,7 +173,7 @@ ComparisonTable comparison_of(const StudyResult& result) {
   ComparisonTable comparison{comparison_header(with_status), {}};
   for (const PolicyResult& row : result.policies)
     comparison.rows.push_back(comparison_cells(row, with_status));
-  leave_out_equal(comparison);
+  drop_equal_columns(comparison);
   return comparison;
 }
 
@@ -198,7 +198,7 @@ std::string study_table(const Study& study, const StudyResult& result) {
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
   for (const Note& differs : differences_of(result)) out << "Note: " << text_of(differs) << ".\n";
   out << line_of(limits_of(study, result)) << line_of(spread_of(result)) << line_of(fullest_row(result));
-  out << source_line(study, result) << '\n' << published_table(beside_published(result));
+  out << source_line(study, result) << '\n' << published_table(next_to_published(result));
   return out.str();
 }
 
@@ -207,7 +207,7 @@ std::optional<double> PublishedRow::difference_percent() const {
   return 100 * (*simulated / *published - 1);
 }
 
-std::vector<PublishedRow> beside_published(const StudyResult& result) {
+std::vector<PublishedRow> next_to_published(const StudyResult& result) {
   std::vector<PublishedRow> rows;
   for (const PolicyResult& p : result.policies)
     for (const Published& published : p.run.published) {
@@ -249,7 +249,7 @@ std::string published_table(const std::vector<PublishedRow>& rows) {
     table.add({row.label, published_metric(row), published_cell(row, row.simulated),
                published_cell(row, row.published), difference_cell(row.difference_percent()), row.source});
   }
-  return "Beside the published figures\n" + table.text();
+  return "Next to the published figures\n" + table.text();
 }
 
 SweepCase sweep_case(const std::string& name, const Study& study, const StudyResult& result) {
@@ -280,7 +280,7 @@ void SweepTable::add(const SweepCase& one) {
 std::string SweepTable::text() const {
   ComparisonTable all{comparison_header(true), lines_};
   all.header.insert(all.header.begin(), "case");
-  leave_out_equal(all);
+  drop_equal_columns(all);
   TextTable table = text_table(all);
   for (const std::size_t left : {1U, 2U}) table.align_left(left);
   std::string below = reasons_;

@@ -1,5 +1,5 @@
-// Results for people as plain text: tables, and a study's (its comparison, a paper's figures beside ours, the
-// one table of a sweep).
+// Results for people as plain text: tables, and a study's (its comparison, a paper's figures next to ours,
+// the one table of a sweep).
 #pragma once
 
 #include <cstddef>
@@ -33,14 +33,14 @@ std::string study_table(const Study& study, const StudyResult& result);
 // Its parts, for other tables of rows: a status column where asked for, and the line of a row that is not ok.
 std::vector<std::string> comparison_header(bool with_status);
 std::vector<std::string> comparison_cells(const PolicyResult& row, bool with_status);
-// All rows; columns that show only where rows differ are left out where they do not.
+// All rows; columns that show only where rows differ are not shown where they do not.
 struct ComparisonTable {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
 };
 ComparisonTable comparison_of(const StudyResult& result);
 // Takes away the columns that are printed only where rows differ, and do not, or where there is something.
-void leave_out_equal(ComparisonTable& comparison);
+void drop_equal_columns(ComparisonTable& comparison);
 std::string reason_line(const PolicyResult& row);
 bool all_ok(const StudyResult& result);
 RowFigures figures_of(const PolicyResult& row);
@@ -62,7 +62,7 @@ struct PublishedRow {
 };
 
 // Rows and sources in the order of the study file, figures by key.
-std::vector<PublishedRow> beside_published(const StudyResult& result);
+std::vector<PublishedRow> next_to_published(const StudyResult& result);
 
 // The table of these rows, empty without rows.
 std::string published_table(const std::vector<PublishedRow>& rows);

@@ -65,7 +65,7 @@ json expected_error_json(const StudyResult& result) {
 
 json summary_json(const Study& study, const StudyResult& result) {
   json policies = json::array();
-  const std::vector<PublishedRow> published = beside_published(result);
+  const std::vector<PublishedRow> published = next_to_published(result);
   for (const PolicyResult& p : result.policies) {
     json node = {
         {"name", p.run.label},

@@ -40,7 +40,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
           {"gpus", study.layout.gpus()},
           {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
           {"notes", notes_of(study, result)},
-          {"told_apart", winner != nullptr && not_told_apart(result, *winner).empty()},
+          {"significant", winner != nullptr && not_significantly_different(result, *winner).empty()},
           {"rows", std::move(rows)}};
 }
 
@@ -50,7 +50,7 @@ void SweepPage::add(const json& one) {
   ++count_;
   const bool runs = one.at("winner").is_string();
   run_ += runs ? 1 : 0;
-  if (runs && one.at("told_apart").get<bool>()) {
+  if (runs && one.at("significant").get<bool>()) {
     const std::string label = one["winner"];
     auto known = std::ranges::find_if(wins_, [&](const auto& w) { return w.first == label; });
     if (known == wins_.end()) known = wins_.insert(wins_.end(), {label, 0});
@@ -58,7 +58,7 @@ void SweepPage::add(const json& one) {
   }
   const std::string text = one.dump(-1, ' ', false, json::error_handler_t::replace);
   if (cases_.size() + text.size() > kCasesText) {
-    ++left_out_;
+    ++omitted_;
     return;
   }
   if (!cases_.empty()) cases_ += ',';
@@ -76,8 +76,9 @@ std::string SweepPage::html() const {
   auto wins = wins_;
   std::ranges::stable_sort(wins, std::ranges::greater{}, [](const auto& x) { return x.second; });
   const std::string all = counted(count_, "case");
-  std::string verdict =
-      (run_ == 0 ? "No policy runs in any of " : "No policy is told apart from the next in any of ") + all;
+  std::string verdict = (run_ == 0 ? "No policy runs in any of "
+                                   : "No policy is significantly faster than the next in any of ") +
+                        all;
   std::string others;
   std::size_t won = 0;
   for (const auto& [label, count] : wins) {
@@ -93,8 +94,8 @@ std::string SweepPage::html() const {
   if (won > 0 && won < run_)
     lines.push_back("Not counted: " + std::to_string(run_ - won) +
                     " where the intervals of the fastest and another policy overlap, or there are none.");
-  if (left_out_ > 0)
-    notes.push_back("The last " + std::to_string(left_out_) +
+  if (omitted_ > 0)
+    notes.push_back("The last " + std::to_string(omitted_) +
                     " cases are too many for this page; each has its own in its folder.");
   if (const std::string note = gpus_note(); !note.empty()) notes.push_back("Note: " + note + ".");
   return html_page(

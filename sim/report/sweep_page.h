@@ -14,7 +14,7 @@
 namespace equipoise {
 
 // What the page over a sweep shows of one case: figures only, so a sweep holds no results of those that are
-// finished. `folder`: where the case's own page lies, beside this one.
+// finished. `folder`: where the case's own page lies, next to this one.
 nlohmann::json case_of_page(const std::vector<std::string>& assignments, const std::string& folder,
                             const Study& study, const StudyResult& result);
 
@@ -31,7 +31,7 @@ class SweepPage {
   std::string title_;
   std::set<std::int64_t> gpus_;  // of the cases
   std::string cases_;            // JSON, comma-separated
-  std::size_t count_ = 0, left_out_ = 0;
+  std::size_t count_ = 0, omitted_ = 0;
   std::size_t run_ = 0;  // cases in which some policy runs
   // The number of wins of each label that is significantly faster than the others, in the order of their
   // first.

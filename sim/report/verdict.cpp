@@ -92,7 +92,7 @@ std::string labels_of(const std::vector<const PolicyResult*>& rows) {
 
 // Part of a sentence: rows from which the winner does not differ significantly.
 Notes ties_of(const StudyResult& result, const PolicyResult& winner) {
-  const std::vector<const PolicyResult*> near = not_told_apart(result, winner);
+  const std::vector<const PolicyResult*> near = not_significantly_different(result, winner);
   if (near.empty() || !winner.metrics.speedup) return {};
   return {{"tied", "", {{"rows", labels_of(near)}}}};
 }
@@ -116,7 +116,8 @@ std::optional<Note> next_of(const PolicyResult& winner, const PolicyResult& next
   if (&next == &baseline && &winner != &baseline) return {};  // the verdict has said it
   Notes parts;
   if (next.metrics.speedup) parts.push_back({"next_speedup", "", {{"speedup", *next.metrics.speedup}}});
-  if (has_interval(winner.metrics) && has_interval(next.metrics) && !told_apart(winner.metrics, next.metrics))
+  if (has_interval(winner.metrics) && has_interval(next.metrics) &&
+      !significantly_different(winner.metrics, next.metrics))
     parts.push_back({"next_is_near", "", {}});
   return Note{"next_row", "", {{"row", next.run.label}, {"rate", rate_of(next)}, {"parts", parts}}};
 }
@@ -214,15 +215,17 @@ std::optional<Note> limits_of(const Study& study, const StudyResult& result) {
                {"trust", trust_of(study, result, *best)}}};
 }
 
-bool told_apart(const Metrics& a, const Metrics& b) {
+bool significantly_different(const Metrics& a, const Metrics& b) {
   return has_interval(a) && has_interval(b) &&
          (*a.speedup_low > *b.speedup_high || *b.speedup_low > *a.speedup_high);
 }
 
-std::vector<const PolicyResult*> not_told_apart(const StudyResult& result, const PolicyResult& winner) {
+std::vector<const PolicyResult*> not_significantly_different(const StudyResult& result,
+                                                             const PolicyResult& winner) {
   std::vector<const PolicyResult*> near;
   for (const PolicyResult& row : result.policies)
-    if (&row != &winner && row.status == RowStatus::ok && !told_apart(winner.metrics, row.metrics))
+    if (&row != &winner && row.status == RowStatus::ok &&
+        !significantly_different(winner.metrics, row.metrics))
       near.push_back(&row);
   return near;
 }

@@ -47,9 +47,10 @@ Note peak_of(const PolicyResult& policy);
 nlohmann::json memory_json(const PolicyResult& policy);
 
 // Whether the intervals of both speed-ups are known and apart; a baseline's is 1.
-bool told_apart(const Metrics& a, const Metrics& b);
+bool significantly_different(const Metrics& a, const Metrics& b);
 // The rows that ran and whose intervals do not lie below the winner's.
-std::vector<const PolicyResult*> not_told_apart(const StudyResult& result, const PolicyResult& winner);
+std::vector<const PolicyResult*> not_significantly_different(const StudyResult& result,
+                                                             const PolicyResult& winner);
 
 // The tokens per step of each, by name, where they differ by more than equal batches do.
 std::optional<Note> batch_difference(const std::vector<std::pair<std::string, Metric>>& rows);

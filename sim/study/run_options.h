@@ -66,12 +66,12 @@ struct RunStudyOptions {
   Cores::Row* row = nullptr;  // whose threads they are, where rows share them
   bool record_gpus = false;   // keep the compute seconds of every GPU
   bool keep_plans = false;
-  bool beside_others = false;  // another row may run meanwhile
-  bool rows_in_turn = false;   // never two at a time: memory holds one
-  StepSettings steps;          // fidelity
-  DetailOptions details;       // timelines and critical paths
-  bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
-  bool find_fits = true;       // search what would make a row run that does not (row/fit.cpp)
+  bool shares_threads = false;  // another row may run meanwhile
+  bool rows_in_turn = false;    // never two at a time: memory holds one
+  StepSettings steps;           // fidelity
+  DetailOptions details;        // timelines and critical paths
+  bool ignore_memory = false;   // what does not fit is simulated all the same; its status stays oom
+  bool find_fits = true;        // search what would make a row run that does not (row/fit.cpp)
   std::function<void(const std::string& label)> progress;  // called before each policy, never at once
   std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then
   // Called with the slowest step of every row, at op fidelity and without contention; by several rows at

@@ -95,7 +95,7 @@ std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs
     Cores::Row row(cores, i);
     RunStudyOptions of_row = options;
     of_row.row = &row;
-    of_row.beside_others = at_a_time > 1;
+    of_row.shares_threads = at_a_time > 1;
     of_row.details.most_ops = kOpsOfPage / rows.size();
     try {
       end_if_stopped(of_row);

@@ -23,7 +23,7 @@ namespace equipoise {
 // How a policy of a study ended. What cannot run here is a row with its reason, never the end of the study.
 enum class RowStatus : std::uint8_t {
   ok,
-  oom,          // the plan, or what stands beside any plan, does not fit into memory
+  oom,          // the plan, or what a GPU holds with any plan, does not fit into memory
   unplaceable,  // the policy cannot place a document
   refused,      // the policy, the sharding or the schedule refuses what it is given
 };
@@ -121,7 +121,7 @@ struct InputSource {
   std::string from;   // sources as plain text; may be empty
 };
 
-// Document lengths of a study beside the work that they cause: attention is quadratic in a document, so few
+// Document lengths of a study and the work that they cause: attention is quadratic in a document, so few
 // long ones make most of it.
 struct LengthBin {
   std::int64_t begin = 1, end = 2;  // tokens: begin <= length < end, powers of two

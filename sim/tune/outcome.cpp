@@ -321,7 +321,7 @@ TextTable ranking_table(const TuneReport& report) {
   return table;
 }
 
-// "Left out for want of a flag: 144 layouts (parallel.context_comm 120, schedule 24)."
+// "Excluded for want of a flag: 144 layouts (parallel.context_comm 120, schedule 24)."
 std::string without_flag_text(const NoCandidates& none) {
   std::string text;
   for (const auto& [what, counts] :
@@ -330,7 +330,7 @@ std::string without_flag_text(const NoCandidates& none) {
     for (const auto& [key, count] : *counts) all += count;
     const auto one = [](const auto& of) { return of.first + ' ' + grouped(of.second); };
     if (all > 0)
-      text += (text.empty() ? "Left out for want of a flag: " : ", ") + counted(all, what) + " (" +
+      text += (text.empty() ? "Excluded for want of a flag: " : ", ") + counted(all, what) + " (" +
               all_joined(*counts, ", ", one) + ")";
   }
   return text.empty() ? "" : text + ".\n";

@@ -276,13 +276,13 @@ bool read_gated(Config& config, const std::string& type, const HfOptions& option
     const bool gated = defaults == nullptr || defaults->gated;
     if (options.gated_ffn && *options.gated_ffn != gated)
       throw UserError(config.path(),
-                      ": gated_ffn beside hf_config: expected none, since the file says that its FFN is ",
+                      ": gated_ffn next to hf_config: expected none, since the file says that its FFN is ",
                       gated ? "gated" : "not gated", ", found ", gated ? "false" : "true");
     return gated;
   }
   if (options.gated_ffn) return *options.gated_ffn;
   config.fail(key,
-              "silu, or a known model_type, which says whether the FFN is gated, or gated_ffn beside "
+              "silu, or a known model_type, which says whether the FFN is gated, or gated_ffn next to "
               "hf_config in the study");
 }
 
@@ -337,7 +337,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
   if (!known && !says_on && !lists && config.find(every_key) == nullptr && window > 0)
     config.fail(
         "sliding_window",
-        "layer_types or sliding_window_pattern beside it, since model_type does not say which layers slide");
+        "layer_types or sliding_window_pattern next to it, since model_type does not say which layers slide");
   // Qwen's: the first so many layers see everything.
   const auto full_first = static_cast<int>(type.window_on ? config.count_or("max_window_layers", 0)
                                                           : config.count_or("max_window_layers", 28));
@@ -419,7 +419,7 @@ void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
   if (node == nullptr || *node == 0) {
     if (config.find("shared_expert_intermediate_size") != nullptr ||
         config.find(config.one_of({"n_shared_experts", "num_shared_experts"})) != nullptr)
-      config.fail(key, "the number of routed experts beside the shared one");
+      config.fail(key, "the number of routed experts in addition to the shared one");
     return;
   }
   MoeShape moe;
@@ -430,7 +430,7 @@ void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
       static_cast<int>(config.count_or(config.one_of({"n_shared_experts", "num_shared_experts"}), 0));
   if (const std::int64_t width = config.count_or("shared_expert_intermediate_size", 0); width > 0) {
     if (moe.shared > 0)
-      config.fail("shared_expert_intermediate_size", "none beside a number of shared experts");
+      config.fail("shared_expert_intermediate_size", "none next to a number of shared experts");
     moe.shared = 1;
     moe.shared_ffn = width;
   }
@@ -480,7 +480,7 @@ void refuse_other_keys(const Config& config) {
     const std::string_view why = why_key_is_refused(key);
     throw UserError(config.path(), ": ", key, ": expected none, since ",
                     why.empty() ? "it is not known and may change the model's shape" : std::string(why),
-                    " (\"ignore\": [\"", key, "\"] beside hf_config passes it over), found ",
+                    " (\"ignore\": [\"", key, "\"] next to hf_config passes it over), found ",
                     shown_json(value));
   }
 }

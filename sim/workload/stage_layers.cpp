@@ -97,7 +97,8 @@ static bool has_both_ends(const Layout& layout) {
   return layout.pipeline == 1 || layout.bidirectional;
 }
 
-// Beside the logits' own: what tells tokens of multi-token prediction apart on ranks without the first stage.
+// In addition to the logits' own: by what tokens of multi-token prediction are known on ranks without the
+// first stage.
 static bool copies_embedding(const ModelShape& model, const Layout& layout) {
   return model.mtp_layers > 0 && !model.tied_embeddings && !has_both_ends(layout);
 }

@@ -1,7 +1,8 @@
 // Every packer on real lengths (real_lengths.h), for pack lengths from 4K to 128K: whole plans on one thread,
 // as a caller gets them. A trace counts as long as it is; documents above what a policy can place are cut
 // outside the timing, as --oversize split does. Policies of windows get global batches of 64 windows of the
-// pack length, those of documents 1,024 documents. Left out are the integer programs, whose time is a limit.
+// pack length, those of documents 1,024 documents. Not among them are the integer programs, whose time is a
+// limit.
 #include <benchmark/benchmark.h>
 
 #include <map>

@@ -38,7 +38,7 @@ class Fits(unittest.TestCase):
         self.assertAlmostEqual(fit.exponent, 1)
         self.assertEqual((fit.sizes, fit.costs[0], fit.costs[-1]), (5, 2, 32))
 
-    def test_sizes_that_did_not_end_are_left_out(self):
+    def test_sizes_that_did_not_end_are_excluded(self):
         curve = growth.study_curve("contended", "GPUs", dict.fromkeys(growth.SIZES, ""))
         fit = growth.fit(curve, [[4], [1], [3], [9], [], []])
         self.assertEqual(fit.sizes, 3)
@@ -133,7 +133,7 @@ class Tables(unittest.TestCase):
             again = before_after.read_measured([folder + "/m.json"])
         self.assertEqual((again.of("w", "a"), again.lengths), ([[cost(1)]], "mixed"))
 
-    def test_growth_is_printed_beside_its_goal(self):
+    def test_growth_is_printed_next_to_its_goal(self):
         measured = before_after.Measured(["now"])
         curve = growth.study_curve("contended", "GPUs", dict.fromkeys(growth.SIZES, ""))
         for point in curve.points:

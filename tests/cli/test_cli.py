@@ -187,7 +187,7 @@ class Explain(Case):
             return {path}
         return {path.removesuffix("[]")} - {""} | set().union(*(Explain.keys_of(value, f"{path}.{key}".lstrip(".")) for key, value in node.items()))
 
-    def test_every_key_of_a_summary_and_every_file_beside_it_is_explained(self):
+    def test_every_key_of_a_summary_and_every_file_next_to_it_is_explained(self):
         def saved(name, study, *options):
             self.ok("study", self.write("study.json", study), "--out", self.folder / name, "--quiet", *options)
             return json.loads((self.folder / name / "summary.json").read_text())

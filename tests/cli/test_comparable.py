@@ -1,4 +1,4 @@
-"""What a table puts side by side is of one kind, or it says so: global batches, lost tokens, delays, luck, idle GPUs."""
+"""What a table puts side by side is of one kind, or it says so: global batches, lost tokens, delays, sampling error, idle GPUs."""
 
 import json
 import unittest
@@ -62,13 +62,13 @@ class Comparable(Case):
         self.assertGreater(found["wlb"]["token_delay_held"], 0)
         self.assertIn("never emptied", run("study", study).stderr)
 
-    def test_what_overlaps_is_not_told_apart(self):
+    def test_what_overlaps_is_not_significantly_different(self):
         table = self.ok("study", self.write("study.json", dict(STUDY, policies=["plain-4d", {"name": "plain-4d", "label": "again"}])),
                         "--set", "batch.steps=8")
         self.assertIn("plain-4d, not significantly different from again (their intervals overlap), is fastest", table)
         out = self.folder / "out"
         self.ok("study", self.folder / "study.json", "--sweep", "batch.steps=6,8", "--out", out)
-        self.assertIn("No policy is told apart from the next in any of 2 cases", (out / "report.html").read_text())
+        self.assertIn("No policy is significantly faster than the next in any of 2 cases", (out / "report.html").read_text())
 
     def test_idle_gpus_are_counted(self):
         study = dict(STUDY, parallel={"tensor": 1, "context": 1, "pipeline": 1, "data": 8, "recompute": "full"},

@@ -65,7 +65,7 @@ class FitSteps(Case):
         self.assertEqual(kernels["fit"]["rows"], len(ROWS))
         self.assertEqual(sorted(kernels["left_out"]["benchmarks"]), ["long", "small", "split", "spread", "staged"])
         self.assertLess(kernels["fit"]["error_in_sample"]["mean_abs_error"], 0.03)
-        self.assertIn("all left out", result.stdout)
+        self.assertIn("all held out", result.stdout)
         study = {"trace": {"uniform": 4096}, "model": "wlb-550m", "batch": {"context_window": 4096, "steps": 1},
                  "policies": ["plain"], "framework": "mine.json"}
         (self.folder / "study.json").write_text(json.dumps(study))
@@ -82,7 +82,7 @@ class FitSteps(Case):
         seconds = self.predict(self.table(self.rows([1] * len(ROWS))), ",".join(map(str, TRUTH)))
         result = run("fit", "--steps", self.table(self.rows([1000 * s for s in seconds])), "--out", self.folder / "x.json")
         self.assertEqual(result.returncode, 2, result.stdout)
-        self.assertIn("left out: a: step_time_s: expected a time in seconds", result.stderr)
+        self.assertIn("excluded: a: step_time_s: expected a time in seconds", result.stderr)
         self.assertIn("in which unit is it?", result.stderr.splitlines()[-1])
 
     def test_the_fit_does_not_depend_on_threads(self):
@@ -103,13 +103,13 @@ class FitSteps(Case):
         slowdowns = json.loads(out.read_text())["kernels"]["slowdowns"]
         self.assertEqual(held_out, [slowdowns[kind] for kind in ("gemm", "attention", "elementwise")])
 
-    def test_rows_of_another_precision_are_left_out_and_named(self):
+    def test_rows_of_another_precision_are_excluded_and_named(self):
         rows = self.rows([1] * len(ROWS))
         rows[0] = rows[0][:11] + ("fp8",) + rows[0][12:]
         out = self.folder / "x.json"
         result = run("fit", "--steps", self.table(rows), "--out", out)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("left out: a: precision fp8", result.stderr)
+        self.assertIn("excluded: a: precision fp8", result.stderr)
         self.assertEqual(json.loads(out.read_text())["kernels"]["fit"]["rows"], len(ROWS) - 1)
 
     def test_errors_are_one_line(self):

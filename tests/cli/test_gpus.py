@@ -42,7 +42,7 @@ class OneRule(StudyCase):
         result = run("study", self.study, "--sweep", f"cluster.profile=h100-sxm,{mine}")
         self.assertIn("one rule for all profiles of a table", result.stderr)
 
-    def test_a_profile_is_found_beside_its_study(self):
+    def test_a_profile_is_found_next_to_its_study(self):
         self.measured()
         self.assertEqual(self.kernels("--set", "cluster.profile=mine.json")[0][0], "alone")
         best = self.folder / "found/best.json"

@@ -99,7 +99,7 @@ class StalePartials(Case):
 
 
 class Predict(Case):
-    def test_rows_left_out_are_named(self):
+    def test_excluded_rows_are_named(self):
         rows = self.write("gemm.csv", "M,N,K,time_ms\n4096,4096,4096,0.2\n4096,,4096,0.2\n")
         result = run("predict", "--profile", "h100-sxm", "--rows", rows)
         self.assertEqual(result.returncode, 0)

@@ -295,7 +295,7 @@ class InABrowser(Pages):
                 for policy, path in zip(("plain-4d", "wlb"), paths) for what, found in path["if_free"].items()]
         self.assertEqual(sorted(cells[1]), sorted(free))
 
-    def test_kinds_of_op_beside_a_log(self):
+    def test_kinds_of_op_next_to_a_log(self):
         page = self.look(self.validation(ops=(("attention", 0.004), ("gemm", 0.02))), "validation-ops")
         ops = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["ops"]
         self.assertEqual({op["op"] for op in ops}, {"attention", "gemm"})
@@ -325,7 +325,7 @@ class InABrowser(Pages):
         shown = page.evaluate(cells)
         self.assertEqual(len(shown), 4)
         for case in cases:  # a case is nobody's where intervals overlap
-            self.assertIn(case["winner"] + ("" if case["told_apart"] else "?"), [cell[0] for cell in shown])
+            self.assertIn(case["winner"] + ("" if case["significant"] else "?"), [cell[0] for cell in shown])
         choose = "{const s = [...document.querySelectorAll('#%s select')].find(s => s.closest('label').textContent.startsWith('%s')); s.value = '%s'; s.dispatchEvent(new Event('change'))}"
         page.evaluate(choose % ("sweep", "View", "lines"))
         page.settle()
@@ -377,7 +377,7 @@ class InABrowser(Pages):
         shares = page.evaluate("[...document.querySelectorAll('#ranking tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
         self.assertEqual(shares, ["%.1f" % (100 * row["provenance"]["beyond_samples_share"]) for row in found["ranking"]])
 
-    def test_a_search_has_its_notes_beside_the_verdict(self):
+    def test_a_search_has_its_notes_next_to_the_verdict(self):
         page = self.look(self.tune(gpus=16, batch={"oversize": "truncate"}), "tune-notes")
         found = json.loads((self.folder / "tuned" / "tune.json").read_text())
         beyond, notes = self.verdict_and_notes(page)
@@ -443,8 +443,8 @@ class InABrowser(Pages):
         study = dict(STUDY, batch=dict(STUDY["batch"], steps=8), policies=[{"name": "plain-4d", "label": label}, "wlb"], baseline=label)
         file = self.page(study, "--sweep", "batch.context_window=4K,8K,12K,16K,20K,24K", "--sweep", "parallel.tensor=1,5")
         text = file.read_text()
-        self.assertIn('"told_apart":', text)
-        text = re.sub(r'"told_apart": ?true', '"told_apart":false', re.sub(r'"winner": ?"wlb"', f'"winner":"{label}"', text))
+        self.assertIn('"significant":', text)
+        text = re.sub(r'"significant": ?true', '"significant":false', re.sub(r'"winner": ?"wlb"', f'"winner":"{label}"', text))
         file.write_text(text.replace('"refused"', '"unplaceable"'))
         for width in (400, 1280):
             for dark in (False, True):

@@ -195,7 +195,7 @@ class Tune(Case):
         self.assertEqual(told["counts"]["no_flag"], {"layouts": {"parallel.context_comm": gone}, "policies": {"parallel.context": 1, "parallel.context_comm": 1}})
         self.assertEqual(told["counts"]["no_candidates"]["do_not_go_together"], 0)
         self.assertNotIn("no_flag", every["counts"])
-        self.assertIn(f"\nLeft out for want of a flag: {gone} layout (parallel.context_comm {gone}), 2 policies (parallel.context 1, parallel.context_comm 1).\n",
+        self.assertIn(f"\nExcluded for want of a flag: {gone} layout (parallel.context_comm {gone}), 2 policies (parallel.context 1, parallel.context_comm 1).\n",
                       self.search("--for", "megatron", space=space))
         # The winner's speed is with what no flag says: what they come to alone is shown with it, as `export` has it.
         out = self.folder / "told"

@@ -36,21 +36,21 @@ void check_sizes(const Float64Gemm& gemm, std::int64_t rows, std::int64_t column
   CAPTURE(rows);
   CAPTURE(columns);
   CAPTURE(depth);
-  constexpr std::int64_t kBeside = 5;
+  constexpr std::int64_t kMargin = 5;
   SplitMix64 random(static_cast<std::uint64_t>(rows * 1000000 + columns * 1000 + depth));
   std::vector<double> workspace(gemm.workspace);
   for (const bool a_transposed : {false, true}) {
     for (const bool b_transposed : {false, true}) {
-      const std::int64_t a_row = (a_transposed ? rows : depth) + kBeside;
-      const std::int64_t b_row = (b_transposed ? depth : columns) + kBeside;
+      const std::int64_t a_row = (a_transposed ? rows : depth) + kMargin;
+      const std::int64_t b_row = (b_transposed ? depth : columns) + kMargin;
       const auto a = random_values((a_transposed ? depth : rows) * a_row, random);
       const auto b = random_values((b_transposed ? columns : depth) * b_row, random);
-      std::vector<double> c = random_values(rows * (columns + kBeside), random);
+      std::vector<double> c = random_values(rows * (columns + kMargin), random);
       std::vector<double> expected = c;
       Product product{rows, columns, depth, {}, {}, nullptr, 0};
       product.a = a_transposed ? Operand{a.data(), 1, a_row} : Operand{a.data(), a_row, 1};
       product.b = b_transposed ? Operand{b.data(), 1, b_row} : Operand{b.data(), b_row, 1};
-      product.c_row = columns + kBeside;
+      product.c_row = columns + kMargin;
       product.c = expected.data();
       add_by_definition(product);
       product.c = c.data();

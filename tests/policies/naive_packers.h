@@ -249,7 +249,7 @@ inline std::vector<NaiveStep> wlb(const std::vector<std::vector<Slice>>& batches
   }
 }
 
-// Fixed-length greedy of WLB-LLM; what is carried is left out.
+// Fixed-length greedy of WLB-LLM; without what is carried.
 inline std::vector<NaiveStep> fixed_greedy(const std::vector<std::vector<Slice>>& batches,
                                            std::size_t per_step, std::int64_t window,
                                            std::size_t pack_window) {

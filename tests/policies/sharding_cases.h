@@ -58,7 +58,7 @@ inline void check_invariants(const MicroBatch& batch, int ranks, const Sharding&
   for (int r = 0; r < ranks; ++r) {
     std::int64_t tokens = 0;
     for (const Segment& s : sharding.of_rank(r)) {
-      REQUIRE(s.q_begin < s.q_end);  // empty segments are left out
+      REQUIRE(s.q_begin < s.q_end);  // there are no empty segments
       tokens += s.queries();
       pairs += s.pairs();
       all.push_back(s);

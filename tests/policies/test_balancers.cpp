@@ -146,7 +146,7 @@ TEST_CASE("a document above the limit is refused, dropped, truncated or split") 
   CHECK(plan_of("fixed-greedy", batches, options).dropped == std::vector<Slice>{{1, 0, 10}});
   options.oversize = Oversize::truncate;
   CHECK(plan_of("fixed-greedy", batches, options).dropped == std::vector<Slice>{{1, 4, 10}});
-  // Split into 4, 4, 2 beside the 3: two bins of 4 take the two fours; 3 and 2 follow.
+  // Split into 4, 4, 2, next to the 3: two bins of 4 take the two fours; 3 and 2 follow.
   options.oversize = Oversize::split;
   const Plan plan = plan_of("fixed-greedy", batches, options);
   CHECK(plan.dropped.empty());

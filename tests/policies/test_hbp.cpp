@@ -65,7 +65,7 @@ TEST_CASE("each group has its lanes, degree and checkpointed layers") {
   CHECK(plan.steps[1].tail);  // 2 packs of 4
 }
 
-TEST_CASE("balance batching sorts packs by attention, and can be left out") {
+TEST_CASE("balance batching sorts packs by attention, and can be switched off") {
   // Packs of 16 from {16}, {8, 8}, {5, 5, 5}, {16}: sums of squares 256, 128, 75, 256; one pack an iteration.
   // The short documents 1, 1 of the other group are taken by the only pack with room, {5, 5, 5}.
   PackOptions options = two_groups();

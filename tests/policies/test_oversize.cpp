@@ -57,7 +57,7 @@ TEST_CASE("what is dropped or cut off is listed, what is split runs") {
   CHECK(dropped.dropped == std::vector<Slice>{{1, 0, 25}});
   const Plan truncated = plan_of("isf", batches, limit_of_ten(Oversize::truncate));
   CHECK(truncated.dropped == std::vector<Slice>{{1, 10, 25}});
-  // 10 + 10 + 5 beside the 3.
+  // 10 + 10 + 5, and the 3.
   const Plan split = plan_of("isf", batches, limit_of_ten(Oversize::split));
   CHECK(split.dropped.empty());
   std::int64_t run = 0;

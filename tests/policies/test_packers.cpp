@@ -33,20 +33,20 @@ TEST_CASE("next-fit closes a pack when a document does not fit") {
 
 TEST_CASE("first-fit decreasing") {
   // Sorted 7 6 4 4 3 3 2 1 (positions 3 0 1 5 2 7 4 6), capacity 10:
-  // 7 | 6 | 4 beside 6 | 4 opens pack 2 | 3 beside 7 | 3 beside 4 | 2 beside 4 + 3 | 1 beside those.
+  // 7 | 6 | 4 joins 6 | 4 opens pack 2 | 3 joins 7 | 3 joins 4 | 2 joins 4 + 3 | 1 joins those.
   const std::vector<std::int64_t> lengths{6, 4, 3, 7, 2, 4, 1, 3};
   CHECK(listed(pack_ffd(lengths, 10)) == Expected{{3, 2}, {0, 1}, {5, 7, 4, 6}});
 }
 
 TEST_CASE("best-fit decreasing takes the fullest pack, first-fit the oldest") {
   // Capacity 10: 6 | 5 | 4 fits both 6 (room 4) and 5 (room 5). Then 2: packs are {6,4} full, {5}: room 5.
-  // A case where they differ: 7, 5, 3: first-fit puts 3 beside 7, best-fit too (room 3 < 5). 6, 7, 3:
+  // A case where they differ: 7, 5, 3: first-fit puts 3 with 7, best-fit too (room 3 < 5). 6, 7, 3:
   // sorted 7 6 3: room 3 and 4: both take pack 0. Unsorted order shows it: shuffle off, 5, 7, 3: first-fit
-  // puts 3 beside 5, best-fit beside 7.
+  // puts 3 with 5, best-fit with 7.
   const std::vector<std::int64_t> lengths{5, 7, 3};
   CHECK(listed(pack_ffs(lengths, 10, nullptr)) == Expected{{0, 2}, {1}});
   CHECK(listed(pack_bfs(lengths, 10, nullptr)) == Expected{{0}, {1, 2}});
-  // Decreasing: 6 | 5 | 4 beside 6 | 3 beside 5 | 2 beside 5 + 3.
+  // Decreasing: 6 | 5 | 4 joins 6 | 3 joins 5 | 2 joins 5 + 3.
   const std::vector<std::int64_t> sorted{6, 5, 4, 3, 2};
   CHECK(listed(pack_bfd(sorted, 10)) == Expected{{0, 2}, {1, 3, 4}});
 }

@@ -122,7 +122,7 @@ TEST_CASE("token delays count from arrival to execution") {
   CHECK_FALSE(whole.carried_tokens.has_value());
 }
 
-TEST_CASE("what a queue held when the data ended is told apart from a delay in steady state") {
+TEST_CASE("what a queue held when the data ended is distinguished from a delay in steady state") {
   // N = 2, one queue from 4 tokens. Step 0 holds document 0 (6 tokens) in the queue; the data end after
   // step 2, and it runs in step 3: a tail, 3 iterations late. All others run at once.
   PackOptions options;

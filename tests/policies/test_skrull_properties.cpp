@@ -242,7 +242,7 @@ TEST_CASE("GDS + DACP is never better than the optimum, and not far from it") {
   CHECK(cases == 120);
 }
 
-TEST_CASE("skrull-solver distributes the long document beside the short ones where DACP keeps all whole") {
+TEST_CASE("skrull-solver distributes the long document next to the short ones where DACP keeps all whole") {
   if (!solver_available()) return;
   // Lengths 4, 2, 2 on two ranks with room, cost length^2. DACP: 2 and 2 on a rank each, 4 on the first of
   // them: 4 + 16 = 20. Better: 4 on one and both 2 on the other, 16. Or 4 distributed, which takes 8 on each

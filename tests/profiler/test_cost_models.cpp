@@ -236,8 +236,8 @@ TEST_CASE("an attention call is its tiles over the SMs joined with its longest t
   const AttentionHeads heads{128, 4, 4};
   AttentionWork work;
   work.add_causal(128, 128);
-  // Each of 4 heads has one tile of 1 us: 4 us over 4 SMs = 1 us. The longest tile beside its share of the
-  // mean: 1 * (1 - 1/4) = 0.75. sqrt(1 + 0.5625) = 1.25, and 10 of launch.
+  // Each of 4 heads has one tile of 1 us: 4 us over 4 SMs = 1 us. The longest tile in addition to its share
+  // of the mean: 1 * (1 - 1/4) = 0.75. sqrt(1 + 0.5625) = 1.25, and 10 of launch.
   CHECK(attention_seconds(fit, heads, 4, work) == doctest::Approx(11.25e-6).epsilon(1e-9));
   // On one SM the work is the time: 4 us.
   CHECK(attention_seconds(fit, heads, 1, work) == doctest::Approx(14e-6).epsilon(1e-9));
@@ -252,7 +252,7 @@ TEST_CASE("an attention call is its tiles over the SMs joined with its longest t
   CHECK(attention_seconds(fit, heads, 1, more) == doctest::Approx(20e-6).epsilon(1e-9));
   // Bytes: 128 queries in and out at 4 heads, 128 keys and values at 4 heads, 128 dims, bf16: 4 * 131,072
   // bytes.
-  fit.memory_GBps = 524.288 / 3;  // so they take 3 us beside 4 of work: sqrt(9 + 16) = 5
+  fit.memory_GBps = 524.288 / 3;  // so they take 3 us next to 4 of work: sqrt(9 + 16) = 5
   CHECK(attention_seconds(fit, heads, 1, work) == doctest::Approx(15e-6).epsilon(1e-9));
   CHECK(attention_seconds(fit, heads, 1, AttentionWork{}) >= 0);
 }

@@ -105,7 +105,7 @@ class OwnPolicy(unittest.TestCase):
             sum(end - begin for batch in seen["batches"] for _, begin, end in batch), 6 * 8 * 32768
         )
 
-    def test_micro_batches_beside_a_function_are_what_it_is_told(self):
+    def test_micro_batches_of_a_function_are_what_it_is_told(self):
         told = []
 
         def f(lengths, options):

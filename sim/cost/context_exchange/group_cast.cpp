@@ -1,7 +1,7 @@
 // Group-cast and group-reduce (MagiAttention, described with MAGI-1, arXiv 2505.13211).
 //
 // A rank is sent the K and V of those blocks of the packed sequence that its queries see and others hold, by
-// all-to-alls with messages of any size, an equal part of them in each of `cast_stages`. Beside each exchange
+// all-to-alls with messages of any size, an equal part of them in each of `cast_stages`. During each exchange
 // it attends to what it has: first to its own keys, then to those of the stage before. Attention to the last
 // stage is exposed, and in the backward, which casts again unless framework.keep_gathered_kv, the way of the
 // last stage's gradients to their owners; those of the others go home two exchanges later.
@@ -305,7 +305,7 @@ Op cast_exchange(const LayerCosts& costs, const CastTokens& cast, std::size_t ar
   return op;
 }
 
-// Beside the attention to a stage the next one arrives and the gradients of the one before go home.
+// During the attention to a stage the next one arrives and the gradients of the one before go home.
 void cast_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                  ContextExchanges& out, RangeUse& use) {
   out.clear();

@@ -23,7 +23,7 @@
 namespace equipoise {
 namespace {
 
-// Blocks of K and V of a rank that each exchange of a backward moves. Beside attention step k the next block
+// Blocks of K and V of a rank that each exchange of a backward moves. During attention step k the next block
 // comes (not during the last step), and from step 2 on the gradients that were found for a block go on with
 // it; at the end they come home. A rank's part of its own block's gradients stays.
 std::vector<int> blocks_sent_backward(int context) {

@@ -71,10 +71,10 @@ def _result(given: Any) -> Result:
     return Result(json_text(summary, "result"), "", "", "", "", [], source=json_text(values, "result"), directory=folder)
 
 
-def _beside(value: Any, folder: str) -> Any:
+def _by_folder(value: Any, folder: str) -> Any:
     """Values of a study whose files lie next to it, as they are read from elsewhere."""
     if isinstance(value, dict):
-        return {key: _beside(one, folder) for key, one in value.items()}
+        return {key: _by_folder(one, folder) for key, one in value.items()}
     if not isinstance(value, str) or not (value.endswith(".json") or "/" in value):
         return value
     path = os.path.join(folder, value)
@@ -190,7 +190,7 @@ class BatchSampler:
         given: Dict[str, Any] = {"context": layout.get("context", 1)}
         if isinstance(policy, str):
             policy = entry["name"]  # as the study names it: wlb-llm is wlb with options of its own
-            files = {key: _beside(values[key], result.directory) for key in ("cluster", "framework", "model") if key in values}
+            files = {key: _by_folder(values[key], result.directory) for key in ("cluster", "framework", "model") if key in values}
             given["job"] = _job({**values, **files}, entry, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})

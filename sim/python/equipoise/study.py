@@ -154,7 +154,7 @@ OwnRows = Dict[int, Dict[str, Any]]  # the entries of functions by their place
 
 def _with_own(values: Dict[str, Any], policies: Mapping) -> Tuple[Dict[str, Any], OwnRows]:
     """The study with rows for functions, simulated as plans of the caller: f or {"policy": f, "label": ...}
-    among its policies, and those of `policies` after them. Beside it, the functions' entries."""
+    among its policies, and those of `policies` after them. And the functions' entries."""
     rows = values.get("policies", []) if isinstance(values, dict) else None
     if not isinstance(rows, (list, tuple)):
         return values, {}  # the simulator says what is wrong

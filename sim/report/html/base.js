@@ -87,9 +87,9 @@ function notesOf(sides) {
   });
 }
 
-// What the reader has to know of a page's figures, beside what they say: how much of them is beyond the profile's
+// What the reader has to know of a page's figures, in addition to what they say: how much of them is beyond the profile's
 // samples, [[what, share]], and the notes.
-function besideVerdict(shares, notes) {
+function nextToVerdict(shares, notes) {
   const parent = document.getElementById("verdict"), known = shares.filter(([, share]) => share !== null);
   if (known.some(([, share]) => share > 0))
     parent.append(el("p", { class: "note beyond" }, "Kernel times beyond the profile’s samples: " + known.map(([what, share]) => `${what} ${shareText(share)}`).join(", ") + "."));
@@ -128,7 +128,7 @@ function save(name, blob) {
 
 const tip = document.getElementById("tip");
 
-// Lines of text beside a place of the window; the first is bold.
+// Lines of text next to a place of the window; the first is bold.
 function showTip(lines, x, y) {
   tip.replaceChildren(el("b", {}, lines[0]), ...lines.slice(1).filter(Boolean).map((line) => el("span", {}, line)));
   tip.hidden = false;

@@ -11,7 +11,7 @@ function comparisonPage() {
     const own = sides.filter((side) => row[side] && isNumber(row[side].beyond_samples_share)).map((side) => [`${row.label} in the ${side}`, row[side].beyond_samples_share]);
     return own.length === 2 && shareText(own[0][1]) === shareText(own[1][1]) ? [[row.label, own[0][1]]] : own;
   });
-  besideVerdict(shares, notesOf(sides.map((side) =>
+  nextToVerdict(shares, notesOf(sides.map((side) =>
     [`only the ${side}`, notesIn(data.comparison[side + "_notes"], all.map((row) => row[side] && { label: row.label, notes: row[side].notes }))])));
   contents();
 }

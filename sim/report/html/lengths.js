@@ -1,4 +1,4 @@
-// Document lengths beside the work that they cause.
+// Document lengths and the work that they cause.
 
 // The bins below the one of the first percentile of documents are one with it: few have so little in them.
 function fromFirstPercentile(all) {

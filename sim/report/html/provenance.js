@@ -1,8 +1,8 @@
-// Where every figure comes from, and what papers printed beside ours.
+// Where every figure comes from, and what papers printed next to ours.
 
 function publishedSection() {
   if (!data.published || !data.published.length) return;
-  const parent = section("published", "Beside published figures", "Shown beside what is simulated here, and never used by it.");
+  const parent = section("published", "Next to published figures", "Shown next to what is simulated here, and never used by it.");
   const figure = (value, metric) => (metric === "peak_memory_bytes" ? gib(value) : Math.abs(value) >= 1000 ? grouped(value) : String(+value.toPrecision(4)));
   const text = (value, metric) => (isNumber(value) ? figure(value, metric) : value === null ? "–" : value);
   const name = (metric) => (metric === "peak_memory_bytes" ? "peak memory GiB" : metric.replaceAll("_", " "));

@@ -25,7 +25,7 @@ function rowLines(row, where) {
 }
 
 // A win counts where the interval of the fastest overlaps with no other's.
-const standing = (one, row) => (row.label !== one.winner ? "" : one.told_apart ? "fastest" : "not told apart");
+const standing = (one, row) => (row.label !== one.winner ? "" : one.significant ? "fastest" : "not significant");
 
 function sweepPage() {
   const cases = data.cases.map((one) => ({ ...one, values: assignmentsOf(one) }));
@@ -34,7 +34,7 @@ function sweepPage() {
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
   const most = (label) => largest(cases.flatMap((one) => one.rows.filter((row) => row.label === label && isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
-  besideVerdict(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), noteTexts(one.notes)])));
+  nextToVerdict(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), noteTexts(one.notes)])));
   const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };
   if (keys.length && cases.some((one) => one.winner)) sweepFigure(sweep);
   casesTable(sweep);
@@ -50,7 +50,7 @@ function orderedValues(values) {
 function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
   const views = [["lines", "Lines, one a policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
-  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where its interval overlaps with no other’s; where it does, none is told apart as the fastest (pale and with a question mark on the map).",
+  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where its interval overlaps with no other’s; where it does, none is significantly the fastest (pale and with a question mark on the map).",
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
   const state = { view: views[views.length - 1][0], x: longest[0], y: longest[1], metric: kSweepMetrics[0][0], policy: "", held: {} };
@@ -159,8 +159,8 @@ function sweepMap(host, width, sweep, state) {
     if (!row) return { ...place, text: ["none", "runs"], lines: [where, ...one.rows.map((r) => `${r.label}: ${r.status}${r.reason ? `: ${r.reason}` : ""}`)] };
     if (!state.policy) {
       const own = cssColour(colourOf(one.winner).slice(4, -1));
-      return { ...place, fill: own, pale: !one.told_apart, end: one.told_apart ? "" : "?", text: [one.told_apart ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
-        lines: [...rowLines(row, where), one.told_apart ? "fastest" : "not told apart from the next: their intervals overlap"] };
+      return { ...place, fill: own, pale: !one.significant, end: one.significant ? "" : "?", text: [one.significant ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
+        lines: [...rowLines(row, where), one.significant ? "fastest" : "not significantly different from the next: their intervals overlap"] };
     }
     const value = row[state.metric];
     return { ...place, fill: isNumber(value) ? heat(high > low ? (value - low) / (high - low) : 1) : null, text: [isNumber(value) ? metricText(state.metric, value) : row.status], lines: rowLines(row, where) };
@@ -177,8 +177,8 @@ function sweepParallel(host, width, sweep, state) {
   const top = 12 + 16 * axisTitles(svg, axes, x, width, (axis) => (axis === state.metric ? kSweepMetrics.find((m) => m[0] === axis)[1] : shortKey(axis)));
   const y = Object.fromEntries(sweep.keys.map((key) => [key, d3.scalePoint().domain(sweep.valuesOf(key)).range([height - 16, top]).padding(0.3)]));
   y[state.metric] = d3.scaleLinear().domain(d3.extent(rows, (r) => r.row[state.metric] * scale)).nice(5).range([height - 16, top]);
-  const beside = (label) => 3.5 * (sweep.labels.indexOf(label) - (sweep.labels.length - 1) / 2);  // policies do not cover each other
-  const at = (r, axis) => [x(axis), axis === state.metric ? y[axis](r.row[axis] * scale) : y[axis](r.one.values[axis]) + beside(r.row.label)];
+  const shift = (label) => 3.5 * (sweep.labels.indexOf(label) - (sweep.labels.length - 1) / 2);  // policies do not cover each other
+  const at = (r, axis) => [x(axis), axis === state.metric ? y[axis](r.row[axis] * scale) : y[axis](r.one.values[axis]) + shift(r.row.label)];
   const lines = svg.selectAll("path.case").data(rows).join("path").attr("class", "case").attr("d", (r) => d3.line()(axes.map((axis) => at(r, axis))))
     .style("fill", "none").style("stroke", (r) => colourOf(r.row.label)).style("stroke-width", 1.8).style("stroke-opacity", (r) => (standing(r.one, r.row) === "fastest" ? 1 : 0.4));
   tooltips(lines, (r) => [...rowLines(r.row, r.one.assignments.join(" ")), standing(r.one, r.row)]);
@@ -210,7 +210,7 @@ function casesTable(sweep) {
   const shown = keys.length ? keys : Object.keys(cases[0].values);
   const flat = cases.flatMap((one) => one.rows.map((row) => ({ one, row })));
   const reasons = flat.filter(({ row }) => row.reason);
-  const made = table([...shown.map((key) => [shortKey(key), true]), ["policy", "text name"], ["status", "text word"], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["told apart", "text word"], ...(reasons.length ? [["why not", true]] : [])],
+  const made = table([...shown.map((key) => [shortKey(key), true]), ["policy", "text name"], ["status", "text word"], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["significant", "text word"], ...(reasons.length ? [["why not", true]] : [])],
     flat.map(({ one, row }) => [
       ...shown.map((key, i) => (i ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), row.label, row.status,
       metricText("tokens_per_second_per_gpu", row.tokens_per_second_per_gpu), speedupText(row) || "–", fixedOr(row.step_seconds, 3), metricText("peak_memory_bytes", row.peak_memory_bytes),

@@ -89,7 +89,7 @@ class TimelinePanel {
     this.scroll.setAttribute("aria-label", `${this.name}: arrow keys go from op to op, + and − zoom, 0 shows all`);
     const left = this.drawnStep.of_lanes - this.drawnStep.lanes.length;
     this.about.textContent = `Step ${this.drawnStep.step} takes ${seconds(this.drawnStep.end / 1e6)}, of which ${seconds(this.drawnStep.pipeline / 1e6)} are pipeline.` +
-      (left > 0 ? ` ${left} of its ${this.drawnStep.of_lanes} lanes are left out here.` : "");
+      (left > 0 ? ` ${left} of its ${this.drawnStep.of_lanes} lanes are not drawn here.` : "");
     const lane = this.drawnLane;
     this.table.replaceChildren();
     behind(this.table, [["micro-batch", true], ["tokens", false], ["pieces", false], ["longest", false], ["forward", false], ["documents", true]],

@@ -6,7 +6,7 @@ function tunePage() {
   const rows = tune.ranking.map((row, i) => ({ ...row, shown: data.names[i] }));
   const found = triedCandidates(tune);
   const sides = [["the winner", tune.ranking[0]], ["the study’s baseline", tune.baseline]].filter(([, row]) => row);
-  besideVerdict(sides.map(([name, row]) => [name, beyondOf(row)]), notesOf(sides.map(([name, row]) => [name, notesIn(row.study_notes, [row])])));
+  nextToVerdict(sides.map(([name, row]) => [name, beyondOf(row)]), notesOf(sides.map(([name, row]) => [name, notesIn(row.study_notes, [row])])));
   if (rows.length) rankingSection(tune, rows);
   layoutMap(found);
   frontierSection(found);
@@ -17,7 +17,7 @@ function tunePage() {
   const space = Object.entries(tune.space).map(([key, values]) => [key, (Array.isArray(values) ? values : [values])
     .map((value) => (typeof value === "string" ? value : JSON.stringify(value))).join(", ")]);
   parent.append(table([["key", true], ["values tried", true]], space));
-  parent.append(el("p", { class: "note" }, `Documents: ${tune.study.trace}, ${grouped(tune.study.tokens)} tokens. All times are simulated. best.json is a study of the winner beside this study’s own rows on the same layout: run it with --out for its own report.`));
+  parent.append(el("p", { class: "note" }, `Documents: ${tune.study.trace}, ${grouped(tune.study.tokens)} tokens. All times are simulated. best.json is a study of the winner next to this study’s own rows on the same layout: run it with --out for its own report.`));
   contents();
 }
 

@@ -1,10 +1,10 @@
-// Simulated beside measured: steps by policy, op kinds, the farthest micro-batches.
+// Simulated next to measured: steps by policy, op kinds, the farthest micro-batches.
 
 const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.abs(100 * share).toFixed(1) + " %" : "–");
 
 function validationPage() {
   const v = data.validation;
-  besideVerdict(Object.entries(v.beyond_samples_share), noteTexts(v.notes));
+  nextToVerdict(Object.entries(v.beyond_samples_share), noteTexts(v.notes));
   if (v.policies.length) stepsAgainst(v);
   if (v.policies.some((p) => p.steps.length > 1)) stepByStep(v);
   if (v.ops.length) opsAgainst(v);

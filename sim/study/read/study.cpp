@@ -44,7 +44,7 @@ Target read_plain(const json& node, const std::string& where, std::span<const Ke
 }
 
 // A profile's name, or a path: relative to the study, where a file is there, else to where the program runs.
-std::string profile_beside(const std::string& name, const std::string& directory) {
+std::string profile_next_to(const std::string& name, const std::string& directory) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
   const std::string near = (std::filesystem::path(directory) / name).string();
   return is_path && std::filesystem::is_regular_file(near) ? near : name;
@@ -390,7 +390,7 @@ Study parse_case(const json& file, const std::string& path) {
     study.model.mtp_layers = static_cast<int>(object.integer("mtp_layers", 0, 0, kMostPredictions));
   note_prediction(study.model, study.notes);
   study.cluster = read_cluster(part("cluster"), inside("cluster"));
-  study.cluster.profile = profile_beside(study.cluster.profile, study.directory);
+  study.cluster.profile = profile_next_to(study.cluster.profile, study.directory);
   study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
   read_layout(part("parallel"), inside("parallel"), study.framework, study.layout);
   read_batch(part("batch"), inside("batch"), study);

@@ -10,7 +10,7 @@
 // All CP ranks of a stage take their ops in one order, so means over ranks may be added up this way. Experts
 // that lanes share work for what arrives from all of them: that counts in the mean over all replicas, which
 // no step is below either, and not in a lane's own sum. Lanes run side by side, groups of lanes
-// (Lane::barrier_group) one after another. Left out, since it only adds: attention's waves, transfers,
+// (Lane::barrier_group) one after another. Not counted, since it only adds: attention's waves, transfers,
 // gradients, the optimizer, waiting inside the pipeline.
 //
 // That a bound is never above the simulated time is tested over random candidates

@@ -306,7 +306,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
                             row.documents.batches,
                             plan,
                             result.steps,
-                            options.beside_others ? 1 : options.jobs};
+                            options.shares_threads ? 1 : options.jobs};
   result.metrics = metrics_of(inputs);
   const PowerDraw watts =
       models.cluster.watts.known() ? models.cluster.watts : power_of(models.costs.profile());

@@ -56,8 +56,8 @@ TEST_CASE("Steps made with known slowdowns give them back, from any corner of th
     CHECK(fit.numbers == 3);
     CHECK(apart(fit.slowdowns, truth) < 0.05);
     for (const double e : fit.errors) CHECK(std::abs(e) < 0.01);
-    REQUIRE(fit.left_out.size() == 6);
-    for (const BenchmarkError& error : fit.left_out) CHECK(error.mean_abs < 0.01);
+    REQUIRE(fit.held_out.size() == 6);
+    for (const BenchmarkError& error : fit.held_out) CHECK(error.mean_abs < 0.01);
   }
 }
 
@@ -102,11 +102,11 @@ TEST_CASE(
   for (StepSample& row : samples)
     if (row.benchmark == "benchmark 2") row.published *= 1.5;
   const SlowdownFit after = fit_slowdowns(samples, 1);
-  REQUIRE(before.left_out[2].benchmark == "benchmark 2");
-  CHECK(after.left_out[2].slowdowns == before.left_out[2].slowdowns);
-  CHECK(after.left_out[0].slowdowns != before.left_out[0].slowdowns);
+  REQUIRE(before.held_out[2].benchmark == "benchmark 2");
+  CHECK(after.held_out[2].slowdowns == before.held_out[2].slowdowns);
+  CHECK(after.held_out[0].slowdowns != before.held_out[0].slowdowns);
   // Predictions stay, what is published is half as long again: (1 + e) / 1.5 - 1.
-  CHECK(after.left_out[2].mean == doctest::Approx((1 + before.left_out[2].mean) / 1.5 - 1));
+  CHECK(after.held_out[2].mean == doctest::Approx((1 + before.held_out[2].mean) / 1.5 - 1));
 }
 
 TEST_CASE("Few benchmarks cannot tell the kinds apart: one number for all three") {
@@ -117,7 +117,7 @@ TEST_CASE("Few benchmarks cannot tell the kinds apart: one number for all three"
   CHECK(fit.slowdowns[0] == doctest::Approx(1.4).epsilon(0.01));
   CHECK(fit_slowdowns(made_up(4, 4, {1.4, 1.4, 1.4}, 9), 1).numbers == 3);
   // With one benchmark nothing can be held out.
-  CHECK(fit_slowdowns(made_up(1, 4, {1.4, 1.4, 1.4}, 9), 1).left_out.empty());
+  CHECK(fit_slowdowns(made_up(1, 4, {1.4, 1.4, 1.4}, 9), 1).held_out.empty());
 }
 
 TEST_CASE("One misprinted row bends the rest by little") {
@@ -132,5 +132,5 @@ TEST_CASE("The fit does not depend on the number of threads") {
   const SlowdownFit one = fit_slowdowns(samples, 1), four = fit_slowdowns(samples, 4);
   CHECK(one.slowdowns == four.slowdowns);
   CHECK(one.errors == four.errors);
-  CHECK(one.left_out_errors == four.left_out_errors);
+  CHECK(one.held_out_errors == four.held_out_errors);
 }

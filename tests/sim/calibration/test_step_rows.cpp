@@ -34,8 +34,8 @@ StepRow with(const std::string& columns, const std::string& values, const std::s
 
 std::string reason(const std::string& row) {
   const StepRows rows = read(kHeader + ",precision,act_recompute\n" + row + "\n");
-  REQUIRE(rows.left_out.size() == 1);
-  return rows.left_out[0].why;
+  REQUIRE(rows.excluded.size() == 1);
+  return rows.excluded[0].why;
 }
 
 }  // namespace
@@ -92,8 +92,8 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   // A word that nobody defined is no empty field.
   const auto why = [](const std::string& column, const std::string& value) {
     const StepRows rows = read(kHeader + "," + column + "\n" + kRow + "," + value + "\n");
-    REQUIRE(rows.left_out.size() == 1);
-    return rows.left_out[0].why;
+    REQUIRE(rows.excluded.size() == 1);
+    return rows.excluded[0].why;
   };
   CHECK(why("attention_impl", "flash-attn-3") ==
         "attention_impl \"flash-attn-3\", expected cudnn or flash-attention");
@@ -264,8 +264,8 @@ TEST_CASE("An open expert tensor parallelism is TP, or 1 where that does not fit
 TEST_CASE("What a row of a model with experts says and we cannot say is named") {
   const auto why = [](const std::string& row) {
     const StepRows rows = read_experts(row);
-    REQUIRE(rows.left_out.size() == 1);
-    return rows.left_out[0].why;
+    REQUIRE(rows.excluded.size() == 1);
+    return rows.excluded[0].why;
   };
   CHECK(why("a,g,H100,hybrid,2048,1,1,1,4,4,1,,1,16,1.5,none,,,") ==
         "model hybrid: linear attention is not modelled");

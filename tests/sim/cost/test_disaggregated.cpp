@@ -107,7 +107,7 @@ TEST_CASE("Disaggregated: where ranks are within epsilon and hold whole document
         priced_by(Models(builtin_model("wlb-550m"), gather), documents({8192}), "per-document"));
 }
 
-TEST_CASE("Two nano-batches: each half's exchanges are beside the other's compute, backwards in reverse") {
+TEST_CASE("Two nano-batches: each half's exchanges are under the other's compute, backwards in reverse") {
   const MicroBatch micro_batch = documents({6144, 1024, 1024, 5120, 1536, 1536});
   const Models models(builtin_model("wlb-550m"), disaggregated(2, 2));
   const MicroBatchCost cost = priced_by(models, micro_batch, "contiguous");
@@ -120,15 +120,15 @@ TEST_CASE("Two nano-batches: each half's exchanges are beside the other's comput
   for (std::size_t r = 0; r < 2; ++r) {
     const auto a = times_of(models, planned.parts[0], static_cast<int>(r));
     const auto b = times_of(models, planned.parts[1], static_cast<int>(r));
-    const auto beside = [&](const LayerTimeline& layer, std::size_t e) { return layer.overlap[e * 2 + r]; };
+    const auto under = [&](const LayerTimeline& layer, std::size_t e) { return layer.overlap[e * 2 + r]; };
     CHECK(cost.forward[0].local[r] == before);
-    CHECK(beside(cost.forward[0], 0) == before);
-    CHECK(beside(cost.forward[0], 1) == a.forward);
-    CHECK(beside(cost.forward[0], 2) == b.forward);
-    CHECK(beside(cost.forward[0], 3) == after);
+    CHECK(under(cost.forward[0], 0) == before);
+    CHECK(under(cost.forward[0], 1) == a.forward);
+    CHECK(under(cost.forward[0], 2) == b.forward);
+    CHECK(under(cost.forward[0], 3) == after);
     CHECK(cost.forward[0].local[4 * 2 + r] == after);
-    CHECK(beside(cost.backward[0], 1) == b.backward);
-    CHECK(beside(cost.backward[0], 2) == a.backward);
+    CHECK(under(cost.backward[0], 1) == b.backward);
+    CHECK(under(cost.backward[0], 2) == a.backward);
     CHECK(cost.attention_forward[0][r] == a.forward + b.forward);
   }
   // Twice the bytes that a half moves are about those of the whole; what runs meanwhile hides most.

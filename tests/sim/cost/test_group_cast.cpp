@@ -290,7 +290,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Group-cast: a rank attends to its own keys beside the exchange, and to the others' behind it") {
+TEST_CASE("Group-cast: a rank attends to its own keys during the exchange, and to the others' behind it") {
   const Models models(builtin_model("wlb-550m"), grouped(2, ContextComm::group_cast));
   const MicroBatchCost cost = cost_by(models, documents({8192}), "per-document");
   // Rank 0 has runs 0 and 3 of four of 2,048: both causal over its own keys, and 2,048 queries that all see
@@ -312,7 +312,7 @@ TEST_CASE("Group-cast: a rank attends to its own keys beside the exchange, and t
 }
 
 TEST_CASE(
-    "Group-cast in two stages: half of what each rank needs, and the next half beside the attention to it") {
+    "Group-cast in two stages: half of what each rank needs, and the next half during the attention to it") {
   Layout layout = grouped(2, ContextComm::group_cast);
   layout.cast_stages = 2;
   const Models models(builtin_model("wlb-550m"), layout);
@@ -339,7 +339,7 @@ TEST_CASE(
   CHECK(backward == std::vector<Picoseconds>{own.backward, own.backward, first.backward, second.backward,
                                              first.backward, second.backward, 0, 0});
   CHECK(cost.attention_forward[0][0] == own.forward + 2 * first.forward);
-  // Beside the last stage the gradients of the first go home.
+  // During the last stage the gradients of the first go home.
   CHECK(cost.backward[0].comm[1] == cost.forward[0].comm[1]);
   CHECK(cost.backward[0].comm[2] == cost.forward[0].comm[0]);
   CHECK(cost.backward[0].comm[3] == cost.forward[0].comm[1]);
@@ -482,7 +482,8 @@ TEST_CASE("Group-cast once a node: every rank's share of the chunks before goes 
   CHECK(once.passed_on[0] == alone.passed_on[0] + 16384);
 }
 
-TEST_CASE("Group-cast once a node: the network beside what stays in a node, then what is passed on") {
+TEST_CASE(
+    "Group-cast once a node: the network at the same time as what stays in a node, then what is passed on") {
   // 16 ranks on two nodes of eight; the last exchange of a backward takes the gradients the same way back.
   Layout layout = grouped(16, ContextComm::group_cast);
   layout.cast_once_per_node = true;

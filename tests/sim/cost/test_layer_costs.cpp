@@ -165,7 +165,7 @@ TEST_CASE("A sparse layer routes, exchanges twice, and runs its active and share
   CHECK(expert_flops == doctest::Approx(2.0 * 20 * 1229 * 3 * 5120 * 1536));
 }
 
-TEST_CASE("A TP collective beside a product takes SMs: pieces of a scatter forward, half its time backward") {
+TEST_CASE("A TP collective under a product takes SMs: pieces of a scatter forward, half its time backward") {
   FrameworkOptions framework;
   const Models free(builtin_model("llama2-7b"), tensor_parallel(4), framework);
   framework.tp_overlap_sms = 16;  // of 132
@@ -194,7 +194,7 @@ TEST_CASE("A TP collective beside a product takes SMs: pieces of a scatter forwa
   CHECK(scatters == 2);
   // Backward: 132 blocks on 116 SMs are two waves, so half of the collective's time is lost.
   const Lists freely = backward(free.costs, 4096), taken = backward(held.costs, 4096);
-  int beside = 0;
+  int under = 0;
   for (std::size_t i = 2; i < freely.before.size();
        ++i) {  // gather and input's product, scatter and weight's
     const Op* was = &freely.before.ops()[i - 2];
@@ -202,9 +202,9 @@ TEST_CASE("A TP collective beside a product takes SMs: pieces of a scatter forwa
     if (!was[2].with_next || was[2].name != OpName::tp_reduce_scatter) continue;
     CHECK(now[1].duration == was[1].duration + was[0].duration / 2);
     CHECK(now[3].duration == was[3].duration + was[2].duration / 2);
-    ++beside;
+    ++under;
   }
-  CHECK(beside == 1);
+  CHECK(under == 1);
 }
 
 TEST_CASE("An exchange's SMs are taken from what may run under it: 33 of 132 a quarter of its time") {

@@ -36,7 +36,7 @@ TEST_CASE("W grows with every token, and, beyond the kernel's tile, faster than 
   }
 }
 
-TEST_CASE("W of a list is W of each, whatever stands beside it") {
+TEST_CASE("W of a list is W of each, whatever else is in the list") {
   Layout layout;
   layout.tensor = 8;
   const Models models(builtin_model("llama2-7b"), layout);

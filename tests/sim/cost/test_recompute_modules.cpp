@@ -124,7 +124,7 @@ TEST_CASE("A recomputation that stops early ends before the FFN's last product, 
   FrameworkOptions framework;
   framework.tp_overlap_forward = false;
   framework.early_stop = true;
-  const auto left_out = [&] {  // of a forward
+  const auto omitted = [&] {  // of a forward
     const Models models(builtin_model("llama3.1-8b"), layout, framework);
     OpList before, after;
     RangeUse use;
@@ -144,17 +144,17 @@ TEST_CASE("A recomputation that stops early ends before the FFN's last product, 
           least_costs(models.costs, 0.98).layer.forward_token);
     return text;
   };
-  CHECK(left_out() == "down_gemm residual");
+  CHECK(omitted() == "down_gemm residual");
   layout.precision = Precision::fp8;  // Transformer Engine's cast is what its weight gradient reads
-  CHECK(left_out() == "down_gemm residual");
+  CHECK(omitted() == "down_gemm residual");
   framework.linear_layers = LinearLayers::torch;  // FSDP's copy stays, and the backward casts
-  CHECK(left_out() == "permute quantize down_gemm residual");
+  CHECK(omitted() == "permute quantize down_gemm residual");
   layout.tensor = 8;
-  CHECK(left_out() == "permute quantize down_gemm tp_reduce_scatter residual");
+  CHECK(omitted() == "permute quantize down_gemm tp_reduce_scatter residual");
   framework.early_stop = false;
-  CHECK(left_out() == "permute");
+  CHECK(omitted() == "permute");
   framework.linear_layers = LinearLayers::fused;
-  CHECK(left_out().empty());
+  CHECK(omitted().empty());
 }
 
 TEST_CASE("Asynchronous TP: a product for each rank's rows, and what no piece hides") {

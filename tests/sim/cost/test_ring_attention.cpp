@@ -161,7 +161,7 @@ TEST_CASE("PyTorch's ring gathers all heads' keys once a pass, and sends their g
   CHECK(torch.memory.gathered_tokens(4, 1024, 4096) == 4 * (4096 + 7 * 1024) / 2);
 }
 
-TEST_CASE("Transformer Engine's ring copies halves, corrects outputs and adds gradients beside its calls") {
+TEST_CASE("Transformer Engine's ring copies halves, corrects outputs and adds gradients next to its calls") {
   FrameworkOptions framework;
   framework.ring_merges = true;
   const ModelShape& model = builtin_model("llama3.1-8b");  // 32 query heads of 128, 8 KV heads

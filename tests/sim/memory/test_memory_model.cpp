@@ -127,7 +127,9 @@ TEST_CASE("FP8 as Transformer Engine keeps it, by hand: a byte of linear layers'
   CHECK(memory(small_model()).fixed(0).optimizer == 8 * kStage0 / 2);
 }
 
-TEST_CASE("What an allocator holds beside tensors: whole outputs of a forward's reductions, and its slack") {
+TEST_CASE(
+    "What an allocator holds in addition to tensors: whole outputs of a forward's reductions, and its "
+    "slack") {
   Layout layout = layout_of(2, 2, 1);
   layout.tensor = 2;
   FrameworkOptions framework;

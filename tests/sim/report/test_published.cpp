@@ -1,4 +1,4 @@
-// A paper's figures beside ours.
+// A paper's figures next to ours.
 #include <nlohmann/json.hpp>
 
 #include "policies/base/text.h"
@@ -44,7 +44,7 @@ TEST_CASE("The second table shows ratios as they are, memory in GiB and whether 
   status.simulated_status = "oom";
   rows.push_back(status);
   CHECK(published_table(rows) ==
-        "Beside the published figures\n"
+        "Next to the published figures\n"
         "policy  metric              ours (simulated)  published  difference %  source\n"
         "wlb     imbalance_degree               1.500      1.200         +25.0  a paper, Table 1\n"
         "wlb     peak memory GiB                 45.0       40.0         +12.5  a paper, Table 1\n"
@@ -88,13 +88,13 @@ TEST_CASE(
         doctest::Approx(result.policies[1].metrics.seconds / own.seconds));
   CHECK(rows[3]["source"] == "second");
   const std::string table = study_table(study, result);
-  CHECK(table.find("Beside the published figures\n") != std::string::npos);
+  CHECK(table.find("Next to the published figures\n") != std::string::npos);
   CHECK(table.find("speedup over greedy") != std::string::npos);
-  CHECK(study_table(parse(small_study()), run_study(parse(small_study()), {})).find("Beside") ==
+  CHECK(study_table(parse(small_study()), run_study(parse(small_study()), {})).find("Next to") ==
         std::string::npos);
 }
 
-TEST_CASE("A run that does not fit has no figure beside the published one") {
+TEST_CASE("A run that does not fit has no figure next to the published one") {
   json file = small_study();
   file["model"] = "llama3.1-70b";
   file["policies"] = {
@@ -102,7 +102,7 @@ TEST_CASE("A run that does not fit has no figure beside the published one") {
        {"published",
         {{"source", "a paper"}, {"status", "oom"}, {"metrics", {{"speedup", 1}, {"mfu", 0.4}}}}}}};
   file.erase("baseline");
-  const std::vector<PublishedRow> rows = beside_published(run_study(parse(file), {}));
+  const std::vector<PublishedRow> rows = next_to_published(run_study(parse(file), {}));
   REQUIRE(rows.size() == 3);
   CHECK(std::string(rows[0].simulated_status) == "oom");
   CHECK(!rows[0].published_fits);

@@ -77,9 +77,9 @@ class RandomProgram {
       step.name = what == 0 ? OpName::cp_all_gather : what == 1 ? OpName::tp_all_gather : OpName::attention;
       step.stream = what == 0 ? Stream::cp : what == 1 ? Stream::tp : Stream::compute;
       step.sync = what == 0 ? SyncGroup::context : what == 1 ? SyncGroup::tensor : SyncGroup::none;
-      const bool beside_before = s > 0 && made.steps.back().with_next;
-      if (beside_before) step = {OpName::attention};
-      step.with_next = !beside_before && step.stream != Stream::compute && s + 1 < steps && below(2) == 0;
+      const bool with_before = s > 0 && made.steps.back().with_next;
+      if (with_before) step = {OpName::attention};
+      step.with_next = !with_before && step.stream != Stream::compute && s + 1 < steps && below(2) == 0;
       const Picoseconds shared = duration();
       for (int c = 0; c < context; ++c)
         made.durations.push_back(step.sync == SyncGroup::none ? duration() : shared);

@@ -33,7 +33,7 @@ OpProgram one_block(OpBlock block, int context, int tensor = 1, std::uint32_t re
 }  // namespace
 
 TEST_CASE("a layer on two CP ranks: kernels, an all-gather that waits, a kernel alongside it") {
-  // Rank 0 computes 3, rank 1 computes 8. The gather (5) starts at 8 and ends at 13. Beside it rank 0
+  // Rank 0 computes 3, rank 1 computes 8. The gather (5) starts at 8 and ends at 13. During it rank 0
   // computes 20 from 3 on: it goes on at 23, rank 1 (0 alongside) at 13. Then 1 and 2: ends 24 and 15.
   OpBlock block;
   block.steps = {{OpName::qkv_gemm},

@@ -214,7 +214,7 @@ TEST_CASE("a schedule without virtual stages names the study's key") {
   CHECK(row.reasons[0].text("error").find("parallel.virtual_pipeline in a study") != std::string::npos);
 }
 
-TEST_CASE("hbp that chooses for itself beside rows that do not: the table says so") {
+TEST_CASE("hbp that chooses for itself among rows that do not: the table says so") {
   json file = groups_study();
   file["parallel"]["recompute"] = "full";
   CHECK(rules_of(recompute_difference(run(file))) == "full (isf); none (hbp)");

@@ -130,8 +130,9 @@ TEST_CASE("Energy is watts times the time by kind, of all GPUs") {
   const MetricInputs inputs{shape, layout, 1e9, batches, plan, results};
   Metrics m = metrics_of(inputs);
   CHECK(!m.joules_per_token);
-  // A GPU of the first step: 1.5 s of attention; of 0.5 s beside it three fifths in products; 0.25 s of optimizer;
-  // 0.08 + 0.12 + 0.2 s of communication; of 4 s 1.35 are left. The second, a tail, waits for 2 s more.
+  // A GPU of the first step: 1.5 s of attention; of 0.5 s of other compute three fifths in products; 0.25 s
+  // of optimizer; 0.08 + 0.12 + 0.2 s of communication; of 4 s 1.35 are left. The second, a tail, waits for 2
+  // s more.
   add_energy(inputs, {600, 700, 400, 300, 100}, 0.6, m);
   const double first = 1.5 * 600 + 0.3 * 700 + (0.2 + 0.25) * 400 + 0.4 * 300 + 1.35 * 100;
   CHECK(first == doctest::Approx(1545));
@@ -146,9 +147,9 @@ TEST_CASE("Energy is watts times the time by kind, of all GPUs") {
 TEST_CASE("A profile's power has all its kinds and its source, or is refused by name") {
   nlohmann::json file = Profile::load("h100-sxm").json();
   CHECK(!power_of(Profile(file, "p.json")).known());
-  file["power"] = {{"attention_W", 600}, {"gemm_W", 700},   {"memory_W", 400},
-                   {"communication_W", 300}, {"idle_W", 100},
-                   {"provenance", {{"kind", "measured"}, {"source", "a hand"}}}};
+  file["power"] = {{"attention_W", 600}, {"gemm_W", 700},
+                   {"memory_W", 400},    {"communication_W", 300},
+                   {"idle_W", 100},      {"provenance", {{"kind", "measured"}, {"source", "a hand"}}}};
   CHECK(power_of(Profile(file, "p.json")).communication == 300);
   const auto refusal = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json wrong = file;

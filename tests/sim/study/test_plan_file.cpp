@@ -67,7 +67,7 @@ void check_same_plan(const Plan& a, const Plan& b) {
   }
 }
 
-// Runs `policies`, writes their plans, and runs those from the file beside them: the same plans, metrics,
+// Runs `policies`, writes their plans, and runs those from the file next to them: the same plans, metrics,
 // peaks.
 void check_round_trip(json file, const json& policies) {
   const test::Scratch folder;

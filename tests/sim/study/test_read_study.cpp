@@ -66,7 +66,7 @@ TEST_CASE("Sizes take K and M, recompute is a word or a number of layers") {
   CHECK(parse(file).policies[1].pack.groups[1].context == 2);
 }
 
-TEST_CASE("Presets are the papers' systems, and what is said beside them wins") {
+TEST_CASE("Presets are the papers' systems, and what is said in addition to them wins") {
   const Study study = parse(small_study());
   CHECK(study.policies[0].name == "plain");
   CHECK(study.policies[0].shard == "per-sequence");
@@ -82,7 +82,7 @@ TEST_CASE("Presets are the papers' systems, and what is said beside them wins") 
   CHECK(parse(with("/policies/1", "chunkflow")).policies[1].schedule == "state-aware-1f1b");
 }
 
-TEST_CASE("Rows of one name are told apart, the baseline may be a name or a label") {
+TEST_CASE("Rows of one name get labels of their own, the baseline may be a name or a label") {
   json file = small_study();
   file["policies"] = {"plain", "plain", {{"name", "wlb"}, {"label", "plain #2"}}, "wlb"};
   file["baseline"] = "wlb";
@@ -502,7 +502,7 @@ TEST_CASE("Llama 4 by name, and a shape written out, attend in chunks; a chunk n
   CHECK(holds(refusal(file), "study.json: model.chunked_attention: expected true or false"));
 }
 
-TEST_CASE("A model written out in a study may slide; a config.json tells what of it is left out") {
+TEST_CASE("A model written out in a study may slide; a config.json tells what of it is not simulated") {
   json file = small_study();
   file["model"] = {{"layers", 16}, {"hidden", 1536}, {"heads", 12},
                    {"ffn", 4096},  {"vocab", 32000}, {"head_dim", 128}};

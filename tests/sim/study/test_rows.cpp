@@ -133,8 +133,7 @@ TEST_CASE("hbp's typed groups that do not fit run on more ranks") {
   CHECK(std::get<std::string>(advised(row.reasons, "groups")) == "\"8K:2,32K:4\"");
 }
 
-TEST_CASE(
-    "A document that a policy cannot place, a schedule and a sharding that refuse: rows beside others") {
+TEST_CASE("A document that a policy cannot place, a schedule and a sharding that refuse: rows among others") {
   json file = small_study();
   file["batch"]["sequences_per_step"] = 3;  // 3 micro-batches on 2 stages
   file["policies"] = {{{"name", "plain"}, {"schedule", "interleaved-1f1b"}},

@@ -66,7 +66,7 @@ TEST_CASE("A study gives the same bits on 1, 2 and 4 threads") {
   CHECK(steps_csv(run_file(many_policies(), 3)) == steps_csv(run_file(many_policies(), 1)));
 }
 
-TEST_CASE("Rows that cannot run end alike whether they run in turn or beside others") {
+TEST_CASE("Rows that cannot run end alike whether they run in turn or at the same time as others") {
   json file = small_study();
   file["policies"] = {{{"name", "ffd"}, {"pack_length", 8}},
                       "plain",

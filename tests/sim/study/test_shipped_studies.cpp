@@ -68,7 +68,7 @@ TEST_CASE("ChunkFlow Table 5: six peaks within 10 %, and what 256K of context ad
   const StudyResult shorter = run_shipped("chunkflow-memory-32k");
   const StudyResult longer = run_shipped("chunkflow-memory-256k");
   for (const StudyResult* result : {&shorter, &longer}) {
-    const std::vector<PublishedRow> rows = beside_published(*result);
+    const std::vector<PublishedRow> rows = next_to_published(*result);
     CHECK(rows.size() == 3);
     for (const PublishedRow& row : rows) {
       CAPTURE(row.label);

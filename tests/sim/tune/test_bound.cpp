@@ -84,7 +84,7 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
                                row.run.policy().derives != Derives::groups, spreads) <= all);
     return true;
   } catch (const UserError&) {
-    return false;  // refused, and so never held against a bound
+    return false;  // refused, and so never compared with a bound
   }
 }
 

@@ -298,7 +298,7 @@ TEST_CASE("what a search that ended early claims is what it tried, and its end n
   CHECK(end_text(report).find("--budget") == std::string::npos);
 }
 
-TEST_CASE("what-if runs the winner beside rivals") {
+TEST_CASE("what-if runs the winner and its rivals") {
   const TuneCase& c = small_case();
   SearchOptions options;
   options.name = "study.json";

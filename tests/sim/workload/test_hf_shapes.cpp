@@ -109,7 +109,7 @@ json deepseek_v3() {
 
 }  // namespace
 
-TEST_CASE("Llama: nothing beside its sizes counts, and it is the built-in model") {
+TEST_CASE("Llama: nothing but its sizes counts, and it is the built-in model") {
   const ModelShape m = read(llama());
   CHECK(m.parameters() == builtin_model("llama3.1-8b").parameters());
   CHECK(m.gated_ffn);
@@ -200,7 +200,7 @@ TEST_CASE("An activation alone does not say whether an FFN is gated") {
   json other = with(llama(), {{"model_type", "mine"}, {"hidden_act", "gelu"}});
   CHECK(refusal(other) ==
         "hidden_act: expected silu, or a known model_type, which says whether the FFN is gated, or gated_ffn "
-        "beside "
+        "next to "
         "hf_config in the study, found \"gelu\"");
   CHECK(!read(other, gated(false)).gated_ffn);
   CHECK(read(other, gated(true)).gated_ffn);
@@ -214,7 +214,8 @@ TEST_CASE("An activation alone does not say whether an FFN is gated") {
 
 TEST_CASE("Of a model type that is not known a window asks which layers slide") {
   json other = with(llama(), {{"model_type", "mine"}, {"sliding_window", 4096}});
-  CHECK(refusal(other).find("sliding_window: expected layer_types or sliding_window_pattern beside it") == 0);
+  CHECK(refusal(other).find("sliding_window: expected layer_types or sliding_window_pattern next to it") ==
+        0);
   other["sliding_window_pattern"] = 2;
   CHECK(read(other).sliding_window == 4096);
 }
@@ -409,7 +410,7 @@ TEST_CASE("Jamba and its like are refused by name") {
 TEST_CASE("A key that nobody knows is refused unless it is off, shapes nothing or is passed over") {
   CHECK(refusal(with(llama(), {{"frobnication", 3}})) ==
         "frobnication: expected none, since it is not known and may change the model's shape (\"ignore\": "
-        "[\"frobnication\"] beside hf_config passes it over), found 3");
+        "[\"frobnication\"] next to hf_config passes it over), found 3");
   CHECK(read(with(llama(), {{"frobnication", 3}}), ignoring("frobnication")).layers == 32);
   // A key that is read counts as absent, and one that is not there is said not to be.
   CHECK(read(mistral(), ignoring("sliding_window")).sliding_window == 0);

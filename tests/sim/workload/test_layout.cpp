@@ -309,7 +309,7 @@ TEST_CASE(
   layout.stage_layers = {12, 10, 10, 0};
   layout.count_embedding_and_head = true;
   CHECK(refusal(model, layout) ==
-        "study.json: parallel.stage_layers: expected no count_embedding_and_head beside it, which shares "
+        "study.json: parallel.stage_layers: expected no count_embedding_and_head next to it, which shares "
         "layers out");
 }
 

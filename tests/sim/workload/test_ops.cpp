@@ -66,7 +66,7 @@ TEST_CASE("An exchange takes until it and what runs under it have ended, and exp
   CHECK(time.total == of(time.busy, Stream::compute) + 3 + 3);
 }
 
-TEST_CASE("Seconds become the nearest picosecond, and names are told apart") {
+TEST_CASE("Seconds become the nearest picosecond, and no two names are equal") {
   CHECK(to_picoseconds(1.5e-12) == 2);
   CHECK(to_picoseconds(3.4e-12) == 3);
   CHECK(to_seconds(2'000'000) == doctest::Approx(2e-6));

@@ -131,7 +131,7 @@ def delay(result: Paged) -> "Figure":
     drawn, and named below. `result` is of study(out=FOLDER), or that folder."""
     page = _page_of(result)
     rows = [row for row in _rows(page) if row["tokens_by_delay"]]
-    left_out = [row["policy"] for row in _rows(page) if not row["tokens_by_delay"]]
+    without_delay = [row["policy"] for row in _rows(page) if not row["tokens_by_delay"]]
     if not rows:
         raise ValueError("result: expected a row whose plan says when documents arrive, found none: all see all documents first, or have no plan")
     counts = [row["tokens_by_delay"] for row in rows]
@@ -147,7 +147,7 @@ def delay(result: Paged) -> "Figure":
             axes.annotate(f" mean {mean:.2g}, longest {len(count) - 1}", (0, place), color="white", va="center", fontsize="small")
     percent_axis(axes.xaxis)
     axes.set_xlim(0, 1)
-    said = "\n".join(_not_drawn(text, [policy["label"] for policy in left_out if (policy["status"] == "ok") == ran])
+    said = "\n".join(_not_drawn(text, [policy["label"] for policy in without_delay if (policy["status"] == "ok") == ran])
                      for ran, text in ((True, "no delay, since they see all documents first"), (False, "did not run")))
     axes.set_xlabel(f"share of tokens, by the steps that they wait\n{said}".strip())
     return figure

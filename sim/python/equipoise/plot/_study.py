@@ -65,7 +65,7 @@ def memory(result: Result) -> "Figure":
 
 def steps(result: Result) -> "Figure":
     """Seconds of every step, a line a row, the fastest row's wide; the steps at the end of data, that only empty what was held, are
-    marked. Beside ten rows the others are grey."""
+    marked. The rows after the tenth are grey."""
     of(result, "result", Result)
     if fastest(result) is None:
         raise none_ran(result.policies)
