@@ -74,7 +74,7 @@ def with_lengths(plan, factor_of):
 
 
 def seconds_a_token(steps_csv, label, steps):
-    """Of the row's first steps."""
+    """The times of the row's first steps."""
     lines = csv.DictReader(io.StringIO(steps_csv.read_text()))
     rows = [line for line in lines if line["policy"] == label and line["tail"] == "0"][:steps]
     return sum(float(row["step_seconds"]) for row in rows) / sum(float(row["tokens"]) for row in rows)

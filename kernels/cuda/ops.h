@@ -29,7 +29,7 @@ inline void check(cudaError_t status, const char* call) {
 // Our own kernels: row-wise and elementwise ops on bf16 with f32 arithmetic, one pass over memory each.
 void launch_empty();
 void launch_spin(double seconds);
-// Of token_rows.cu.
+// These are in token_rows.cu.
 void launch_op(const Embedding& call, int sms);
 void launch_op(const EmbeddingBackward& call, int sms);
 void launch_op(const AttentionMerge& call, int sms);

@@ -99,8 +99,8 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
     const bool begins = name.size() >= 3 && candidate.substr(0, name.size()) == name;
     const std::size_t distance = begins ? 1 : edit_distance(name, candidate);
     const std::size_t allowed = std::max<std::size_t>(2, std::max(name.size(), candidate.size()) / 3);
-    // Of two equally near names, the one with the same ending: "llama3-70b" gives llama3.1-70b, not
-    // llama2-7b.
+    // Two names may be equally near: the one with the same ending wins, so "llama3-70b" gives llama3.1-70b,
+    // not llama2-7b.
     const bool ends_alike = common_ending(name, candidate) > common_ending(name, best);
     if (distance <= allowed &&
         (best.empty() || distance < best_distance || (distance == best_distance && ends_alike))) {

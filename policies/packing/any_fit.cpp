@@ -291,7 +291,7 @@ Packs pack_bfs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shu
 // (the "shortest" pack), ties to the oldest. When that has no room, all remaining copies of this length open
 // packs of their own, even where two of them would fit into one.
 //
-// Of equal lengths the lowest document comes first; the original works only on counts and leaves this open.
+// Documents of equal lengths come in their order; the original works only on counts and leaves this open.
 // It also has an option that limits documents per pack, which this lacks. O(n log packs).
 Packs pack_spfhp(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   const std::vector<std::uint32_t> order = longest_first(lengths);

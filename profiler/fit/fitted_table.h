@@ -99,7 +99,7 @@ struct FittedTable {
   std::size_t samples = 0;
   std::set<std::string> sources, methods;  // origins of published samples
   std::vector<GroupErrors> errors;
-  // Of the held-out samples, where these are this program's own.
+  // These are the held-out samples, where they are this program's own.
   std::vector<std::array<double, 2>> measured_and_predicted_seconds;
   DocumentMask document_mask = DocumentMask::varlen;  // only of attention tables
   LinkRates fitted_at;                                // rates of networks and exchanges; 0: does not apply

@@ -39,7 +39,7 @@ class Machine:
             torch.cuda.synchronize()
 
     def seconds(self, calls, batch_seconds=0.012):
-        """Of one call; `calls` do the same on different buffers and are taken in turn."""
+        """The time of one call; `calls` do the same on different buffers and are taken in turn."""
         calls[0]()
         self.finish()
         begin = time.perf_counter()

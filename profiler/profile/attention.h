@@ -206,7 +206,7 @@ struct AttentionParameters {
   // The shortest time that the published benchmark could show, because its host took so long to issue a call.
   // It is no part of the kernel: only observed_attention_seconds includes it.
   double host_us = 0;
-  // Of the square-causal mask: chunks of a document share keys, so the kernel runs twice and the gradients of
+  // The square-causal mask has it: chunks of a document share keys, so the kernel runs twice and gradients of
   // keys are added. 0: unknown.
   double second_call_us = 0;
 };

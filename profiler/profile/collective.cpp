@@ -469,7 +469,7 @@ ExchangeLoad forwarded_load(const RoutedToken& token, GroupShape group, double b
   const double ranks = group.ranks;
   const double nodes = nodes_of(group);
   const double in_node = ranks / nodes;
-  // Of the data that a rank receives, one part in `in_node` arrives at its own NIC or is its own.
+  // A rank receives one part in `in_node` of its data at its own NIC or is its own.
   return {bytes * token.ranks * (in_node - 1) / in_node, bytes * token.nodes * (nodes - 1) / nodes, 0};
 }
 

@@ -16,7 +16,7 @@
 
 namespace equipoise {
 
-// Of the experts' products: how much slower they are than other GEMMs, and what each takes in addition.
+// How much slower the experts' products are than other GEMMs, and what each takes in addition.
 struct ExpertTimes {
   double gemm_slowdown = 1;
   double product_seconds = 0;

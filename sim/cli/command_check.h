@@ -15,7 +15,7 @@ struct CheckOptions : SimulationOptions {
   std::vector<std::string> set;  // key.path=value
   std::string expect;            // equipoise.expectation/1
   std::vector<std::string> metrics = {"speedup", "step_seconds"};
-  // Of the expected value, "0.5%" or 0.005: one for each metric, or one for all; empty: each metric's own.
+  // Shares of the expected value, "0.5%" or 0.005: one for each metric, or one for all; empty: each metric's.
   std::vector<std::string> tolerances;
   bool only_worse = false;  // a metric that is better than expected does not fail
   bool update = false;      // write what was found into `expect`

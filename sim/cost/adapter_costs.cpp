@@ -20,7 +20,7 @@ Op AdapterCosts::thin_product(OpName name, const AdaptedLayer& layer, std::int64
   return kernels.grouped_gemm(kernels.bf16_gemm(), name, role, layer.experts, m, n, k, use);
 }
 
-// Of A x, or of its gradient: gathered from its shares, or summed up from every rank's part.
+// A x or its gradient is gathered from its shares, or summed up from every rank's part.
 Op AdapterCosts::thin_exchange(const AdaptedLayer& layer, Collective kind, std::int64_t width,
                                RangeUse& use) const {
   Op op{kind == Collective::all_gather ? OpName::tp_all_gather : OpName::tp_reduce_scatter, Stream::tp};

@@ -31,7 +31,7 @@ void CastCosts::push_cast(double elements, bool made_by_row_op, OpList& ops, Ran
                          (kCast + (made_by_row_op ? 0 : kLargest)) * elements, use));
 }
 
-// Of a norm's output, before it is gathered.
+// A norm's output is cast before it is gathered.
 void CastCosts::push_input_cast(std::int64_t n, OpList& ops, RangeUse& use) const {
   if (basis.casts_by_torchao())
     push_cast(as_double(basis.own_rows(n)) * as_double(basis.model.hidden), true, ops, use);

@@ -25,8 +25,8 @@ double normal(SplitMix64& random) {
   return radius * std::cos(2 * std::numbers::pi * uniform(random));
 }
 
-// Of mean `shape` and variance `shape` (Marsaglia and Tsang, 2000). Below a shape of 1, one of shape + 1
-// times a power of a uniform number.
+// A draw of mean `shape` and variance `shape` (Marsaglia and Tsang, 2000). Below a shape of 1, one of shape +
+// 1 times a power of a uniform number.
 double gamma(double shape, SplitMix64& random) {
   if (shape < 1) return gamma(shape + 1, random) * std::pow(uniform(random), 1 / shape);
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);

@@ -60,8 +60,8 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
                          as_double(m.kv_width_of_rank(tensor)) / 2 + out_local + as_double(m.ffn) / t) +
            kFp32Bytes * m.heads / t;
   const bool repeats_norms = layout.repeats(RecomputeModule::layernorm);
-  // Of an element of a norm's output: what the column-parallel layer behind it keeps, or its adapter. That
-  // one keeps what was gathered over TP, which a norm that is run again does not bring back.
+  // What the column-parallel layer behind a norm, or its adapter, keeps of an element of the norm's output.
+  // That one keeps what was gathered over TP, which a norm that is run again does not bring back.
   const auto normed = [&](WeightKind weights, double bytes) {
     const bool gathered = framework.linear_layers != LinearLayers::fused;  // is kept as the product read it
     if (training.trains(weights)) return repeats_norms ? 0 : bytes * (gathered ? t : 1);

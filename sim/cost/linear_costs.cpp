@@ -50,7 +50,7 @@ Op LinearCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cas
   return overlaps_tp(is_cast) ? op : kernels.in_order(op, use);
 }
 
-// Of asynchronous TP nothing hides the first piece of the product that waits for a copy, or the last copy
+// Asynchronous TP hides neither the first piece of the product that waits for a copy, nor the last copy
 // that waits for a piece; a rank's own part on its way to where others read it; barriers; nor the sum of what
 // came in.
 void LinearCosts::fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const {
@@ -171,7 +171,7 @@ void LinearCosts::push_gradients(WeightKind weights, Op input, Op weight, std::i
   if (trains) ops.push(weight);
 }
 
-// Of a layer that every TP rank holds whole, for its own tokens.
+// Every TP rank holds such a layer whole, and makes its gradients for its own tokens.
 void LinearCosts::push_replicated_gradients(WeightKind weights, std::int64_t m, std::int64_t n,
                                             std::int64_t k, OpList& ops, RangeUse& use) const {
   if (basis.model.training.adapts(weights))

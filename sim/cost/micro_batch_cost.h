@@ -157,7 +157,7 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
-  // Of a rank; good until the next call.
+  // What a rank does; good until the next call.
   LayerWork layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out);
   const EndWork& end_work(std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);

@@ -48,7 +48,7 @@ struct TickPlace {
 struct LaneTicks {
   std::vector<StageTick> ticks;                // in an order in which all stages may run them
   std::vector<std::vector<TickPlace>> stages;  // what each runs
-  // Of a tick: a stage that has an op in it, and which.
+  // A stage that has an op in a tick, and which.
   std::vector<TickOp> first;
 };
 

@@ -68,7 +68,7 @@ LocalVocabulary local_vocabulary(const ModelShape& model, int tensor, int tensor
 struct LayerShards {
   enum : std::size_t { q, k, v, o, gate, up, down, input_norm, post_norm };
 };
-// Of the head's part, the last tensor is the norm; the first is the head's weights unless it shares them.
+// The last tensor of the head's part is the norm; the first is the head's weights unless it shares them.
 
 // The parts of a virtual stage in backward order (the order of its gradient buckets), with initial weights
 // and gradients of zero.

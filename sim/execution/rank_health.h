@@ -102,8 +102,8 @@ ProcessState process_state(int pid);
 
 struct HealthLimits {
   double silence_seconds = 10;  // without a sign of life
-  // Of one op on one rank while all others wait, or of all ranks waiting. Long ops are no fault while others
-  // go on; on a slow machine with long documents, raise it.
+  // How long one op may run on one rank while all others wait, or all ranks may wait. Long ops are no fault
+  // while others go on; on a slow machine with long documents, raise it.
   double same_op_seconds = 120;
 };
 

@@ -156,7 +156,7 @@ Matrix attention(const HeadShape& shape, const View& q, const View& k, const Vie
   return out;
 }
 
-// Of out = p v and p = softmax(s) by row: dp = dout v^T, ds = p (dp - sum_j p_j dp_j).
+// With out = p v and p = softmax(s) by row: dp = dout v^T, ds = p (dp - sum_j p_j dp_j).
 AttentionGradient attention_backward(const HeadShape& shape, const View& q, const View& k, const View& v,
                                      const View& out_gradient) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));

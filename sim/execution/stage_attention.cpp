@@ -16,7 +16,8 @@
 namespace equipoise::execution {
 namespace {
 
-// Of a micro-batch on its stage: some rows of queries, and the rows of its block of keys that they see there.
+// A part of a micro-batch on its stage: some rows of queries, and the rows of its block of keys that they see
+// there.
 struct Part {
   std::int64_t row = 0, rows = 0, key = 0, keys = 0;
   std::vector<kernels::Piece> pieces;  // counted from `row` and `key`

@@ -43,7 +43,7 @@ class ExportedRow {
   [[nodiscard]] BatchSizes batch() const;
   // Most tokens of a micro-batch, as the policy's sizes allow.
   [[nodiscard]] std::int64_t micro_batch_tokens() const;
-  // Of the plan.
+  // What the plan has.
   [[nodiscard]] std::int64_t largest_micro_batch() const { return largest_micro_batch_; }
   [[nodiscard]] std::int64_t longest_document() const { return longest_document_; }
   [[nodiscard]] std::int64_t documents() const {  // that begin in a step, mean

@@ -334,7 +334,7 @@ const json& part_of(const Profile& profile, const char* pointer) {
   return profile.json().contains(place) ? profile.json()[place] : kNone;
 }
 
-// Of this table, or of those below it: how many there are, how many someone measured on a machine, and the
+// This table, or those below it: how many there are, how many someone measured on a machine, and the
 // largest median error that these state on samples which their fits did not see.
 struct Tables {
   int measured = 0, all = 0;

@@ -91,7 +91,8 @@ struct FrameworkOptions {
   double gemm_slowdown = 1;
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;
-  // Of the experts' grouped products, over gemm_slowdown: a library's rate is that of one large product.
+  // How much slower the experts' grouped products are, over gemm_slowdown: a library's rate is that of one
+  // large product.
   double expert_gemm_slowdown = 1;
   // What each expert's product takes in addition to its arithmetic: launch, first and last wave, as far as
   // those of its neighbours do not hide them, and a host that falls behind.

@@ -51,8 +51,8 @@ struct Issued {
 
 // Kernels and collectives of a layer's ops that the host launches.
 std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool backward);
-// Of a forward's: those that are counted one by one, document by document. The host has read the documents'
-// lengths from the GPU before, so that nothing is queued when it issues them.
+// The launches of a forward that are counted one by one, document by document. The host has read the
+// documents' lengths from the GPU before, so that nothing is queued when it issues them.
 Issued behind_lengths(const HostOptions& host, std::span<const Op> ops);
 // Those of attention, or of the graph that it is in, `calls` times.
 std::int64_t attention_launches(const HostOptions& host, bool backward, std::int64_t calls);

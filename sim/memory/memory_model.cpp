@@ -109,7 +109,7 @@ double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomp
   double bytes = n * ((keeping_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
   if (layout_.stage_order().is_first(v) && (keeping_[at(v)] > 0 || layers_[at(v)] == 0))
     bytes += n * input_per_token_;
-  // Of multi-token prediction: what its two norms read, and what they wrote side by side.
+  // Multi-token prediction keeps what its two norms read, and what they wrote side by side.
   if (layout_.stage_order().is_last(v)) bytes += n * model_.head().kept_rows * input_per_token_;
   return bytes;
 }

@@ -138,7 +138,7 @@ PowerDraw power_of(const Profile& profile) {
 
 namespace {
 
-// Of a GPU, mean over all of them.
+// The energy of a GPU, mean over all of them.
 double joules_of(const StepTimes& times, const PowerDraw& watts, double gemm_share) {
   const double other = std::max(0.0, times.compute.mean - times.attention.mean);
   const double optimizer = to_seconds(times.optimizer);

@@ -22,7 +22,7 @@ nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& i
 // [{what, holds, found}]; holds is null where nothing was looked at.
 nlohmann::json checks_json(const std::vector<Check>& checks);
 nlohmann::json hashes_of_inputs(const StudyInputs& inputs);
-// Of what a row of summary.json says and nobody measured. Throws json::exception where it is no row.
+// The hash of what a row of summary.json says and nobody measured. Throws json::exception where it is no row.
 std::string hash_of_row(const nlohmann::json& row);
 std::string hash_of_row(const PolicyResult& row);
 

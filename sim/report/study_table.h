@@ -57,7 +57,7 @@ struct PublishedRow {
   std::string against;  // of a speed-up: label of the row it is over
   std::string source;
 
-  // Of the published figure; none where one of them is missing or the published one is 0.
+  // A share of the published figure, in percent; none where one of them is missing or the published one is 0.
   [[nodiscard]] std::optional<double> difference_percent() const;
 };
 

@@ -64,7 +64,7 @@ bool falls_behind(const PolicyResult& row) {
   return m.token_delay_mean && m.steps - m.tail_steps >= 4 && tail_share(row) > 0.5;
 }
 
-// Of what runs and is not `but`; rows that keep up first.
+// The fastest of the rows that run and are not `but`; rows that keep up come first.
 const PolicyResult* fastest(const StudyResult& result, const PolicyResult* but = nullptr) {
   const PolicyResult* best = nullptr;
   for (const PolicyResult& row : result.policies) {

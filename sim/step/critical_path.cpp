@@ -175,7 +175,7 @@ class PathTracer {
       for (const OpRecord::Entry& e : ops)
         if (e.end == time_ && e.arrived < time_ && !step_of(e, scheduled).background &&
             ends_its_exchange(e, scheduled)) {
-          // Of a pair, the kernel before the communication: the rank's own work.
+          // The kernel of a pair comes before its communication: the rank's own work.
           const bool own = step_of(e, scheduled).stream == Stream::compute;
           if (found == nullptr || own) found = &e;
         }

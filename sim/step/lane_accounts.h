@@ -42,7 +42,7 @@ class LaneAccounting {
   [[nodiscard]] OpTimer& timer() { return timer_; }
 
  private:
-  // Of ops of a stage; compute and attention by rank.
+  // Sums over the ops of a stage; compute and attention by rank.
   struct Sums : OpSums {
     std::vector<Picoseconds> compute, attention;
     void begin(std::size_t ranks);

@@ -151,7 +151,7 @@ void LaneBlocks::add_end_blocks(const MicroBatchCost& cost, std::size_t first) {
   }
 }
 
-// Of one layer's forward on the CP rank with the most; ranks that share out heads do equal shares.
+// One layer's forward on the CP rank with the most work; ranks that share out heads do equal shares.
 double LaneBlocks::attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
                                    std::int64_t window) const {
   if (tokens.tasks != nullptr) {

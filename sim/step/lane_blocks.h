@@ -105,7 +105,7 @@ class LaneBlocks {
   // Direct-mapped by tokens, layers with experts by what arrives, too.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
   std::vector<std::shared_ptr<const EndOps>> end_memo_;
-  // Of the micro-batch that is expanded, by rank.
+  // What the micro-batch that is expanded has, by rank.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kMostNanoBatches> rank_ops_;
   std::vector<HeldByHalf> held_;
   std::vector<std::shared_ptr<const EndOps>> rank_ends_;

@@ -98,7 +98,7 @@ class LaneEngine {
     return op.virtual_stage * stages_ + stage;
   }
 
-  // Of the latest run: grad_ready()[v][i] is when all ranks have the gradients of bucket i
+  // After a run, grad_ready()[v][i] is when all ranks have the gradients of bucket i
   // (PartOrders::buckets) of virtual stage v; empty where no op made them.
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
   [[nodiscard]] Picoseconds end() const { return end_; }

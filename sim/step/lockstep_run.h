@@ -69,7 +69,7 @@ class LockstepRun {
   std::vector<LaneEngine::Run> runs_;
   std::vector<std::size_t> position_;                // by stage
   std::vector<Picoseconds> exchange_end_, longest_;  // by expert group: of the exchange under way
-  // Of a stage: the last of ZeRO's collectives ends, and the time of those not yet awaited.
+  // When the last of a stage's ZeRO collectives ends, and the time of those not yet awaited.
   struct Network {
     Picoseconds end = 0, issued = 0;
   };

@@ -46,7 +46,7 @@ struct OpRoute {
   double limit = std::numeric_limits<double>::infinity();  // bytes per second that its own links allow
 };
 
-// Of an op that crosses its own links alone: at most `limit` bytes per second.
+// The duration of an op that crosses its own links alone: at most `limit` bytes per second.
 Picoseconds paced(Picoseconds duration, double bytes, double limit);
 
 class NetworkRoutes {
@@ -61,8 +61,8 @@ class NetworkRoutes {
   [[nodiscard]] int width() const { return width_; }
   [[nodiscard]] const RouteTable& table() const { return table_; }
 
-  // Of the collective that a rank takes part in. Groups are numbered as in interpreter::group_of and
-  // interpreter::sync_index.
+  // The route of the collective that a rank takes part in. Groups are numbered as in interpreter::group_of
+  // and interpreter::sync_index.
   [[nodiscard]] const OpRoute& collective(std::size_t lane, std::size_t stage, SyncGroup sync,
                                           std::size_t group, OpName name) const;
   // To scheduled ops of `stage`, whose input comes from `from`.

@@ -421,7 +421,7 @@ class OpCursor {
     place_ = place;
     return nullptr;
   }
-  // Of the op that next() returned, by rank.
+  // Durations of the op that next() returned, by rank.
   [[nodiscard]] const Picoseconds* durations() const { return durations_ + place_.step * stage_.ranks; }
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] Picoseconds* clock() const { return clock_; }

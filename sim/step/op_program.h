@@ -86,8 +86,8 @@ struct BlockRun {
   std::uint32_t block = 0;          // in OpLane::blocks
   std::uint32_t repeat = 1;         // layers
   std::int32_t bucket = kNoBucket;  // repetition i completes the gradients of bucket + i (last backward only)
-  // Of the model, that of the first repetition: a forward's go up, those of backward and weight gradients
-  // down.
+  // The layer of the model, in the first repetition: a forward's go up, those of backward and weight
+  // gradients down.
   std::int32_t layer = kNoLayer;
 };
 

@@ -105,7 +105,7 @@ class TickCosts {
       add(place, std::move(cost), held);
     }
   }
-  // Of the CP ranks of all stages.
+  // The group of the CP ranks of all stages.
   const ContextGroup& group() {
     if (group_.ranks > 1) return group_;
     const RankGrid& grid = model_.grid();

@@ -197,7 +197,7 @@ void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result)
   const std::int64_t distributed = sum_of(sharding.rank_tokens) - sum_of(sharding.rank_local_tokens);
   rank_tokens_.push_back(*fullest);
   fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
-  // Of a group-cast, and of attention on any rank, it is known what arrives.
+  // What arrives is known with a group-cast, and where attention may run on any rank.
   gathered_tokens_.push_back(cost.cast_tokens > 0 || (cost.ranks == 1 && costs_.layout().evens_out_stages())
                                  ? cost.cast_tokens
                                  : memory_->gathered_tokens(sharding.ranks(), *fullest, distributed));

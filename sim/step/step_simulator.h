@@ -33,7 +33,7 @@ class StepSimulator {
   // every lane with micro-batches, those of a lockstep group one after another; what it gets is gone
   // afterwards.
   StepResult run(const Step& step, const std::function<void(const CostedLane&)>& on_lane = {});
-  // Of the latest step: attention seconds of every GPU, TP folded.
+  // Attention seconds of every GPU in the latest step, TP folded.
   [[nodiscard]] const GpuCompute& gpu_attention() const { return gpu_attention_; }
 
  private:
@@ -83,7 +83,7 @@ class StepSimulator {
   Schedule schedule_;
   std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
   std::uint64_t schedule_number_ = 0;          // how many were made
-  // Of the step that runs. Null: nobody.
+  // Who hears of the lanes of the step that runs. Null: nobody.
   const std::function<void(const CostedLane&)>* on_lane_ = nullptr;
   int lockstep_groups_ = 0;
   LaneAccounts accounts_;

@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// Of each row the validator checks the plan, the engine of the other fidelity its times (not with jitter,
+// The validator checks the plan of each row, the engine of the other fidelity its times (not with jitter,
 // stragglers or contention, which only one of them knows), sim/verify its slowest step's schedule, timeline
 // and memory, and sums of its steps its table.
 struct CheckedResult {

@@ -25,7 +25,7 @@ enum class Fidelity { stage, op };
 inline constexpr std::string_view kFidelityNames[] = {"stage", "op"};
 Fidelity parse_fidelity(const std::string& text);  // throws UserError
 
-// Of `op` fidelity; the defaults make it agree with `stage`.
+// Options of `op` fidelity; the defaults make it agree with `stage`.
 struct OpFidelity {
   bool fold_tp = true;
   bool contention = false;  // flows share the links of the study's network

@@ -206,7 +206,7 @@ void add_text(const json& node, std::vector<std::string>& list) {
     for (const json& item : node) add_text(item, list);
 }
 
-// Of a table and all below it; a table is what has a provenance.
+// Collects from a table and all below it; a table is what has a provenance.
 void collect(const json& node, TableSources& out) {
   if (!node.is_object()) return;
   if (const auto own = node.find("provenance"); own != node.end() && own->is_object()) {

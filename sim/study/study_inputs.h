@@ -46,8 +46,8 @@ Trace load_trace(const Study& study);
 std::vector<InputSource> sources_of(const Study& study, const StudyInputs& inputs,
                                     const RunStudyOptions& options);
 
-// Of what a policy is given: a document cut at a window border counts as its pieces, since each attends only
-// to itself. From the first bin that holds something to the last. O(slices).
+// The lengths that a policy is given: a document cut at a window border counts as its pieces, since each
+// attends only to itself. From the first bin that holds something to the last. O(slices).
 std::vector<LengthBin> length_bins(const DocumentSet& documents);
 
 }  // namespace equipoise

@@ -85,7 +85,7 @@ class RankGrid {
   [[nodiscard]] int inner_ranks(int degree) const { return std::gcd(sizes_.context_inner, degree); }
   [[nodiscard]] GroupShape outer_shape(int degree) const;
 
-  // Of the GPUs named, taken as spread evenly over their nodes.
+  // The shape of the group of these GPUs, taken as spread evenly over their nodes.
   [[nodiscard]] GroupShape shape_of(std::span<const int> gpus) const;
 
   // A pipeline transfer between two stages: {2, 2} if sender and receiver share a node in every lane, else

@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t kLeastBatch = 32, kMostBatch = 512, kBatchShare = 16;
 constexpr std::size_t kRun = 32;  // neighbours in the order of the search that go to one share
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Of the budget, for probes, and the fewest of them, which take half of a small one.
+// The share of the budget for probes, and the fewest of them, which take half of a small budget.
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
 // Layouts on which rows that pack slowly take their turn, and the other candidates between two of these.
 constexpr std::size_t kSlowRowLayouts = 16, kBetweenSlowRows = 256;

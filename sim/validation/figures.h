@@ -65,7 +65,7 @@ struct Validation {
 
 // --- How far repeated measurements leave their median open.
 
-// Of a list in any order; 0 where it is empty.
+// The median of a list in any order; 0 where it is empty.
 double median(std::vector<double> values);
 
 // Half the width of the median's 95% interval by order statistics, which asks nothing of the distribution:

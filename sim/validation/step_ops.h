@@ -70,7 +70,7 @@ class StepOps {
 
 class InStepTimes {
  public:
-  // Of one kind: seconds inside a step = extra_seconds + factor * seconds alone.
+  // One kind of op: seconds inside a step = extra_seconds + factor * seconds alone.
   struct Line {
     double extra_seconds = 0;
     double factor = 1;

@@ -216,8 +216,8 @@ ModelShape gpt_oss(std::string name, int layers, int experts) {
   return m;
 }
 
-// Of four layers three attend in chunks, and the fourth, without positions, to everything. A shared expert in
-// addition to one that is routed to, in every layer or in every other.
+// Three of four layers attend in chunks, and the fourth, without positions, to everything. Every layer, or
+// every other, has a shared expert in addition to the one that is routed to.
 ModelShape llama4(std::string name, int experts, int every) {
   ModelShape m = dense(std::move(name), 48, 5120, 40, 8, 128, 16384, 202048);
   m.moe = MoeShape{experts, 1, 1, 8192, 0};

@@ -160,7 +160,7 @@ struct ModelShape {
   // How many of layers [begin, end) are of each kind.
   [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
   [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, all_layers()); }
-  // Of those that a backward goes through.
+  // Counts of the layers that a backward goes through.
   [[nodiscard]] LayerCounts backward_counts() const {
     return layer_counts(training.frozen_layers, all_layers());
   }
@@ -194,7 +194,7 @@ struct ModelShape {
   [[nodiscard]] std::int64_t parameters() const;
   // Parameters that a token's forward multiplies with (no embedding lookup; logits and active experts count).
   [[nodiscard]] std::int64_t active_matmul_parameters() const;
-  // Of those, the frozen ones, twice where no backward goes; and those of adapters that a token's forward
+  // The frozen ones among them, twice where no backward goes; and those of adapters that a token's forward
   // multiplies with.
   struct FrozenAndAdapters {
     std::int64_t frozen = 0, adapters = 0;

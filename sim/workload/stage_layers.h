@@ -84,7 +84,7 @@ using PartSizes = std::array<PartParameters, kModelParts>;
 // Sizes by ModelPart, adapters with them, 0 for kinds of layers that the model does not have. Tied embeddings
 // count once where one stage has both ends.
 PartSizes part_sizes(const ModelShape& model, const Layout& layout);
-// Of those, the parameters that a step trains: all of them where nothing is frozen.
+// The parameters among them that a step trains: all of them where nothing is frozen.
 PartSizes trained_sizes(const ModelShape& model, const Layout& layout);
 
 // Layers of a model of `layers` layers that the layout recomputes whole.

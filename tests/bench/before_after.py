@@ -207,7 +207,7 @@ def cell(work, quantity, rounds, ranges=True):
 
 
 def reason(text):
-    """Of 'error: FILE: what: why; a way out' the why."""
+    """The why in 'error: FILE: what: why; a way out'."""
     return re.sub(r".*: ", "", text.splitlines()[-1].split(";")[0]) if text else "no word"
 
 

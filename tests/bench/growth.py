@@ -17,7 +17,7 @@ GOAL, CONTENDED_GOAL = "1.05", "1.2"
 PACKING_GOAL = "n log n: 1.08"  # over these sizes
 MORE_STEPS = 4
 SIZES = [1, 2, 4, 8, 16]
-# Of a fidelity: its options, CP degree, steps.
+# A fidelity with its options, CP degree and steps.
 FIDELITIES = {
     "stage": ([], 16, 30),
     "op": (["--fidelity", "op"], 16, 15),

@@ -122,7 +122,7 @@ class Tables(unittest.TestCase):
     def test_packing_time_is_that_of_all_batches(self):
         text = "391,044,000 tokens in {} global batches\nmetric   isf\nsteps   122\npack ms (measured)  2.500\n"
         self.assertEqual(user_work.packing_ms([cost(1, text=text.format(123))]), 307.5)
-        # Of more steps than batches the mean says nothing about the whole.
+        # With more steps than batches the mean says nothing about the whole.
         self.assertTrue(math.isnan(user_work.packing_ms([cost(1, text=text.format(12))])))
 
     def test_what_is_saved_is_read_again(self):

@@ -64,7 +64,7 @@ class Pages(Case):
         return out / "report.html"
 
     def validation(self, ops=()):
-        """Of a log that says what the simulator says, but 2 % slower, and of so many seconds of a step in kinds of op."""
+        """The page of a log that says what the simulator says, but 2 % slower, and of so many seconds of a step in kinds of op."""
         study = self.write("study.json", STUDY)
         self.ok("study", study, "--out", self.folder / "own", "--quiet")
         with open(self.folder / "own" / "steps.csv", newline="", encoding="utf-8") as file:

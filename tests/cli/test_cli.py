@@ -425,7 +425,7 @@ class PackCommand(Case):
             "note: isf: 1 slices with 2 tokens dropped (--oversize)",
             "note: isf: iterations of 2 packs hold 10.0 % fewer" + unequal])  # 10 and 4 + 4
         self.assertEqual(notes("--policy", "isf", "--oversize", "split"), [idle.format("isf")])
-        # Of several policies, one may be meant.
+        # Where there are several policies, one may be meant.
         self.assertEqual(notes("--compare", "isf,lpt", "--oversize", "split", "--rounds", 3), [
             idle.format("isf"), "note: batch.sequences_per_step 1 with documents_per_step: no size of a step, but the fewest "
             "micro-batches that it has by default"])

@@ -136,7 +136,7 @@ class Validate(WithStudy):
         log.write_text("step,step_seconds\n" + "".join(f"{i},{2 * seconds}\n" for i in range(3)))
         done = run("validate", self.study, "--measured", log, "--set", 'policies=[{"name":"plain"}]')
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        # Of several rows those that the log has, and notes on nothing else.
+        # Only the rows that the log has are compared, and notes are on nothing else.
         log.write_text(f"policy,step,step_seconds\nplain,0,{seconds}\n")
         rows = '[{"name":"plain"},{"name":"lpt","queues":3},{"name":"equipoise","label":"open"}]'
         report = json.loads(self.ok("validate", self.study, "--measured", log, "--set", f"policies={rows}", "--format", "json"))

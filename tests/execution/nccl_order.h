@@ -31,7 +31,7 @@ struct NcclCall {
   std::size_t started = 0;  // of a wait: the position of its started_send
 };
 
-// Of all ranks. Filled by the communicators, each from its rank's thread.
+// What all ranks called. The communicators fill it, each from its rank's thread.
 struct NcclRecord {
   explicit NcclRecord(int ranks);
   std::vector<std::vector<NcclCall>> calls;  // by rank of the world, in order

@@ -314,7 +314,7 @@ TwoSteps two_steps(const json& parallel, const char* schedule = "1f1b") {
   return out;
 }
 
-// Of what two steps changed, the part that is not the same: relative, over all tensors.
+// The part of what two steps changed that is not the same: relative, over all tensors.
 double distance(const TwoSteps& found, const TwoSteps& expected) {
   const ModelShape model = prepare_step(tiny_study(json::object(), {{"name", "plain"}})).model;
   const std::vector<Tensor> tensors = inventory(model);

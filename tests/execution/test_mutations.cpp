@@ -68,7 +68,7 @@ TEST_CASE("the check finds a token that two ranks compute") {
 }
 
 TEST_CASE("the check finds a document whose loss is skipped") {
-  // Of one token among 256.
+  // The weight of one token among 256.
   check_found(windows(json::object()), Options([](ExecutableStep& step) { step.weights[0][1][0] = 0; }));
 }
 

@@ -192,7 +192,7 @@ class EmulatedCall {
 
   void backward() {
     const std::int64_t columns = shape_.head_dim;
-    // Of every query head, zero where nothing is added.
+    // Gradients of every query head, zero where nothing is added.
     std::map<std::array<std::int64_t, 3>, std::array<Values, 2>> of_head;  // (piece, head, key row): dk, dv
     each_query([&](std::int64_t p, std::int64_t head, std::int64_t row) {
       const Values weights = probabilities(p, head, row, false);
@@ -268,7 +268,7 @@ class EmulatedCall {
           visit(p, head, row);
   }
 
-  // Of the keys that a query sees. `first`: its log of the sum is written, else read.
+  // The probabilities of the keys that a query sees. `first`: its log of the sum is written, else read.
   Values probabilities(std::int64_t p, std::int64_t head, std::int64_t row, bool first) {
     const auto i = static_cast<std::size_t>(p);
     const std::int64_t seen =

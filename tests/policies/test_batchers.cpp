@@ -276,7 +276,7 @@ TEST_CASE("chunk groups keep their places when a lane is reordered") {
 
 namespace {
 
-// Of each micro-batch of a lane: "document [begin, end)", packed ones with +.
+// Each micro-batch of a lane as "document [begin, end)", packed ones with +.
 std::vector<std::string> slices_of(const Lane& lane) {
   std::vector<std::string> texts;
   for (const MicroBatch& m : lane.micro_batches) {

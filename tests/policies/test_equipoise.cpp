@@ -130,7 +130,7 @@ TEST_CASE("the pipeline's clock has the closed forms of equal micro-batches") {
 }
 
 TEST_CASE("two unequal micro-batches on two stages, by hand") {
-  // Of a stage: F 1 and 2, B 2 and 4. Stage 0: F0 0-1, F1 1-3. Stage 1: F0 1-2, B0 2-4, F1 4-6, B1 6-10.
+  // A stage takes F 1 and 2, B 2 and 4. Stage 0: F0 0-1, F1 1-3. Stage 1: F0 1-2, B0 2-4, F1 4-6, B1 6-10.
   // Stage 0 again: B0 4-6, B1 10-14.
   PipelineClock clock(2, 1, 2);
   const PassTimes times[] = {{2, 4}, {4, 8}};

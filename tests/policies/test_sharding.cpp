@@ -277,8 +277,8 @@ TEST_CASE("heap-dispatch with top_p gives a block to the rank that sees most of 
   options.top_p = 1;
   CHECK(segments(shard("heap-dispatch", micro_batch_of({4, 2, 2}), 2, options), 0) ==
         Triples{{0, 0, 2}, {0, 2, 4}});
-  // Of three ranks 0.5 asks two, so never the most loaded. {8}: 15 -> 0; 11: ranks 1 and 2 see nothing -> 1;
-  // 7: ranks 2 (0) and 1 (11) are asked, 1 sees its four keys; 3: ranks 2 (0) and 0 (15), 0 sees its two.
+  // With three ranks 0.5 asks two, so never the most loaded. {8}: 15 -> 0; 11: ranks 1 and 2 see nothing ->
+  // 1; 7: ranks 2 (0) and 1 (11) are asked, 1 sees its four keys; 3: ranks 2 (0) and 0 (15), 0 sees its two.
   options.top_p = 0.5;
   const Sharding half = shard("heap-dispatch", micro_batch_of({8}), 3, options);
   CHECK(pairs(half) == Pairs{18, 18, 0});

@@ -134,7 +134,7 @@ TEST_CASE("all-to-all between nodes takes the way that its network names") {
   // 32 ranks on 4 nodes: 50 + 2 steps of 10 us, 24 messages; 24 / 32 of 64 MB at 40 and 20 GB/s.
   CHECK(seconds("rail-aligned", 64e6, {32, 8}) == doctest::Approx(70e-6 + 24e-6 + 48e6 / 40e9).epsilon(1e-6));
   CHECK(seconds("cross-rail", 64e6, {32, 8}) == doctest::Approx(70e-6 + 48e-6 + 48e6 / 20e9).epsilon(1e-6));
-  // Of 32 parts 7 go to the node's other ranks; along the rails 7 of 8 of the other 24 pass NVLink, too.
+  // 7 of 32 parts go to the node's other ranks; along the rails 7 of 8 of the other 24 pass NVLink, too.
   table["node"]["all_to_all"]["parameters"]["bus_GBps"] = 0.01;
   table["node"]["all_to_all"]["parameters"]["pair_loss"] = 0;
   const double slow = 64e6 / 0.01e9;  // the whole buffer

@@ -74,7 +74,7 @@ class Figures(unittest.TestCase):
                 self.assertLessEqual(axes.get_legend().get_window_extent().x1, whole.x1 + 1)
 
     def test_a_pages_figures_draw_its_data(self):
-        """Of a result and of its folder the same."""
+        """A result and its folder give the same figure."""
         rows = [row["label"] for row in self.result.policies]
         for given in (self.result, self.shared / "out", str(self.shared / "out/report.html"), pickle.loads(pickle.dumps(self.result))):
             losses = bars_by_row(drawn(plot.losses(given)).axes[0])

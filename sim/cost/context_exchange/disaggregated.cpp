@@ -32,7 +32,7 @@ namespace {
 
 constexpr double kLogSumBytes = 4;  // of a query and a head
 
-// Of a token, on one TP rank.
+// What a token has on one TP rank.
 struct TokenBytes {
   double query = 0, output = 0, log_sum = 0, key_value = 0;
 };

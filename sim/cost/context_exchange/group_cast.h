@@ -64,7 +64,7 @@ class CastBlocks {
   // then says by rank; sorts the edges.
   template <class Visit>
   void for_readers(std::vector<Edge>& edges, std::vector<int>& reads, const Visit& visit) const;
-  // Of the tokens that the last call found: the places of a stage, and the first place at or behind a token.
+  // Places among the tokens that the last call found: those of a stage, and the first at or behind a token.
   struct Range {
     std::int64_t begin = 0, end = 0;
   };

@@ -125,9 +125,9 @@ class RingPieces {
     }
   }
 
-  // Of rank `rank`'s call on the block that rank `from` began with, in which each rank has `earlier` tokens
-  // of the chunks before. What a run of queries sees of a block is one piece: the keys of its slice lie
-  // together there. So are a slice's runs at even distances (Sharding::strided). O(segments of both).
+  // What rank `rank`'s call does on the block that rank `from` began with, in which each rank has `earlier`
+  // tokens of the chunks before. What a run of queries sees of a block is one piece: the keys of its slice
+  // lie together there. So are a slice's runs at even distances (Sharding::strided). O(segments of both).
   const std::vector<QueryKeys>& of(int rank, int from, std::int64_t earlier) {
     const auto queries = sharding_->of_rank(rank);
     const std::span<const RingSegment> block = sorted(from);

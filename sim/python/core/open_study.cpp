@@ -72,8 +72,8 @@ class OpenStudy {
   // The file's values, with the assignments in them.
   [[nodiscard]] const std::string& text() const { return text_; }
 
-  // Of the cases of a sweep, in their order, those to which slowdowns are carried so that all have one rule,
-  // as in the program's sweeps.
+  // Which cases of a sweep, in their order, are those to which slowdowns are carried so that all have one
+  // rule, as in the program's sweeps.
   static std::vector<bool> one_rule(const std::vector<OpenStudy*>& cases) {
     const nb::gil_scoped_release released;
     std::vector<Study*> studies;

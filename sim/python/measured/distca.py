@@ -28,7 +28,7 @@ HARNESS = {
     "attention_kernel": "flash-attention-2",
     "loss": "sum",
 }
-# Of the 8B runs, the script that was committed on 9 August 2025 (b99ac08) takes the mean of (logit - 1)^2 as its loss and
+# For the 8B runs, the script that was committed on 9 August 2025 (b99ac08) takes the mean of (logit - 1)^2 as its loss and
 # has no fusions on; its next commit, after the last of these runs, takes the sum of the logits (53a9c5a). The fusions came
 # on 12 August, with 5cdcca3.
 EARLY_LOSS, NO_FUSIONS = "mean-square", {"fused_rope": False, "fused_activation": False}

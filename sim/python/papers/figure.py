@@ -35,7 +35,7 @@ class Figure:
 
     @property
     def share(self):
-        """Of the printed gain: (ours - 1) / (paper - 1); None where there is none."""
+        """The share of the printed gain: (ours - 1) / (paper - 1); None where there is none."""
         if not self.is_ratio or self.ours is None or self.published == 1:
             return None
         return (self.ours - 1) / (self.published - 1)
@@ -69,7 +69,7 @@ class Figure:
 
     @property
     def agrees_in_sign(self):
-        """Of a speed-up: on the same side of 1."""
+        """Whether both speed-ups are on the same side of 1."""
         return self.ours is not None and (self.ours - 1) * (self.published - 1) >= 0
 
 

@@ -203,7 +203,7 @@ def seconds_per_token(summary, label):
 
 
 def speedup(summary, label, against):
-    """Of a row over another one of the same study; None where one of them did not run."""
+    """The speed-up of a row over another one of the same study; None where one of them did not run."""
     own, other = seconds_per_token(summary, label), seconds_per_token(summary, against)
     return other / own if own and other else None
 

@@ -26,7 +26,7 @@ def median_or_none(values):
 
 
 def merged_cell(cells):
-    """Of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
+    """A cell of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
     first = cells[0]
     if isinstance(first, str):
         if any(cell != first for cell in cells):

@@ -26,7 +26,7 @@ def null_says(figures):
 
 
 def count_line(name, chosen):
-    """Of (figure, what the null model says) pairs: how many agree, are explained, and agree with the null model."""
+    """How many of the (figure, what the null model says) pairs agree, are explained, and agree with the null model."""
     agree = sum(f.agrees for f, _ in chosen)
     explained = sum(not f.agrees and f.explained for f, _ in chosen)
     null = sum(f.agreed_by(said) for f, said in chosen)

@@ -27,7 +27,7 @@ function opLines(op, lane, where) {
 class TimeWindow {
   constructor() { this.begin = this.end = this.whole = 0; }
 
-  // Of a step of this length: what is shown stays, as far as the step has it.
+  // The step shown has this length now: what is in view stays, as far as the step has it.
   setWhole(whole) {
     const all = this.end - this.begin >= this.whole;
     this.whole = whole;

@@ -116,7 +116,8 @@ bool draws_experts(const Study& s) {
   return s.model.moe && (s.framework.in_training.expert_skew > 0 ||
                          s.framework.in_training.expert_router != ExpertRouter::stated);
 }
-// Of the layout or a row, on more than one rank: of one lane's, or of all, which some policies group anew.
+// Whether the form of the layout or of a row has the fact, on more than one rank: those of a lane, or all,
+// which some policies group anew.
 bool has_form(const Study& s, bool ContextCommFacts::*fact) {
   const bool of_row = std::ranges::any_of(s.policies, [&](const PolicyRun& run) {
     return run.context_comm && facts_of(*run.context_comm).*fact;

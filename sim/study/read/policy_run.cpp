@@ -97,7 +97,7 @@ std::vector<Published> read_published(const json& node, const std::string& where
   return list;
 }
 
-// Of `plan` only: where it is, and which.
+// The keys of `plan` alone: where it is, and which.
 void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
   const std::string file = object.text("file", "");
   run.plan_name = object.text("policy", "");
@@ -197,7 +197,7 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
     layout.recompute_layers = run.recompute_layers;
     layout.recompute_modules = run.recompute_modules;
   }
-  // Of model chunks a schedule from both ends knows none: it refuses them by itself.
+  // A schedule from both ends knows no model chunks: it refuses them by itself.
   layout.bidirectional = schedule_policy_of(study, run).bidirectional && layout.virtual_pipeline == 1;
   return layout;
 }

@@ -180,7 +180,7 @@ constexpr Key<Cluster> kNetworkKeys[] = {
         .noting(note_oversubscription),
 };
 
-// Of a GPU's board. The same keys as a profile's `power`.
+// Watts of a GPU's board, by the same keys as a profile's `power`.
 constexpr Key<Cluster> kWattsKeys[] = {
     number<&Cluster::watts, &PowerDraw::attention>("attention_W", 0.001, 1e5, "In attention kernels")
         .must_be("watts of a GPU"),

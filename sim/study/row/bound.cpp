@@ -105,7 +105,7 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
       costs_.layout().acting_facts().by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
   double seconds = tokens_of(of_stage_[stage]) + layers_[stage] * attended +
                    layers_before_[stage] * (fill_forward + fill_backward);
-  // Of layers that no backward reaches a forward is left, its exchanges not counted.
+  // Layers that no backward reaches have a forward alone, its exchanges not counted.
   const double forward_pairs = least_.forward_pair * sum.pairs;
   if (frozen_[stage] + frozen_before_[stage] > 0) {
     const double backward = tokens_of(least_.layer) + attended - again_of(least_.layer) - forward_pairs;

@@ -35,13 +35,13 @@ class StepBound {
 
   // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;
-  // Of any plan of so many tokens with so many visible pairs in all, spread evenly over all GPUs.
+  // The least time of any plan of so many tokens with so many visible pairs, spread evenly over all GPUs.
   // `recomputes`: as the layout does, in every micro-batch. `exchanges`: K and V of all documents, on the
   // layout's CP ranks.
   [[nodiscard]] double even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const;
-  // Of any plan of these documents on this layout that leaves them whole, however it delays, places or orders
-  // them: their work spread evenly over all GPUs, and the longest one alone on the CP ranks of all lanes,
-  // forward through all stages and back.
+  // The least time of any plan of these documents on this layout that leaves them whole, however it delays,
+  // places or orders them: their work spread evenly over all GPUs, and the longest one alone on the CP ranks
+  // of all lanes, forward through all stages and back.
   [[nodiscard]] double run_seconds(const DocumentSet& documents) const;
   // No bound: what even plans of whole micro-batches come near to, with the exchanges that most rows make and
   // a pipeline that `micro_batches` of a lane fill in each of `steps` steps. Of models with experts, whose

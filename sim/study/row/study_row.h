@@ -23,7 +23,8 @@ struct StudyRow {
   // `entry` as the study has it, with the plan of its file. Throws UserError naming the study's file where
   // the profile cannot price the row's layout.
   StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry);
-  // Of other documents than the study's own. `profile`: null where nothing is known of times and memory
+  // The row has other documents than the study's own. `profile`: null where nothing is known of times and
+  // memory
   // (`pack` without a model); then it has no models.
   StudyRow(const Study& study, const DocumentSet& documents, const Profile* profile, PolicyRun entry);
 

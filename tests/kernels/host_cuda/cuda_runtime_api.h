@@ -43,7 +43,7 @@ inline float rsqrtf(float x) {
 enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorLaunchFailure };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
-// Of the launches since the last call.
+// The error of the launches since the last call.
 inline cudaError_t cudaGetLastError() {
   return host_cuda::fault().empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }

@@ -104,7 +104,7 @@ class Grid {
     }
   }
 
-  // Of the running thread: gives way until all that the barrier is for have reached it.
+  // The running thread gives way until all that the barrier is for have reached it.
   void wait(const Barrier& barrier) {
     Fiber& fiber = fibers_[running_];
     fiber.barrier = barrier;

@@ -8,7 +8,7 @@ using namespace equipoise::testing;
 
 namespace {
 
-// Of a token of model_of(1) a layer keeps 1,800 bytes (test_training.cpp): 7,372,800 of 4,096 tokens.
+// A layer keeps 1,800 bytes of a token of model_of(1) (test_training.cpp): 7,372,800 of 4,096 tokens.
 constexpr double kKept = 1800;
 
 Layout offloading(double share, double link_GBps, int context = 1) {
@@ -39,7 +39,8 @@ Passes passes_of(const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("Copies hide under a layer's own time, and where they take longer each pass takes as long as they do") {
+TEST_CASE(
+    "Copies hide under a layer's own time, and where they take longer each pass takes as long as they do") {
   const Passes without = passes_of(Layout());
   const Passes fast = passes_of(offloading(1, 10000));
   CHECK(fast.forward == without.forward);

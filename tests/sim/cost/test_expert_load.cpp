@@ -15,7 +15,7 @@ struct Moments {
   double mean = 0, deviation = 0;
 };
 
-// Of the load of micro-batches of `documents` equal documents each.
+// Moments of the load of micro-batches of `documents` equal documents each.
 Moments loads(RouterSkew skew, int ranks, int experts_of_rank, int documents, int draws = 4000) {
   double sum = 0, squares = 0;
   for (int i = 0; i < draws; ++i) {

@@ -375,7 +375,7 @@ TEST_CASE("Group-cast of a dependent chunk brings the chunks before it to every 
   chunk.slices = {{0, 65536, 73728}};
   chunk.chunk = {0, 8, 9, 0};
   const MicroBatchCost cost = cost_by(models, chunk, "per-document");
-  // Of 65,536 each rank has half and needs the other; of the chunk rank 0 needs 4,096 and rank 1 2,048.
+  // Each rank has half of the 65,536 and needs the other; of the chunk rank 0 needs 4,096 and rank 1 2,048.
   CHECK(cost.kv_sent_tokens == 65536 + 4096 + 2048);
   CHECK(cost.kv_useful_tokens == cost.kv_sent_tokens);
   const ExchangedTokens tokens = exchanged_tokens(chunk, sharded(chunk, 2, "per-document"), 0, models.layout);
@@ -391,7 +391,7 @@ TEST_CASE("Group-cast holds what it needs; where nothing is known of the shardin
 }
 
 TEST_CASE("Group-cast once a node by hand: one document, zig-zag on four ranks of two nodes") {
-  // Of eight runs, rank r has r and 7 - r and needs 0 to 7 - r. In the other node each rank of node 0 needs
+  // Rank r has r and 7 - r of eight runs and needs 0 to 7 - r. In the other node each rank of node 0 needs
   // the four runs 2 to 5, each of node 1 runs 0 and 1: 12 runs cross the network one by one, 6 once a node.
   const MicroBatch micro_batch = documents({8192});
   const Sharding sharding = sharded(micro_batch, 4, "per-document");

@@ -517,7 +517,7 @@ TEST_CASE("RoPE that is not fused has kernels for each document, each of a kerne
       if (op.name == OpName::rope) return op;
     return Op{};
   };
-  // Of Q and of K, forward: 4 kernels once and 12 a document; backward: 1 and 7.
+  // For Q and for K, forward: 4 kernels once and 12 a document; backward: 1 and 7.
   CHECK(rope(1, false).kernels == 2 * (4 + 12));
   CHECK(rope(5, false).kernels == 2 * (4 + 5 * 12));
   CHECK(rope(5, true).kernels == 2 * (1 + 5 * 7));

@@ -248,8 +248,8 @@ TEST_CASE(
   CHECK(first(0).trained_parameters() == 2 * (kLinear + 128) + 64 * 256 + 64);
   CHECK(first(1).trained_parameters() == kLinear + 128 + 64 * 256 + 64);
   CHECK(first(2).trained_parameters() == 64 * 256 + 64);  // the head and its norm
-  // Of 10 tokens with 55 pairs, whose Q, K and V have 32 numbers in 2 heads: six products of a weight, or
-  // two; three of attention, or one.
+  // There are 10 tokens with 55 pairs, whose Q, K and V have 32 numbers in 2 heads: six products of a weight,
+  // or two; three of attention, or one.
   const double attention = 2.0 * (32 + 32) * 2 * 55;
   CHECK(first(0).training_flops(10, 55) ==
         doctest::Approx(10 * 6.0 * (2 * kLinear + 64 * 256) + 6 * attention));
@@ -272,8 +272,7 @@ TEST_CASE(
   CHECK(models.memory.footprint(0, load, 0).buffers >= 1800 * 1000);  // a layer at work holds what it makes
   CHECK(models.memory.footprint(1, load, 0).activations ==
         Models(first(0), layout).memory.footprint(1, load, 0).activations);
-  // Of the model's first layers, and of a stage's, those that are recomputed are the first; frozen ones need
-  // not be.
+  // The first layers of the model, and of a stage, are those that are recomputed; frozen ones need not be.
   layout.pipeline = 1;
   layout.recompute = Recompute::layers;
   for (layout.recompute_layers = 0; layout.recompute_layers <= 2; ++layout.recompute_layers)

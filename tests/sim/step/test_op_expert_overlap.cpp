@@ -141,7 +141,7 @@ TEST_CASE("Pairs by hand at op fidelity: the same 75 and 82 as the stage engine'
   REQUIRE_FALSE(path.empty());
   CHECK(path.front().start == 0);
   for (std::size_t i = 1; i < path.size(); ++i) REQUIRE(path[i].start == path[i - 1].end);
-  // Of the pair, the backward's ops are told as those of the first micro-batch.
+  // The pair's backward has its ops named as those of the first micro-batch.
   bool backward_of_first = false;
   for (const PathSegment& s : path)
     backward_of_first = backward_of_first || (s.kind == OpKind::B && s.micro_batch == 0);

@@ -92,7 +92,7 @@ TEST_CASE("Two stages and two slices: the second forward of one runs alongside t
           doctest::Approx(0.5 * static_cast<double>(less + more)).epsilon(1e-9));
     CHECK(evened.sharding.rank_tokens[0] == 65536);
   }
-  // Of stage 0's ops B1 shares a tick with stage 1's B0, and stage 1's B1 with none.
+  // Stage 0's B1 shares a tick with stage 1's B0, and stage 1's B1 with none.
   const double backward =
       0.5 * static_cast<double>(first.attention_backward[0][0] + second.attention_backward[0][0]);
   CHECK(lane.of(1, 2) == second);

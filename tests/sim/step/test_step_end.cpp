@@ -95,7 +95,7 @@ TEST_CASE("Without replicas there is nothing to reduce") {
 }
 
 TEST_CASE("Spreading experts changes what a rank gathers, not how many parameters it updates") {
-  // Of E expert parameters on R replicas a rank holds E / ep and shares them with R / ep others: ZeRO leaves
+  // A rank holds E / ep of E expert parameters on R replicas and shares them with R / ep others: ZeRO leaves
   // it E / R to update whatever ep is. It gathers two bytes of every parameter that it holds.
   ModelShape model = builtin_model("deepseek-v2");
   model.layers = 2;

@@ -146,7 +146,7 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
       {{"group", "all"}, {"samples", 9}, {"median", 0.031}},
       {{"group", "few rows"}, {"samples", 2}, {"median", 0.012}}};
   CHECK(megatron.kernel_errors_on(Profile(file, "own.json")) == "GEMM 3.1 %");
-  // Of collectives too: those in a node, and the network that the study names, else the default.
+  // Collectives have errors too: those in a node, and the network that the study names, else the default.
   json collective = file;
   for (const auto& [path, error] :
        {std::pair("node/all_gather", 0.05), std::pair("node/all_to_all", 0.06),

@@ -34,7 +34,7 @@ TEST_CASE("The noise of a median is half its 95% interval by order statistics") 
   CHECK(*median_noise(count_to(9)) == 3);
   // 20: P(<= 5) = 2.07%, P(<= 6) = 5.8%: from the 6th to the 15th.
   CHECK(*median_noise(count_to(20)) == 4.5);
-  // Of many, 0.98 sqrt(n) places to either side.
+  // With many, it is 0.98 sqrt(n) places to either side.
   CHECK(std::abs(*median_noise(count_to(10000)) - 98) <= 1);
   CHECK(std::abs(*median_noise(count_to(1000)) - 0.98 * std::sqrt(1000)) <= 1);
 }
