@@ -38,7 +38,7 @@ bool Turn::give_if_mine() {
 
 namespace {
 
-// What all groups that were split from one share.
+// What all groups share that were split from one communicator.
 struct Hub {
   std::mutex mutex;
   std::condition_variable changed;

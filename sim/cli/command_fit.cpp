@@ -170,7 +170,8 @@ std::string gpu_model(const std::string& name) {
   return "";
 }
 
-// Kernels of one GPU do not say how fast another is: all that the samples name, which are not of the base's.
+// Kernels of one GPU do not say how fast another is, so each GPU that samples name is noted where it is not
+// the base's.
 void note_other_gpus(const ReadFiles& files, const std::string& measured_on, const Profile& base,
                      Notes& said) {
   std::set<std::string> named = files.foreign_gpus;

@@ -276,7 +276,7 @@ class Sweep {
     std::size_t finished = 0, mine = 0;
     for (std::size_t i = 0; i < cases_.size(); ++i) mine += share_.has(i) ? 1 : 0;
     TimeLeft left;
-    std::string time;  // as it was last said
+    std::string time;  // the time as it was last printed
     try {
       for (std::size_t i = 0; i < cases_.size(); ++i) {
         if (!share_.has(i)) continue;

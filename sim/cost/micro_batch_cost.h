@@ -179,7 +179,7 @@ class MicroBatchCoster {
   LocalWork both_;                // of two nano-batches
   std::vector<HeldByHalf> held_;  // by rank
   bool halves_ = false;           // of the micro-batch: two nano-batches
-  // Direct-mapped by tokens and what arrives; of the kinds that the model has.
+  // A direct-mapped cache by tokens and what arrives, for each kind of layer that the model has.
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;
   MicroBatchCost other_;  // the second candidate of `optimal`

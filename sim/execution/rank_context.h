@@ -39,7 +39,7 @@ struct RankContext {
   int replica_count = 1;            // data x context
   bool repeats_attention = false;   // of the step that runs: selective recompute
   bool evens_out_stages = false;    // of that step
-  const StageTick* tick = nullptr;  // then, of the op that runs
+  const StageTick* tick = nullptr;  // of the op that runs, with a schedule of ticks
 
   [[nodiscard]] std::size_t element_bytes() const { return kernels::bytes_of(backend.element_type()); }
   [[nodiscard]] Memory elements(std::int64_t count) const {

@@ -101,7 +101,7 @@ ProcessState process_state(int pid) {
   char text[512] = {};
   std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
   const int file = open(text, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return ProcessState::alive;  // a /proc that hides: only silence tells
+  if (file < 0) return ProcessState::alive;  // /proc may be hidden: then only a silent rank is known to be dead
   const ssize_t length = read(file, text, sizeof text - 1);
   close(file);
   text[std::max<ssize_t>(length, 0)] = '\0';

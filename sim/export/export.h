@@ -98,8 +98,8 @@ const Exporter& exporter_of(std::string_view name, std::string_view also = {});
 
 // What cannot be expressed, about nothing yet.
 Notes lost_notes(const Exporter& to, const ExportedRow& row);
-// The key that no flag says of the study's layout, whatever is packed, or of its first row's own CP degrees,
-// and why; empty where nothing is lost.
+// The key that no flag can express, and why: in the study's layout, whatever is packed, or in its first row's
+// own CP degrees. Empty where there is none.
 enum class Untold { layout, row };
 std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part);
 // "0.104 s a step of 65,530 tokens, 61565 tokens/s/GPU"

@@ -360,7 +360,7 @@ struct Tables {
 
 // Chips with the same SMs: what slows kernels in training, slows them alike. (An H20 has half of them.)
 bool is_hopper(const std::string& gpu) {
-  return names("H100", gpu) || names("H800", gpu) || names("H200", gpu);  // a GH200 is one of the last
+  return names("H100", gpu) || names("H800", gpu) || names("H200", gpu);  // "GH200" has H200 in it, too
 }
 
 }  // namespace

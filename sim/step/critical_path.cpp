@@ -410,7 +410,7 @@ OpBlock emptied(const OpLane& lane, const OpBlock& block, Drop drop) {
   return left;
 }
 
-// Whose ops of a scheduled op (of the pair that it begins) are free; nothing where none are.
+// The kind of ops of a scheduled op, or of the pair that it begins, that are free; nothing where none are.
 std::optional<Drop> dropped_of(const Free& free, std::size_t lane, std::size_t stage,
                                std::span<const ScheduledOp> ops, std::size_t index) {
   if (free.stage == static_cast<std::int32_t>(stage)) return Drop::all;

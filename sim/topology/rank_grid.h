@@ -112,7 +112,7 @@ class RankGrid {
   int gpus_ = 1;
   std::array<Digit, kAxes> digits_;  // dense grid; expert has size 1 here
   Digit expert_;                     // expert grid
-  bool own_expert_grid_ = false;     // expert layers read GPU numbers otherwise than dense ones
+  bool own_expert_grid_ = false;     // expert layers order ranks differently from dense ones
   std::array<GroupShape, kAxes> shapes_;
   std::map<int, GroupShape> context_shapes_, outer_shapes_;  // by degree
   std::vector<GroupShape> next_hops_;  // from each stage to the next, the last one's to the first

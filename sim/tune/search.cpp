@@ -22,7 +22,8 @@
 namespace equipoise {
 namespace {
 
-// Tried against one limit, whatever the number of threads: more, the less the limit still moves.
+// So many candidates are tried against one limit, whatever the number of threads: more of them where the
+// limit moves less.
 constexpr std::size_t kLeastBatch = 32, kMostBatch = 512, kBatchShare = 16;
 constexpr std::size_t kRun = 32;  // neighbours in the order of the search that go to one share
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -32,7 +32,7 @@ double tokens_of(const Step& step) {
   return tokens;
 }
 
-// The last of trial.least is above the limit.
+// Ends a trial early, as its last `least` is above the limit.
 void end_early(Trial& trial) {
   const double first = trial.least.front(), last = trial.least.back();
   trial.outcome = Outcome::slower;

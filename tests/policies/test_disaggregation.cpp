@@ -82,7 +82,7 @@ struct PlainMove {
   std::int64_t head = 0, tail = 0;
 };
 
-// The queries at both ends that do at most half of `movable` each; all if it is all.
+// The queries at both ends that do at most half of `movable` each; all of them where that is all work.
 PlainMove plain_strips(const Segment& s, std::int64_t movable) {
   PlainMove move;
   if (movable >= work_of(s)) return {0, s.queries(), 0};

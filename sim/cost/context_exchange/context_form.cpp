@@ -176,7 +176,7 @@ void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
 }
 
 // Ranks that share out the heads have all queries of their group: each key of it is seen at least by its own.
-// What an inner group receives of others, each of its ranks receives for its heads.
+// Each rank of an inner group receives, for its heads, what the group receives from others.
 ReceivedTokens received_tokens(const ContextCase& of) {
   if (of.tokens.tasks != nullptr) {  // up to the last query of a slice: all are seen
     const auto received = static_cast<double>(of.tokens.tasks->received);

@@ -59,7 +59,7 @@ struct ExchangedTokens {
   std::int64_t key_runs = 0;       // most runs of consecutive keys that a rank's queries see
   CastTokens cast{};               // where the layout's form is group-cast
   const PlannedTasks* tasks = nullptr;  // disaggregated; good until this thread asks again
-  // As if K and V, on the rank with the most; 0 where that does not depend on the plan.
+  // Tokens held as if they were K and V, on the rank with the most; 0 where the plan does not decide it.
   [[nodiscard]] std::int64_t held() const { return std::max(cast.held, tasks != nullptr ? tasks->held : 0); }
 };
 // A sharded micro-batch whose tokens are counted. `costs`: null where nobody asks for planned tasks.

@@ -185,7 +185,7 @@ PolicyRun own_row(Loaded& loaded, const std::string& label) {
   return row_of_request(request, loaded.study, std::string(plan_policy().name));
 }
 
-// What a policy of Python's plans: the documents by global batches, and the shape of a step.
+// The input of a policy written in Python: the documents by global batches, and the shape of a step.
 std::pair<nb::object, std::string> loaded(const Lengths& lengths, const std::string& options_text) {
   Loaded found = load_lengths(span_of(lengths), options_text);
   const PackOptions shape = own_row(found, "own").pack;  // micro_batches among its keys

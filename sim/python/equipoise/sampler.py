@@ -148,7 +148,7 @@ class BatchSampler:
             given.setdefault("own_degrees", False)  # these lanes have one degree
         self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
         _core.check_request(policy if isinstance(policy, str) else "", self._options)
-        self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
+        self._epoch, self._at = 0, (0, 0)  # the first step, and the first micro-batch in it, that was not handed out
         self._noted = False
         self._unsaid: Tuple[str, ...] = ()  # options whose lack of effect is no warning
         self._start()

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-// A policy of as many micro-batches as it is told.
+// Whether the policy makes as many micro-batches as it is told.
 bool counts_micro_batches(const PolicyRun& run) {
   const bool budgets = has_key(run.policy(), kTokensPerMicroBatch.key);
   return has_key(run.policy(), "micro_batches") &&

@@ -113,7 +113,7 @@ TEST_CASE("the categories sum to the whole whenever one changes, and end as they
     std::size_t checked = 0;
     for (const auto& [name, total] : counters) {
       if (!is_memory(name)) continue;
-      // At the last change of every moment: what each category shows then.
+      // What each category shows at a moment counts after the last change there.
       for (std::size_t i = 0; i < total.size(); ++i) {
         if (i + 1 < total.size() && total[i + 1].first == total[i].first) continue;
         std::int64_t sum = 0, parts = 0;

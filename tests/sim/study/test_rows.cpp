@@ -190,7 +190,7 @@ TEST_CASE("With ignore_memory a row that does not fit has its times, its status 
   CHECK(study_table(parse(file), marked).find("oom, ignored") != std::string::npos);
   CHECK(study_table(parse(file), marked).find("is fastest") == std::string::npos);
 
-  // Also where the model's states leave no room for a plan.
+  // The same holds where the model's states leave no room for a plan.
   json states = small_study();
   states["model"] = "llama3.1-70b";
   states["policies"] = {"plain", "wlb", {{"name", "skrull"}}, "hbp"};
