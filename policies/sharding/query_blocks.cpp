@@ -225,7 +225,7 @@ class Placement {
     return rank != from && load_[at(rank)] + pairs <= most_pairs_ && load_[at(from)] - pairs <= most_pairs_;
   }
 
-  // With the block's own `rank`, nothing is added.
+  // The time that the others are spared; with the block's own `rank`, nothing is added.
   [[nodiscard]] std::int64_t spared(std::size_t block, std::int64_t rank, std::size_t back) const {
     const std::size_t from = at(blocks_.rank[block]), to = at(rank);
     std::int64_t sum = 0;

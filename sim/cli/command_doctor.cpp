@@ -49,7 +49,8 @@ std::string free_disk(const std::filesystem::path& folder) {
          folder.string();
 }
 
-// Each is loaded, and priced with: a file that was cut or changed by hand is refused. Returns their names.
+// Loads each profile and prices with it: a file that was cut or changed by hand is refused. Returns their
+// names.
 std::string load_profiles() {
   for (const std::string& name : shipped_profiles()) (void)Profile::load(name);
   return joined(shipped_profiles());

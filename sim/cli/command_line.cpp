@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -126,6 +127,23 @@ std::string unexpected(const CLI::App& program, const std::string& command, cons
   return command + ": unknown option \"" + word + "\"" + did_you_mean(word, known);
 }
 
+// "--stages = 99999999999", a number that its option cannot hold, with the largest or smallest that it can.
+std::string out_of_range(const CLI::App& command, const std::string& failed) {
+  constexpr std::string_view kEquals = " = ";
+  const std::size_t at = failed.find(kEquals);
+  const std::string name = failed.substr(0, at), found = failed.substr(at + kEquals.size());
+  const CLI::Option* const option = command.get_option_no_throw(name);
+  const bool sign = option == nullptr || !option->get_type_name().starts_with("UINT");
+  std::int64_t value = 0;  // what 64 bits hold is too large for 32
+  const bool is_wide =
+      std::from_chars(found.data(), found.data() + found.size(), value).ec == std::errc::result_out_of_range;
+  if (found.starts_with('-'))
+    return name + ": expected an integer >= " + std::to_string(is_wide ? INT64_MIN : INT32_MIN) + ", found " +
+           found;
+  const std::uint64_t most = sign ? (is_wide ? INT64_MAX : INT32_MAX) : (is_wide ? UINT64_MAX : UINT32_MAX);
+  return name + ": expected an integer <= " + std::to_string(most) + ", found " + found;
+}
+
 // One line for a parse that failed.
 std::string explained(CLI::App& program, const CLI::ParseError& error) {
   constexpr std::string_view kConversion = "Could not convert: ";
@@ -135,7 +153,7 @@ std::string explained(CLI::App& program, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
     text = unexpected(program, command, *path.back());
   else if (text.starts_with(kConversion))  // refuse_odd_values has refused all but those out of range
-    return text.substr(kConversion.size()) + ": the number is out of range";
+    return out_of_range(*path.back(), text.substr(kConversion.size()));
   else if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
     return text;  // names the option, what was found and what is allowed
   else

@@ -17,6 +17,7 @@
 #include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 

@@ -280,7 +280,8 @@ void RankExecutor::run_block(const OpBlock& block, int layer, const ScheduledOp&
   }
 }
 
-// From another rank, or from this one's earlier op where the same rank has the neighbouring virtual stage.
+// The input comes from another rank, or from this one's earlier op where the same rank has the neighbouring
+// virtual stage.
 void RankExecutor::receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op,
                                  StepRecord& record) {
   if (scheduled.input_stage == kNoInput) return;

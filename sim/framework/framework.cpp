@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <type_traits>
 
 #include "kernels/row_ops.h"
 #include "policies/base/error.h"
@@ -21,42 +22,6 @@ using nlohmann::json;
 
 constexpr ShippedFiles kPresets{"framework", "EQUIPOISE_FRAMEWORKS", "frameworks", EQUIPOISE_FRAMEWORK_DIR,
                                 "the path of a .json file made by `equipoise fit --steps`"};
-
-constexpr std::string_view kDefaults[] = {"zero",
-                                          "tp_overlap",
-                                          "overlap_param_gather",
-                                          "reduce_each_micro_batch",
-                                          "gradient_bytes",
-                                          "optimizer_bytes",
-                                          "gradient_copy_bytes",
-                                          "scatter_gradients",
-                                          "overlap_grad_reduce",
-                                          "gradient_bucket_MB",
-                                          "records_streams",
-                                          "gradient_add_bytes",
-                                          "step_end_bytes",
-                                          "allocator_slack",
-                                          "fused_activation",
-                                          "early_stop",
-                                          "ring_merges",
-                                          "logit_bytes",
-                                          "loss",
-                                          "linear_layers",
-                                          "stage_division",
-                                          "attention_kernel",
-                                          "own_kernels",
-                                          "tp_overlap_sms",
-                                          "exchange_sms",
-                                          "routing_kernels",
-                                          "expert_skew",
-                                          "expert_kernel",
-                                          "expert_streams",
-                                          "permute_fusion",
-                                          "exchange_sm_margin",
-                                          "fp8_input_bytes",
-                                          "fp8_attention_bytes",
-                                          "fp8_activation_bytes",
-                                          "fp8_weight_bytes"};
 
 bool flag_field(const json& node, const char* key, const std::string& where) {
   if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
@@ -77,60 +42,92 @@ int count_within(const json& node, const char* key, int most, const std::string&
   throw UserError(where, ".", key, ": expected an integer, found ", short_number(value));
 }
 
+// --- `defaults`: a row for each key, with where its value goes and what it may be.
+
+struct DefaultKey {
+  const char* key;
+  void (*read)(const DefaultKey& key, const json& node, const std::string& where, FrameworkPreset& preset);
+  double most = 0, least = 0;  // of a number
+  bool needed = false;         // in every preset
+};
+
+template <auto Member>
+auto& default_of(FrameworkPreset& preset) {
+  if constexpr (std::is_invocable_v<decltype(Member), FrameworkPreset&>)
+    return preset.*Member;
+  else
+    return preset.options.*Member;
+}
+
+template <auto Member>
+void read_number(const DefaultKey& key, const json& node, const std::string& where, FrameworkPreset& preset) {
+  default_of<Member>(preset) = number_within(node, key.key, key.least, key.most, where);
+}
+template <auto Member>
+void read_count(const DefaultKey& key, const json& node, const std::string& where, FrameworkPreset& preset) {
+  default_of<Member>(preset) = count_within(node, key.key, static_cast<int>(key.most), where);
+}
+template <auto Member>
+void read_flag(const DefaultKey& key, const json& node, const std::string& where, FrameworkPreset& preset) {
+  default_of<Member>(preset) = flag_field(node, key.key, where);
+}
+template <auto Member>
+void read_text(const DefaultKey& key, const json& node, const std::string& where, FrameworkPreset& preset) {
+  default_of<Member>(preset) = text_field(node, key.key, where);
+}
+template <auto Member, const auto& Names>
+void read_choice(const DefaultKey& key, const json& node, const std::string& where, FrameworkPreset& preset) {
+  auto& value = default_of<Member>(preset);
+  value = static_cast<std::decay_t<decltype(value)>>(
+      choice_of(text_field(node, key.key, where), where + "." + key.key, Names));
+}
+
+using Options = FrameworkOptions;
+constexpr DefaultKey kDefaults[] = {
+    {"zero", read_count<&FrameworkPreset::zero>, 3, 0, true},
+    {"tp_overlap", read_flag<&Options::tp_overlap_forward>, 0, 0, true},
+    {"overlap_param_gather", read_flag<&Options::overlap_param_gather>, 0, 0, true},
+    {"reduce_each_micro_batch", read_flag<&FrameworkPreset::reduce_each_micro_batch>, 0, 0, true},
+    {"gradient_bytes", read_number<&Options::gradient_bytes>, 4, 2, true},
+    {"optimizer_bytes", read_number<&Options::optimizer_bytes>, 32, 1, true},
+    {"logit_bytes", read_number<&Options::logit_bytes>, 16, 4, true},
+    {"gradient_copy_bytes", read_number<&Options::gradient_copy_bytes>, 4},
+    {"scatter_gradients", read_flag<&Options::scatter_gradients>},
+    {"overlap_grad_reduce", read_flag<&Options::overlap_grad_reduce>},
+    {"gradient_bucket_MB", read_number<&Options::gradient_bucket_MB>, 1e5},
+    {"records_streams", read_flag<&Options::records_streams>},
+    {"gradient_add_bytes", read_number<&Options::gradient_add_bytes>, 32},
+    {"step_end_bytes", read_number<&Options::step_end_bytes>, 64},
+    {"allocator_slack", read_number<&Options::allocator_slack>, 1},
+    {"fused_activation", read_flag<&Options::fused_activation>},
+    {"early_stop", read_flag<&Options::early_stop>},
+    {"ring_merges", read_flag<&Options::ring_merges>},
+    {"loss", read_choice<&Options::loss, kLossNames>},
+    {"linear_layers", read_choice<&Options::linear_layers, kLinearLayersNames>},
+    {"stage_division", read_choice<&Options::stage_division, kStageDivisionNames>},
+    {"attention_kernel", read_text<&Options::attention_kernel>},
+    {"own_kernels", read_flag<&Options::own_kernels>},
+    {"tp_overlap_sms", read_count<&Options::tp_overlap_sms>, kMostOverlapSms},
+    {"exchange_sms", read_count<&Options::exchange_sms>, 1024},
+    {"routing_kernels", read_count<&Options::routing_kernels>, kMostRoutingKernels},
+    {"expert_skew", read_number<&Options::expert_skew>, 10},
+    {"expert_kernel", read_text<&Options::expert_kernel>},
+    {"expert_streams", read_count<&Options::expert_streams>, kMostExpertStreams},
+    {"permute_fusion", read_flag<&Options::permute_fusion>},
+    {"exchange_sm_margin", read_flag<&Options::exchange_sm_margin>},
+    {"fp8_input_bytes", read_number<&Options::fp8_input_bytes>, 4},
+    {"fp8_attention_bytes", read_number<&Options::fp8_attention_bytes>, 4},
+    {"fp8_activation_bytes", read_number<&Options::fp8_activation_bytes>, 4},
+    {"fp8_weight_bytes", read_number<&Options::fp8_weight_bytes>, 4},
+};
+
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
   const std::string where = origin + ": defaults";
   const json& node = object_field(file, "defaults", origin + ": file");
-  refuse_unknown_keys(node, {std::begin(kDefaults), std::end(kDefaults)}, where);
-  preset.zero = count_within(node, "zero", 3, where);
-  preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
-  FrameworkOptions& o = preset.options;
-  o.tp_overlap_forward = flag_field(node, "tp_overlap", where);
-  o.overlap_param_gather = flag_field(node, "overlap_param_gather", where);
-  o.gradient_bytes = number_within(node, "gradient_bytes", 2, 4, where);
-  o.optimizer_bytes = number_within(node, "optimizer_bytes", 1, 32, where);
-  o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
-  const auto flag = [&](const char* key, bool& value) {
-    if (node.contains(key)) value = flag_field(node, key, where);
-  };
-  flag("exchange_sm_margin", o.exchange_sm_margin);
-  flag("early_stop", o.early_stop);
-  flag("ring_merges", o.ring_merges);
-  flag("fused_activation", o.fused_activation);
-  flag("own_kernels", o.own_kernels);
-  flag("records_streams", o.records_streams);
-  flag("overlap_grad_reduce", o.overlap_grad_reduce);
-  flag("scatter_gradients", o.scatter_gradients);
-  flag("permute_fusion", o.permute_fusion);
-  const auto choice = [&](const char* key, std::span<const std::string_view> names, auto& value) {
-    if (node.contains(key))
-      value = static_cast<std::decay_t<decltype(value)>>(
-          choice_of(text_field(node, key, where), where + "." + key, names));
-  };
-  choice("loss", kLossNames, o.loss);
-  choice("linear_layers", kLinearLayersNames, o.linear_layers);
-  choice("stage_division", kStageDivisionNames, o.stage_division);
-  const auto count = [&](const char* key, int most, int& value) {
-    if (node.contains(key)) value = count_within(node, key, most, where);
-  };
-  const auto number = [&](const char* key, double most, double& value) {
-    if (node.contains(key)) value = number_within(node, key, 0, most, where);
-  };
-  number("allocator_slack", 1, o.allocator_slack);
-  number("gradient_copy_bytes", 4, o.gradient_copy_bytes);
-  number("gradient_bucket_MB", 1e5, o.gradient_bucket_MB);
-  number("gradient_add_bytes", 32, o.gradient_add_bytes);
-  number("step_end_bytes", 64, o.step_end_bytes);
-  number("fp8_input_bytes", 4, o.fp8_input_bytes);
-  number("fp8_attention_bytes", 4, o.fp8_attention_bytes);
-  number("fp8_activation_bytes", 4, o.fp8_activation_bytes);
-  number("fp8_weight_bytes", 4, o.fp8_weight_bytes);
-  number("expert_skew", 10, o.expert_skew);
-  count("tp_overlap_sms", kMostOverlapSms, o.tp_overlap_sms);
-  count("exchange_sms", 1024, o.exchange_sms);
-  count("expert_streams", kMostExpertStreams, o.expert_streams);
-  count("routing_kernels", kMostRoutingKernels, o.routing_kernels);
-  if (node.contains("expert_kernel")) o.expert_kernel = text_field(node, "expert_kernel", where);
-  if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
+  refuse_unknown_keys(
+      node, each_of(kDefaults, [](const DefaultKey& key) { return std::string_view(key.key); }), where);
+  for (const DefaultKey& key : kDefaults)
+    if (key.needed || node.contains(key.key)) key.read(key, node, where, preset);
   const json& sources = object_field(file, "sources", origin + ": file");
   for (const auto& item : node.items()) text_field(sources, item.key(), origin + ": sources");
   if (node.contains("expert_skew"))

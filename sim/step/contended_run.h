@@ -36,7 +36,7 @@ struct ExposedTime {
   std::vector<Picoseconds> in_ops, in_recompute;
 };
 
-// As FlowNetwork::start got it.
+// A flow with the arguments that FlowNetwork::start got.
 struct StartedFlow {
   Picoseconds at = 0;
   RouteId route = 0;

@@ -87,7 +87,11 @@ class Help(Case):
         shard = ("shard", "--lengths", "8", "--cp")
         for found in ("x", "1.5", "", "2K"):
             self.refused(*shard, found, says=["--cp: expected an integer, found " + (found or "nothing")])
-        self.refused(*shard, 1 << 40, says=["--cp", 1 << 40, "out of range"])
+        self.refused(*shard, 1 << 40, says=[f"--cp: expected an integer <= 2147483647, found {1 << 40}"])
+        schedule = ("schedule", "--schedule", "1f1b", "--lengths", "1,1", "--stages")
+        self.refused(*schedule, 99999999999, says=["--stages: expected an integer <= 2147483647, found 99999999999"])
+        self.refused(*schedule, -(1 << 40), says=[f"--stages: expected an integer >= -2147483648, found -{1 << 40}"])
+        self.refused("trace", "synth", "--distribution", "wlb-128k", "--seed", 1 << 70, says=[f"--seed: expected an integer <= 18446744073709551615, found {1 << 70}"])
         synth = ("trace", "synth", "--distribution", "wlb-128k")
         self.refused(*synth, "--seed", -1, says=["--seed: expected an integer >= 0, found -1"])
         for found in (0, "many"):

@@ -190,7 +190,8 @@ function sweepParallel(host, width, sweep, state) {
   });
 }
 
-// The titles of upright axes side by side, in as many rows as it takes for none to cover another: their number.
+// Draws the titles of upright axes side by side, in as many rows as it takes for none to cover another.
+// Returns the number of rows.
 function axisTitles(svg, axes, x, width, titleOf) {
   const ends = [];  // of each row
   svg.selectAll("text.title").data(axes).join("text").attr("class", "title soft").attr("x", x)

@@ -59,7 +59,7 @@ TEST_CASE("Metrics are read back from JSON, whichever of them are there") {
     CHECK(metrics_json(read_metrics(written)) == written);
   }
   for (const ResultColumn& column : result_columns())
-    if (!column.key.empty()) CHECK_MESSAGE(column.value.set != nullptr, column.key);
+    if (!column.key.empty()) CHECK_MESSAGE((column.value.set != nullptr), column.key);
 }
 
 TEST_CASE("A summary is read back: rows with status, reasons, metrics, memory and notes, and the study's") {

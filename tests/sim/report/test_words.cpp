@@ -27,7 +27,8 @@ std::string code() {
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(std::filesystem::path(EQUIPOISE_SOURCE_DIR) / room)) {
       const std::string path = entry.path().string();
-      if ((path.ends_with(".cpp") || path.ends_with(".h")) && path.find("/sim/report/words/") == std::string::npos)
+      if ((path.ends_with(".cpp") || path.ends_with(".h")) &&
+          path.find("/sim/report/words/") == std::string::npos)
         text += read_text_file(path);
     }
   return text;
