@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-// What placements and layouts choose and profiles have tables of: it stands with the kernels, below both, so
+// What placements and layouts choose and profiles have tables of: it is kept with the kernels, below both, so
 // that neither needs the other for it.
 namespace equipoise {
 

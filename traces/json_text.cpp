@@ -82,7 +82,7 @@ class Builder {
     const auto [place, fresh] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
     keys_[open_.size() - 1] = std::move(name);
     member_ = &place->second;
-    if (!fresh) fault_.what = path_of(open_, keys_, open_.size()) + ": this key stands here twice";
+    if (!fresh) fault_.what = path_of(open_, keys_, open_.size()) + ": this key is here twice";
     return fresh;
   }
 

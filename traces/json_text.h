@@ -3,7 +3,7 @@
 // nlohmann's own parser takes any depth (what prints, copies or compares such a value then overflows the
 // stack), keeps the last of two equal keys without a word, and throws what is no user's error for 1e999. Here
 // each is refused in one line with file, line and key path:
-//   study.json:7: batch.steps: this key stands here twice
+//   study.json:7: batch.steps: this key is here twice
 // A byte-order mark is skipped, anything but UTF-8 refused. O(bytes), like the parser below it.
 #pragma once
 

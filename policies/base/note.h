@@ -1,5 +1,5 @@
 // A note: what a user should know of a result, as facts. Code says which kind of note it is and gives its
-// numbers; the sentence stands in one place (sim/report/words), so that whoever edits English edits that
+// numbers; its sentence is in one place (sim/report/words), so that whoever edits English edits that
 // alone.
 //
 //   notes.push_back({"bucket_broken", label, {{"micro_batches", broken}}});

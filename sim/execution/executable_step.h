@@ -110,7 +110,7 @@ inline std::int64_t thread_cpu_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Where a rank stands in the op program.
+// Where a rank is in the op program.
 struct RankPlace {
   int stage = 0;
   int replica = 0;  // among the data x context ranks of its stage

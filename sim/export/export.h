@@ -1,7 +1,7 @@
 // A row of a study as the flags or the config of a training framework, and what of it no flag says.
 //
 // A framework is a table: a row a flag, with the function that gives its value. A second table has what the
-// framework cannot be told: it stands as comments in what is printed, each with the reason and the nearest
+// framework cannot be told: it is in comments of what is printed, each with the reason and the nearest
 // thing. To add a flag: its row in megatron.cpp or pytorch.cpp.
 #pragma once
 

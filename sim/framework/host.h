@@ -60,8 +60,8 @@ std::int64_t attention_launches(const HostOptions& host, bool backward, std::int
 // How long the GPU waits for the host in a pass. `lead`: GPU work that was in the queue when it began.
 Picoseconds stall_of(Issued pass, Picoseconds per_launch, Picoseconds lead = 0);
 
-// GPU work that is in the queue when the host has issued a pass of so many layers, of one of them. What the
-// queue holds bounds it.
+// How much GPU work the queue has when the host has issued a pass of so many layers. `pass`: one of them.
+// The length of the queue bounds it.
 Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers);
 
 }  // namespace equipoise

@@ -134,7 +134,7 @@ struct RowFigure {
 
 struct ResultColumn {
   std::string_view title;  // in printed tables; empty: in none
-  std::string_view key;    // in JSON and CSV, in its own unit; "group.axis" stands in an object, in JSON only
+  std::string_view key;    // in JSON and CSV, in its own unit; "group.axis" is in an object, in JSON only
   RowFigure value;
   int digits;  // behind the point of the printed number
   std::string_view unit;

@@ -1,7 +1,7 @@
 // One self-contained HTML file: the template of html/, its style, scripts and chart library, and the data
 // that the scripts draw. It asks nothing of any network.
 //
-// The text of the page (verdict, main table) stands in the file itself, so that it is there without scripts
+// The text of the page (verdict, main table) is in the file itself, so that it is there without scripts
 // too; charts and all other tables are drawn from the data by html/*.js. Names come from users: `escaped` is
 // for text, and the data block cannot end its script element, whatever a name holds.
 #pragma once
@@ -22,7 +22,7 @@ struct HtmlPage {
 
 std::string html_page(const HtmlPage& page, const nlohmann::json& data);
 
-// Text as it stands between tags or in a quoted attribute; invalid UTF-8 is replaced.
+// Text as it is between tags or in a quoted attribute; invalid UTF-8 is replaced.
 std::string escaped(std::string_view text);
 
 // In HTML and XML: `text` (UTF-8) with what ends a text or a quoted attribute as character references.

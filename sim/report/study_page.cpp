@@ -170,10 +170,10 @@ std::string heading_text(const Study& study, const StudyResult& result) {
   return text;
 }
 
-// What stands in the file itself, without scripts: the verdict and the table that the program prints.
+// What the file itself shows, without scripts: the verdict and the table that the program prints.
 std::string content_of(const Study& study, const StudyResult& result) {
   std::vector<std::string> verdict = texts_of(verdict_of(study, result));
-  // The headline is its first clause; how sure it is stands below it.
+  // The headline is its first clause; how sure it is comes below it.
   if (const std::size_t cut = verdict.front().find("; "); cut != std::string::npos) {
     verdict.insert(verdict.begin() + 1, verdict.front().substr(cut + 2));
     verdict[1].front() = static_cast<char>(std::toupper(static_cast<unsigned char>(verdict[1].front())));

@@ -14,7 +14,7 @@
 namespace equipoise {
 
 struct TimelineSlice {
-  std::string track;  // slices of equal track stand in one row, or below each other where they overlap
+  std::string track;  // slices of equal track are in one row, or below each other where they overlap
   std::string name;
   double begin_seconds = 0;
   double end_seconds = 0;
@@ -22,7 +22,7 @@ struct TimelineSlice {
 };
 
 // Groups "measured", then "simulated", each beginning at its own first slice, so that both begin at 0. Tracks
-// stand in the order in which they first appear in either list, the same in both. A slice that ends before it
+// are in the order in which they first appear in either list, the same in both. A slice that ends before it
 // begins has no length. Throws UserError where the file cannot be written.
 void write_two_timelines(const std::string& path, std::span<const TimelineSlice> measured,
                          std::span<const TimelineSlice> simulated);

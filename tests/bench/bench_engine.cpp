@@ -80,7 +80,7 @@ void BM_PpVar(benchmark::State& state, double sigma) {
   report(state, graph.tasks(), bytes);
 }
 
-// Making the graph as well.
+// This also makes the graph.
 void BM_PpVarWithBuild(benchmark::State& state) {
   const int gpus = static_cast<int>(state.range(0));
   std::size_t tasks = 0;

@@ -121,7 +121,7 @@ WORKS = [
     Work("timeline", "`study --fidelity op --out`, 405b-8k-gpus, timelines as by default", [[timeline("405b-8k-gpus")]],
          [CPU, FILES, PEAK]),
     Work("timeline-all", "the same, `--timeline-lanes all --timeline-stages all`",
-         # A program of one lane and stage by default, or of all.
+         # Some programs write one lane and stage by default, others all, and do not know the options.
          [[timeline("405b-8k-gpus", *EVERY_LANE_AND_STAGE), timeline("405b-8k-gpus")]], [CPU, FILES, PEAK]),
     Work("131k-timeline", "the same, 405b-131k-gpus, timelines as by default", [[timeline("405b-131k-gpus")]],
          [CPU, FILES, PEAK], most_seconds=120),

@@ -52,7 +52,7 @@ class Tune(Case):
         self.assertGreaterEqual(winner["metrics"]["speedup"], 1)
 
     def test_best_json_names_a_row_once(self):
-        """Where the winner is a row of the study, it stands there once, and is the baseline if that row was."""
+        """Where the winner is a row of the study, it is there once, and is the baseline if that row was."""
         out = self.folder / "out"
         study = dict(STUDY, policies=[{"name": "wlb", "queues": 1, "label": "ours"}], baseline="ours")
         self.search("--out", out, space={"parallel.context": [1, 2]}, study=study)

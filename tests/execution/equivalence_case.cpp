@@ -38,7 +38,7 @@ nlohmann::json tiny_study(const nlohmann::json& parallel, const nlohmann::json& 
 
 namespace {
 
-// Like load_inputs, where the lengths may stand in the study.
+// Like load_inputs, where the study may have the lengths.
 StudyInputs inputs_of(const Study& study, const nlohmann::json& trace) {
   StudyInputs inputs{Profile::load(study.cluster.profile), {}, {}, {}};
   inputs.trace.lengths = trace.at("lengths").get<std::vector<std::int64_t>>();

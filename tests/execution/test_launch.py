@@ -150,7 +150,7 @@ class Job:
 
     def verdict(self):
         """The one line on stderr that says why the run ended. Our own launch says it last, and shows nothing of
-        what mpirun says in addition; what libraries of a rank say may stand before it."""
+        what mpirun says in addition; what libraries of a rank say may come before it."""
         lines = [line for line in self.errors if line.startswith("error: ")]
         assert len(lines) == 1, self.text()
         if self.own_launch:

@@ -128,7 +128,7 @@ class ForgetfulChunks final : public kernels::WrappedBackend {
   }
 };
 
-// The second half of the rows is three positions behind. (Whole documents may stand anywhere: rotary
+// The second half of the rows is three positions behind. (Whole documents may be anywhere: rotary
 // embeddings see differences only.)
 class WrongPositions final : public kernels::WrappedBackend {
  public:

@@ -14,7 +14,7 @@ int main() {
   }
   float failed = 0;
   const auto halves = world->split(world->rank() % 2, world->rank());
-  // As if an MPI call moved 1000 elements at most: messages of 4096 are cut into five.
+  // This world takes an MPI call to move 1000 elements at most: messages of 4096 are cut into five.
   const auto cut = make_mpi_world(reason, 1000);
   const auto cut_halves = cut->split(world->rank() % 2, world->rank());
   for (Communicator* group : {world.get(), halves.get(), cut.get(), cut_halves.get()}) {

@@ -41,7 +41,7 @@ TEST_CASE("pieces that share keys go to different backward calls, the others to 
 }
 
 TEST_CASE("a backward call goes through queries and keys in one direction") {
-  // The second document's queries come first: its keys [100, 140) then stand before the first's [0, 30),
+  // The second document's queries come first: its keys [100, 140) are then before the first's [0, 30),
   // which needs a call of its own.
   const std::vector<Piece> pieces{{40, 30, 0, 30}, {0, 40, 100, 40}, {70, 10, 140, 20}};
   const auto rounds = ascending_rounds(pieces);

@@ -82,7 +82,7 @@ TEST_CASE("per-sequence refuses or pads a length that 2c does not divide") {
 
 TEST_CASE("per-document deals left-over tokens to chunk slots with one running counter") {
   // c = 2, 4 slots. {7, 6}: document 0 has chunks of 1 and 3 tokens over, for slots 0, 1, 2: lengths 2 2 2 1.
-  // The counter stands at 3: document 1 has chunks of 1 and 2 over, for slots 3 and 0: lengths 2 1 1 2.
+  // The counter is at 3: document 1 has chunks of 1 and 2 over, for slots 3 and 0: lengths 2 1 1 2.
   const Sharding s = shard("per-document", micro_batch_of({7, 6}), 2);
   CHECK(segments(s, 0) == Triples{{0, 0, 2}, {1, 0, 2}, {0, 6, 7}, {1, 4, 6}});
   CHECK(segments(s, 1) == Triples{{0, 2, 4}, {1, 2, 3}, {0, 4, 6}, {1, 3, 4}});
@@ -139,7 +139,7 @@ TEST_CASE("a chunk of a dependent group attends back to the first token of the g
   batch.chunk = {5, 1, 2, 0};
   // Chunks of 2 queries behind 8, 10, 12 and 14 keys: 9+10, 11+12, 13+14, 15+16 = 19, 23, 27, 31.
   CHECK(pairs(shard("per-document", batch, 2)) == Pairs{50, 50});
-  // The same slice standing alone sees only itself: the fixture of 8 tokens.
+  // The same slice alone sees only itself: the fixture of 8 tokens.
   batch.chunk = {};
   CHECK(pairs(shard("per-document", batch, 2)) == Pairs{18, 18});
 }

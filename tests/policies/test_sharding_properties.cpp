@@ -48,7 +48,7 @@ std::int64_t most_pairs_of_a_rank(const Sharding& sharding) {
   return most;
 }
 
-// Fewest keys that ranks see, over all placements within the slots and the pairs; blocks as they stand in
+// Fewest keys that ranks see, over all placements within the slots and the pairs; blocks as they are in
 // `whole`, the sharding on one rank.
 std::size_t fewest_keys(const Sharding& whole, std::int64_t block, int ranks, std::int64_t most_pairs) {
   std::vector<std::vector<Segment>> blocks(1);

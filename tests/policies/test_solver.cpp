@@ -406,7 +406,7 @@ TEST_CASE("fixed-solver is never worse than plain or fixed-greedy over the same 
       }
       return pair;
     };
-    // Bins stand in the steps heaviest first.
+    // The steps have their bins heaviest first.
     for (std::size_t s = 1; s < solved.steps.size(); ++s)
       CHECK(largest(solved.steps[s]) <= largest(solved.steps[s - 1]));
     CHECK(score(solved) <= score(plan_of("plain", batches, options)));
@@ -469,7 +469,7 @@ TEST_CASE("the second solve finds the brute-force optimum under the first one's 
   CHECK(tight > 10);  // not all were solved by the trivial bound
 }
 
-TEST_CASE("a limit on nodes stands in place of the time: the clock changes nothing") {
+TEST_CASE("a limit on nodes takes the place of the time: the clock changes nothing") {
   if (!solver_available()) return;
   SplitMix64 random(13);
   std::vector<GlobalBatch> batches;

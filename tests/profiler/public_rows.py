@@ -109,7 +109,7 @@ def tuned_by_others(rows):
 
 
 def expert_layers(data):
-    """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and what stands around them.
+    """A layer's experts on one GPU, powers of two of tokens, balanced: two grouped products, and what is around them.
     TensorRT-LLM sorts rows, activates, weighs and sums up. Triton's products read tokens where they lie and weigh: no
     sort, and no sum of one choice. Of SGLang's rows those with tuned tiles: without, and with other ranks' copies, another
     computation runs."""

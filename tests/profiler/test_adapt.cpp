@@ -201,7 +201,7 @@ TEST_CASE(
   CHECK(notes.size() == 3);
 }
 
-TEST_CASE("errors of several kinds between nodes stand kind by kind, too") {
+TEST_CASE("errors of several kinds between nodes are listed kind by kind, too") {
   SampleSet set = Fabric().samples({8192, 1 << 22, 1 << 28});
   for (CollectiveSample sample : Fabric().samples({1 << 23, 1 << 27}).collective) {
     sample.kind = Collective::all_gather;

@@ -88,7 +88,7 @@ TEST_CASE("a row that states its setting is priced by it") {
   CHECK(sample->seconds == doctest::Approx(40e-6));
 }
 
-TEST_CASE("a fit finds the parameters that made messages and exchanges, and leaves out whole GPU counts") {
+TEST_CASE("a fit finds the parameters that made messages and exchanges, and holds out whole GPU counts") {
   std::vector<ExchangeSample> stream;
   const MessageParameters wire{0.7, 0.6};
   for (double bytes = 8192; bytes <= 4 << 20; bytes *= 2) {
@@ -118,7 +118,8 @@ TEST_CASE("a fit finds the parameters that made messages and exchanges, and leav
       sample.seconds = forwarding_seconds(kernels, sample.load, {200, 50});
       exchanges.push_back(sample);
     }
-  const nlohmann::json forwarding = to_json(fit_exchange(pointers(exchanges), {200, 50}, Provenance::published));
+  const nlohmann::json forwarding =
+      to_json(fit_exchange(pointers(exchanges), {200, 50}, Provenance::published));
   CHECK(forwarding["form"] == "forwarding");
   CHECK(forwarding["parameters"]["nvlink_efficiency"].get<double>() == doctest::Approx(0.7).epsilon(0.03));
   CHECK(forwarding["parameters"]["network_efficiency"].get<double>() == doctest::Approx(0.85).epsilon(0.03));

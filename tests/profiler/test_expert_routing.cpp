@@ -135,7 +135,9 @@ TEST_CASE("Random routings, carried out: every copy arrives once, what is sent i
         std::map<int, std::set<int>> ranks_of_node;
         for (const int expert : experts) ranks_of_node[c.node_of(expert)].insert(c.rank_of(expert));
         for (const auto& [node, ranks] : ranks_of_node) {
-          const int entry = node * c.in_node + from % c.in_node;  // of the sender's rail; itself at home
+          const int entry =
+              node * c.in_node +
+              from % c.in_node;  // the GPU on the sender's rail; the sender itself in its own node
           forwarded.send(c, from, entry);
           for (const int rank : ranks) {
             forwarded.send(c, entry, rank);

@@ -216,7 +216,7 @@ TEST_CASE("a fit to samples of a known device predicts what it did not see, and 
         doctest::Approx(1.004e-3).epsilon(0.001));
 }
 
-TEST_CASE("a fit of experts' layers takes off what stands around the products, and leaves out whole models") {
+TEST_CASE("a fit of experts' layers takes off what is around the products, and holds out whole models") {
   GemmParameters made;
   made.launch_us = 5;
   made.memory_GBps = 2800;

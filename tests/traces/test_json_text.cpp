@@ -47,12 +47,11 @@ TEST_CASE("values are at most 64 levels deep, however deep the text is") {
   CHECK(refusal(objects) == "f.json:66: a.a.a.a...: expected values at most 64 levels deep, found more");
 }
 
-TEST_CASE("a key that stands twice in one object is refused with its line and path") {
-  CHECK(refusal("{\"a\": 1,\n \"b\": {\"a\": 2},\n \"a\": 3}") == "f.json:3: a: this key stands here twice");
+TEST_CASE("a key that is twice in one object is refused with its line and path") {
+  CHECK(refusal("{\"a\": 1,\n \"b\": {\"a\": 2},\n \"a\": 3}") == "f.json:3: a: this key is here twice");
   CHECK(refusal("{\"p\": [{\"n\": 1, \"q\": {\"x\": 1, \"x\": 1}}]}") ==
-        "f.json:1: p[0].q.x: this key stands here twice");
-  CHECK(refusal("[{}, {\"a\": 1}, {\"a\": 1, \"\\u0061\": 2}]") ==
-        "f.json:1: [2].a: this key stands here twice");
+        "f.json:1: p[0].q.x: this key is here twice");
+  CHECK(refusal("[{}, {\"a\": 1}, {\"a\": 1, \"\\u0061\": 2}]") == "f.json:1: [2].a: this key is here twice");
 }
 
 TEST_CASE("numbers beyond doubles, other encodings and what is no JSON are refused with their line") {

@@ -79,7 +79,7 @@ function notesIn(notes, rows) {
   return [...new Set([...noteTexts(notes), ...rows.filter(Boolean).flatMap((row) => noteTexts(row.notes).map((note) => (note.startsWith(row.label) ? note : `${row.label}: ${note}`)))])];
 }
 
-// The notes of several, [[whose, notes]]: what all have stands there once and alone, the rest once with whose it is.
+// The notes of several, [[whose, notes]]: what all have is there once and alone, the rest once with whose it is.
 function notesOf(sides) {
   return [...new Set(sides.flatMap(([, notes]) => notes))].map((note) => {
     const whose = sides.filter(([, notes]) => notes.includes(note)).map(([name]) => name);
@@ -186,7 +186,7 @@ function saveFigure(host, name) {
 }
 
 // A chart in `parent` that is drawn anew when its width or the theme changes: draw(host, width) fills an empty
-// element. `title` is what a screen reader says, unless what is drawn has an aria-label of its own. Below it stands how to
+// element. `title` is what a screen reader says, unless what is drawn has an aria-label of its own. Below it is how to
 // save it; `place` is where the chart itself goes if that is inside something that scrolls.
 function chart(parent, title, draw, place = parent) {
   if (!hasCharts) return null;

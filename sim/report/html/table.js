@@ -21,7 +21,7 @@ function behind(parent, columns, rows, title = "Figures", of = [...parent.queryS
   return node;
 }
 
-// What stands in the rows that are shown, as CSV; numbers without their thousands' commas.
+// What the rows that are shown hold, as CSV; numbers without their thousands' commas.
 function csvOf(body) {
   const cell = (node) => {
     const text = node.textContent.trim();

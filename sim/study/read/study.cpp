@@ -300,7 +300,7 @@ void check_offload(const std::string& path, const Study& study) {
 }
 
 // Throws for keys that are allowed one by one and do not go together; `training`: those of lora and frozen.
-// Without an exchange of attention run the rows whose preset asks for it in vain.
+// Rows whose preset asks in vain for an exchange of attention run without it.
 void check_together(const std::string& path, const std::string& training, Study& study) {
   const PackOptions& batch = study.batch;
   const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;

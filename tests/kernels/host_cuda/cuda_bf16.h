@@ -1,4 +1,4 @@
-// The part of CUDA's header of this name that our kernels use, on the host: stands before CUDA's in the
+// The part of CUDA's header of this name that our kernels use, on the host: it comes before CUDA's in the
 // search for headers.
 #pragma once
 

@@ -1,6 +1,6 @@
-// The language and the runtime of CUDA as far as our row kernels use them, on the host: stands before CUDA's
-// header of this name. What is no C++ (launches, shared memory of a size given at the launch, the timer) is
-// rewritten by translate.cmake first.
+// The language and the runtime of CUDA as far as our row kernels use them, on the host: it comes before
+// CUDA's header of this name. What is no C++ (launches, shared memory of a size given at the launch, the
+// timer) is rewritten by translate.cmake first.
 #pragma once
 
 #include <cmath>

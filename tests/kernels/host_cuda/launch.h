@@ -20,7 +20,7 @@ struct Index {
   unsigned int x = 0;
 };
 
-// Where the running thread stands: threadIdx, blockIdx, gridDim.
+// Where the running thread is: threadIdx, blockIdx, gridDim.
 struct Now {
   Index thread;
   Index block;

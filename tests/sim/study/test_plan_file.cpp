@@ -28,7 +28,7 @@ StudyResult run(const Study& study) {
   return run_study(study, options);
 }
 
-// A study whose file stands in `folder`, so that its paths do.
+// A study whose file is in `folder`, which its paths are relative to.
 Study study_in(const test::Scratch& folder, const json& file) {
   return parse_study(file, folder.path("study.json"));
 }
@@ -426,7 +426,7 @@ TEST_CASE("A file that is no plan ends the study in one line") {
     CHECK(holds(message, made.folder.path("p.json")));
   }
   made.folder.write("p.json", "{\"schema\": 1, \"schema\": 2}");
-  CHECK_THROWS_WITH_AS(run(study_in(made.folder, made.file)), doctest::Contains("this key stands here twice"),
+  CHECK_THROWS_WITH_AS(run(study_in(made.folder, made.file)), doctest::Contains("this key is here twice"),
                        UserError);
   made.folder.write("p.json", std::string(100, '['));
   CHECK_THROWS_WITH_AS(run(study_in(made.folder, made.file)), doctest::Contains("at most 64 levels deep"),

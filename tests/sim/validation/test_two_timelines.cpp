@@ -59,7 +59,7 @@ std::vector<std::string> events_of(const Shown& shown, std::uint64_t track) {
 
 }  // namespace
 
-TEST_CASE("Measured stands above simulated, each from its own begin, tracks in one order") {
+TEST_CASE("Measured is above simulated, each from its own begin, tracks in one order") {
   const fs::path path = scratch("two.pftrace");
   // The measured run began at 100 s; F lies around its kernel.
   const std::vector<TimelineSlice> measured = {

@@ -341,7 +341,7 @@ TEST_CASE("DeepSeek-V2 is the built-in model, whatever its router does") {
   CHECK(notes[0] == Note{"limited_routing", "model", {{"groups", 3}, {"of", 8}}});
   CHECK(m.moe->groups == builtin_model("deepseek-v2").moe->groups);
   CHECK(m.moe->groups_of_token == builtin_model("deepseek-v2").moe->groups_of_token);
-  // All groups, or one group: no limit to tell of.
+  // With all groups, or with one, there is no limit to tell of.
   notes.clear();
   (void)read(with(v2, {{"topk_group", 8}}), {}, &notes);
   (void)read(with(v2, {{"n_group", nullptr}, {"topk_group", nullptr}}), {}, &notes);
