@@ -46,6 +46,13 @@ class Case(unittest.TestCase):
         self.assertEqual(result.returncode, 0, (arguments, result.stderr))
         return result.stdout
 
+    def notes_of_study(self, *arguments):
+        """What notes a study has, of all its rows: the numbers of each by its kind."""
+        found = json.loads(self.ok("study", *arguments, "--format", "json", "--quiet"))
+        cases = found if isinstance(found, list) else [found]
+        lists = [notes for case in cases for notes in (case["study"]["notes"], *(row.get("notes", []) for row in case["policies"]))]
+        return {note["kind"]: note["numbers"] for notes in lists for note in notes}
+
     def refused(self, *arguments, says=()):
         """Exit 2, nothing on stdout, one line on stderr that holds all of `says`."""
         result = run(*arguments)

@@ -39,8 +39,7 @@ class OneRule(StudyCase):
         self.assertEqual(self.kernels("--set", f"cluster.profile={mine}")[0][0], "alone")
         both = self.kernels("--sweep", f"cluster.profile=h100-sxm,{mine}")
         self.assertEqual([rule for rule, _ in both], ["fitted", "carried"])
-        result = run("study", self.study, "--sweep", f"cluster.profile=h100-sxm,{mine}")
-        self.assertIn("one rule for all profiles of a table", result.stderr)
+        self.assertIn("one_rule", self.notes_of_study(self.study, "--sweep", f"cluster.profile=h100-sxm,{mine}"))
 
     def test_a_profile_is_found_next_to_its_study(self):
         self.measured()
@@ -58,23 +57,20 @@ class OneRule(StudyCase):
 class Clusters(StudyCase):
     def test_what_no_cluster_has_is_noted(self):
         def notes(*assignments):
-            sets = [part for a in assignments for part in ("--set", a)]
-            result = run("study", self.study, "--ignore-memory", *sets)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            return result.stderr
+            return self.notes_of_study(self.study, "--ignore-memory", *(part for a in assignments for part in ("--set", a)))
 
         grid = ("parallel.tensor=4", "parallel.context=1", "parallel.pipeline=1", "parallel.data=3")
         found = notes(*grid, "cluster.gpus_per_node=6", "cluster.network.nic_GBps=400", "batch.sequences_per_step=6")
-        self.assertIn("nic_GBps 400 is 3200 Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is 50", found)
-        self.assertIn("parallel.tensor 4 on nodes of 6 GPUs", found)
+        self.assertEqual(found["unlikely_nic"]["meant"], 50)
+        self.assertEqual(found["tensor_over_nodes"], {"tensor": 4, "in_node": 6})
         found = notes(*grid, "cluster.gpus_per_node=8", "batch.sequences_per_step=6")
-        self.assertIn("12 GPUs on nodes of 8 GPUs (cluster.gpus_per_node): the last node has 4", found)
-        self.assertNotIn("parallel.tensor", found)
-        self.assertNotIn("on NVLink; leave", found)
-        smaller = "nodes of 8 GPUs (cluster.gpus_per_node): those of profile gb200-nvl72 have 72 on NVLink; leave the key out for them"
-        self.assertIn(smaller, notes(*grid, "cluster.gpus_per_node=8", "cluster.profile=gb200-nvl72", "batch.sequences_per_step=6"))
+        self.assertEqual(found["part_node"], {"gpus": 12, "in_node": 8, "last": 4})
+        self.assertNotIn("tensor_over_nodes", found)
+        self.assertNotIn("smaller_node", found)
+        smaller = notes(*grid, "cluster.gpus_per_node=8", "cluster.profile=gb200-nvl72", "batch.sequences_per_step=6")["smaller_node"]
+        self.assertEqual(smaller, {"in_node": 8, "profile": "gb200-nvl72", "of_profile": 72})
         found = notes(*grid, "cluster.gpus_per_node=16", "batch.sequences_per_step=6")
-        self.assertIn("nodes of 16 GPUs (cluster.gpus_per_node): profile h100-sxm has times inside nodes of 8", found)
+        self.assertEqual(found["larger_node"], {"in_node": 16, "profile": "h100-sxm", "of_profile": 8})
 
 
 class AnotherGpu(StudyCase):
