@@ -180,9 +180,9 @@ TEST_CASE("recompute auto is the fewest layers with which the row fits, row by r
   // A row of its own may say otherwise, and then the table tells.
   chosen["policies"][1] = {{"name", "wlb"}, {"recompute", "full"}};
   const StudyResult mixed = run(chosen);
-  const std::string table = study_table(parse(chosen), mixed);
-  CHECK(table.find("recompute differs between rows, and so part of their speed-up: chosen by memory (plain, "
-                   "chunkflow); full (wlb)") != std::string::npos);
+  const std::optional<Note> differs = recompute_difference(mixed);
+  CHECK(rules_of(differs) == "chosen by memory (plain, chunkflow); full (wlb)");
+  CHECK(study_table(parse(chosen), mixed).find(text_of(*differs)) != std::string::npos);
 }
 
 TEST_CASE("hbp chooses its recompute by memory: where it needs none it is as rows that say none") {
