@@ -33,7 +33,7 @@ std::string study_table(const Study& study, const StudyResult& result);
 // Its parts, for other tables of rows: a status column where asked for, and the line of a row that is not ok.
 std::vector<std::string> comparison_header(bool with_status);
 std::vector<std::string> comparison_cells(const PolicyResult& row, bool with_status);
-// All rows; columns that show only where rows differ are not shown where they do not.
+// All rows, without the columns that show only where rows differ, if they do not.
 struct ComparisonTable {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;

@@ -108,7 +108,7 @@ class LaneSet {
   std::vector<Place> ready_;
   ExposedTime exposed_;
   std::vector<StartedFlow> flows_;
-  Picoseconds pause_ = FlowNetwork::kNever;  // the step's end may begin
+  Picoseconds pause_ = FlowNetwork::kNever;  // when the step's end may begin
 };
 
 }  // namespace equipoise::contended

@@ -96,7 +96,7 @@ void Cores::Row::for_each(std::size_t items, const Work& work) {
   Lock lock(cores_.mutex_);
   while (true) {
     cores_.work_on(lock, job, 0);
-    // Without a core while another row goes first, and while helpers end.
+    // The caller has no core while another row goes first, and while helpers end.
     ++cores_.free_;
     cores_.changed_.notify_all();
     if (job.is_given_out()) break;

@@ -2,7 +2,7 @@
 //
 //   dump_reference DIR tied|untied
 //
-// test_torch_check.py holds it against PyTorch: so the reference is judged by what is not ours at all, and
+// test_torch_check.py compares it with PyTorch: so the reference is judged by what is not ours at all, and
 // the check by figures that are known to be right.
 #include <cstdio>
 #include <exception>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the float64 reference against PyTorch, and torch_check.py against dumps that are wrong in one place.
+"""Compares the float64 reference with PyTorch, and torch_check.py with dumps that are wrong in one place.
 
 The program that writes the dumps is in DUMP_REFERENCE. Exit status 77 (skipped) where torch is missing."""
 import contextlib

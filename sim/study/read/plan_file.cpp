@@ -258,7 +258,7 @@ std::string schema_of(const json& file, const std::string& where) {
   return schema->get<std::string>();
 }
 
-// By their names (a study's labels) first, then by their policies.
+// Plans are looked up by their names (a study's labels) first, then by their policies.
 std::size_t place_of(const json& plans, const std::string& where, const std::string& name) {
   std::vector<std::string> names;
   for (const json& plan : plans) {
