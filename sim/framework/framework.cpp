@@ -394,19 +394,20 @@ Measured elementwise_measured(const Profile& profile) {
   return elementwise_tables(profile).how();
 }
 
-std::string measured_errors(const Profile& profile, const std::string& kernel, const std::string& network) {
+Notes measured_errors(const Profile& profile, const std::string& kernel, const std::string& network) {
   const json& collective = part_of(profile, "/tables/collective");
   const std::string used = network.empty() ? collective.value("default_network", std::string()) : network;
-  std::vector<std::string> said;
+  Notes errors;
   for (const auto& [kind, tables] :
-       {std::pair("GEMM ", Tables().add(part_of(profile, "/tables/gemm/bf16"))),
-        std::pair("attention ", attention_tables(profile, kernel)),
-        std::pair("elementwise ", elementwise_tables(profile)),
-        std::pair("collectives in a node ", Tables().add(collective.value("node", json()))),
-        std::pair("between nodes ",
+       {std::pair("GEMM", Tables().add(part_of(profile, "/tables/gemm/bf16"))),
+        std::pair("attention", attention_tables(profile, kernel)),
+        std::pair("elementwise", elementwise_tables(profile)),
+        std::pair("collectives in a node", Tables().add(collective.value("node", json()))),
+        std::pair("between nodes",
                   Tables().add(collective.value("networks", json::object()).value(used, json())))})
-    if (tables.error > 0) said.push_back(kind + fixed(100 * tables.error, 1) + " %");
-  return all_joined(said);
+    if (tables.error > 0)
+      errors.push_back({"kernel_error", "", {{"kernels", kind}, {"error", tables.error}}});
+  return errors;
 }
 
 SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {

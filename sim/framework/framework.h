@@ -102,10 +102,10 @@ bool kernels_are_measured(const Profile& profile);
 enum class Measured : std::uint8_t { none, some, all };
 Measured attention_measured(const Profile& profile, const std::string& kernel);
 Measured elementwise_measured(const Profile& profile);
-// "GEMM 3.1 %, attention 4.0 %": of those that were measured the largest median error that the profile states
-// of a kind, on samples which the fits did not see; empty where it states none.
+// For each kind of kernel that was measured, the largest median error that the profile states of it, on
+// samples which the fits did not see; empty where it states none.
 // `network`: between nodes, by its name; empty: the profile's default.
-std::string measured_errors(const Profile& profile, const std::string& kernel, const std::string& network);
+Notes measured_errors(const Profile& profile, const std::string& kernel, const std::string& network);
 
 // How much slower than alone kernels run by these options. `known`: how well that is known.
 Note slowdowns_note(const FrameworkOptions& options, Notes known);

@@ -180,7 +180,7 @@ ComparisonTable comparison_of(const StudyResult& result) {
 std::string source_line(const Study& study, const StudyResult& result) {
   return "(simulated; kernels and collectives from profile " + result.profile + "; framework " +
          study.framework.preset.name + ": " + joined_texts(result.kernels, "; ") +
-         (result.mfu_peak.empty() ? "" : "; MFU is of " + result.mfu_peak) +
+         (result.mfu_peak ? "; MFU is of " + text_of(*result.mfu_peak) : "") +
          "; pack ms measured on this machine)";
 }
 

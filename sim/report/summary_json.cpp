@@ -85,13 +85,14 @@ json summary_json(const Study& study, const StudyResult& result) {
           {"kernels", result.kernels.empty() ? json(nullptr) : json(joined_texts(result.kernels, "; "))},
           {"slowdowns", name_of(result.slowdowns)},
           {"expected_error", expected_error_json(result)},
-          {"mfu_peak", result.mfu_peak.empty() ? json(nullptr) : json(result.mfu_peak)},
+          {"mfu_peak", result.mfu_peak ? json(text_of(*result.mfu_peak)) : json(nullptr)},
           {"trace", result.trace_origin},
           {"predictions", p.use.calls},
           {"beyond_samples", p.use.beyond_samples},
           {"beyond_samples_share", beyond_samples_share(p.use)},
           {"on_derived_tables", p.use.derived}}}};
-    if (!result.kernel_errors.empty()) node["provenance"]["kernel_errors"] = result.kernel_errors;
+    if (!result.kernel_errors.empty())
+      node["provenance"]["kernel_errors"] = joined_texts(result.kernel_errors, ", ");
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
     if (p.run.has_plan_file())

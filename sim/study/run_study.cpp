@@ -55,7 +55,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   }
   result.profile = inputs.profile.name();
   result.kernels = study.framework.kernel_notes_on(inputs.profile);
-  result.mfu_peak = peak_text(study.layout, inputs.profile.device());
+  result.mfu_peak = peak_note(study.layout, inputs.profile.device());
   result.slowdowns = study.framework.rule_on(inputs.profile);
   result.family = {study.model.moe.has_value(),
                    model_size_class(static_cast<double>(study.model.parameters())),

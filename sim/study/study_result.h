@@ -144,9 +144,9 @@ struct StudyResult {
   SlowdownRule slowdowns = SlowdownRule::alone;
   StepFamily family;                          // of its steps
   std::optional<FamilyError> expected_error;  // of the family nearest to it; none: unknown
-  std::string kernel_errors;  // what its own fits state where that is unknown: "GEMM 3.1 %"; empty: nothing
-  std::string mfu_peak;  // what MFU is a share of: "989 TFLOP/s in bf16"; empty: the profile does not say
-  Notes notes;           // of the framework on the profile's GPU
+  Notes kernel_errors;                        // what its own fits state where that is unknown; empty: nothing
+  std::optional<Note> mfu_peak;               // what MFU is a share of; empty: the profile does not say
+  Notes notes;                                // of the framework on the profile's GPU
   std::optional<Note> network_note;  // where its times are from elsewhere; said once, at the study's end
   Fidelity fidelity = Fidelity::stage;
   std::vector<InputSource> sources;

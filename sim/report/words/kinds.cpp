@@ -246,7 +246,8 @@ constexpr Kind kKinds[] = {
      "; less than 1 % of its kernel times are beyond the profile's samples (measure them: equipoise profile)"},
     {"error_unknown", "part of fastest", "family", "; how far off such steps are is unknown ({family})"},
     {"kernel_errors", "part of fastest", "errors",
-     ", the profile's measurements are off by {errors} (median of samples held out, of the worst group of a kind)"},
+     ", the profile's measurements are off by {errors:/, } (median of samples held out, of the worst group of a kind)"},
+    {"kernel_error", "part of kernel_errors", "kernels error", "{kernels} {error:%1}"},
     {"error_of_family", "part of fastest", "family error rows",
      "; steps of this family ({family}) were predicted within {error:%1} ({rows:#row} held out)"},
     {"error_of_nearest", "part of fastest", "family error rows",
@@ -425,6 +426,8 @@ constexpr Kind kKinds[] = {
      "profile {profile} has no attention kernel {kernel}: its default is taken"},
     {"one_rule", "a table has profiles with and without slowdowns", "profile",
      "one rule for all profiles of a table: its slowdowns are carried over to {profile}, whose kernels were measured (alone they would be 1)"},
+
+    {"peak_of_mfu", "MFU is a share of a peak", "tflops precision", "{tflops:~2} TFLOP/s in {precision}"},
 
     // --- Of the cluster
     {"larger_node", "a node has more GPUs than the profile's", "in_node profile of_profile",

@@ -159,8 +159,8 @@ const FamilyError* Framework::expected_error(const StepFamily& steps, const Prof
   return own ? preset.expected_error(steps) : nullptr;
 }
 
-std::string Framework::kernel_errors_on(const Profile& profile, const std::string& network) const {
-  if (rule_on(profile) != SlowdownRule::alone) return "";
+Notes Framework::kernel_errors_on(const Profile& profile, const std::string& network) const {
+  if (rule_on(profile) != SlowdownRule::alone) return {};
   return measured_errors(profile, kernel_on(*this, profile), network);
 }
 

@@ -37,7 +37,7 @@ struct Framework {
   // preset's own slowdowns do not count.
   [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps, const Profile& profile) const;
   // What the profile states of its kernels where that is all that is known (measured_errors); else empty.
-  [[nodiscard]] std::string kernel_errors_on(const Profile& profile, const std::string& network = {}) const;
+  [[nodiscard]] Notes kernel_errors_on(const Profile& profile, const std::string& network = {}) const;
   // How evenly the router is taken to load the experts' ranks there.
   [[nodiscard]] Note routing_note_on(const Profile& profile) const;
 };

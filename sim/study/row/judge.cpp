@@ -280,10 +280,12 @@ double peak_tflops(const Layout& layout, const DeviceFacts& device) {
   return peak_is_fp8(layout, device) ? device.peak_fp8_tflops : device.peak_bf16_tflops;
 }
 
-std::string peak_text(const Layout& layout, const DeviceFacts& device) {
-  const double peak = peak_tflops(layout, device);
+Note peak_note(const Layout& layout, const DeviceFacts& device) {
   const char* const dense = device.element_bytes == 4 ? "fp32" : "bf16";
-  return fixed(peak, peak < 10 ? 2 : 0) + " TFLOP/s in " + (peak_is_fp8(layout, device) ? "FP8" : dense);
+  return {
+      "peak_of_mfu",
+      "",
+      {{"tflops", peak_tflops(layout, device)}, {"precision", peak_is_fp8(layout, device) ? "FP8" : dense}}};
 }
 
 PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan simulated,

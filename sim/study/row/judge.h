@@ -24,8 +24,8 @@ Note fault_note(const std::string& error);
 PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason);
 
 // The peak that MFU is a share of, at the study's precision: of FP8 where GEMMs are in FP8, though attention
-// is not. "989 TFLOP/s in bf16".
+// is not.
 double peak_tflops(const Layout& layout, const DeviceFacts& device);
-std::string peak_text(const Layout& layout, const DeviceFacts& device);
+Note peak_note(const Layout& layout, const DeviceFacts& device);
 
 }  // namespace equipoise

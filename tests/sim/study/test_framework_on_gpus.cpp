@@ -145,7 +145,10 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   file["tables"]["gemm"]["bf16"]["cross_validated"] = {
       {{"group", "all"}, {"samples", 9}, {"median", 0.031}},
       {{"group", "few rows"}, {"samples", 2}, {"median", 0.012}}};
-  CHECK(megatron.kernel_errors_on(Profile(file, "own.json")) == "GEMM 3.1 %");
+  const auto error_of = [](const char* kernels, double error) {
+    return Note{"kernel_error", "", {{"kernels", kernels}, {"error", error}}};
+  };
+  CHECK(megatron.kernel_errors_on(Profile(file, "own.json")) == Notes{error_of("GEMM", 0.031)});
   // Collectives have errors too: those in a node, and the network that the study names, else the default.
   json collective = file;
   for (const auto& [path, error] :
@@ -156,11 +159,15 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
     table["cross_validated"] = {{{"group", "all"}, {"samples", 9}, {"median", error}}};
   }
   const Profile whole(collective, "own.json");
-  CHECK(megatron.kernel_errors_on(whole) == "GEMM 3.1 %, collectives in a node 6.0 %, between nodes 2.0 %");
-  CHECK(megatron.kernel_errors_on(whole, "efa-400").ends_with("between nodes 9.0 %"));
-  CHECK(megatron.kernel_errors_on(shipped("cpu")).starts_with("GEMM "));
-  CHECK(megatron.kernel_errors_on(shipped("cpu")).find(", attention 2.6 %, elementwise ") !=
-        std::string::npos);
+  CHECK(megatron.kernel_errors_on(whole) == Notes{error_of("GEMM", 0.031),
+                                                  error_of("collectives in a node", 0.06),
+                                                  error_of("between nodes", 0.02)});
+  CHECK(megatron.kernel_errors_on(whole, "efa-400").back() == error_of("between nodes", 0.09));
+  std::vector<std::string> of_cpu;
+  for (const Note& error : megatron.kernel_errors_on(shipped("cpu"))) of_cpu.push_back(error.text("kernels"));
+  CHECK(of_cpu[0] == "GEMM");
+  CHECK(of_cpu[1] == "attention");
+  CHECK(of_cpu[2] == "elementwise");
   // A kernel that is not used says nothing of the one that is.
   json& kernels = file["tables"]["attention"]["kernels"];
   for (auto& [pass, table] : kernels["flash-attention-2"].items()) table["provenance"]["kind"] = "calibrated";
