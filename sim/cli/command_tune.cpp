@@ -182,7 +182,7 @@ void write_results(const std::string& folder, const TuneReport& report) {
     std::filesystem::remove(best, ignored);  // of an earlier search
     return;
   }
-  // Before the best were run in full it is what the search has them as.
+  // Until the best candidates have run in full, the first is that of the search.
   const bool ran = !report.ranking.empty();
   const Point first = ran ? report.ranking.front().point : report.places.front().point;
   const auto& alike = ran ? report.ranking.front().alike : report.places.front().alike;

@@ -331,7 +331,7 @@ const json& part_of(const Profile& profile, const char* pointer) {
   return profile.json().contains(place) ? profile.json()[place] : kNone;
 }
 
-// This table, or those below it: how many there are, how many someone measured on a machine, and the
+// Counts the tables at and below a place: all of them, those that someone measured on a machine, and the
 // largest median error that these state on samples which their fits did not see.
 struct Tables {
   int measured = 0, all = 0;

@@ -84,7 +84,7 @@ TEST_CASE("dp-balanced raises the number of packs to a multiple of the lanes") {
   // Capacity 10: {4 5} {6 3 1} {9}: 3 packs, 4 lanes: the last has one document, {6 3 1} gives its 1.
   const std::vector<std::int64_t> lengths{4, 5, 6, 3, 1, 9};
   CHECK(listed(pack_dp_balanced(lengths, 10, 4)) == Expected{{0, 1}, {2, 3}, {5}, {4}});
-  // 5 lanes: it gives 1, then 3.
+  // With 5 lanes {6 3 1} gives its 1, then its 3.
   CHECK(listed(pack_dp_balanced(lengths, 10, 5)) == Expected{{0, 1}, {2}, {5}, {4}, {3}});
   // Nothing to move: uneven.
   CHECK(listed(pack_dp_balanced(std::vector<std::int64_t>{9}, 10, 4)) == Expected{{0}});

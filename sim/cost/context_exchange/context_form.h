@@ -146,7 +146,7 @@ struct ContextForm {
   int (*head_shares)(const Layout& layout, int degree) = [](const Layout&, int) { return 1; };
   // Exchanges of a pass, for estimates of what a simulation allocates; a backward may have one more.
   int (*estimated_exchanges)(const Layout& layout, int context);
-  // Tokens whose K and V, of all heads, take what a rank holds of them at once. It has `rank_tokens` of its
+  // What a rank holds at once of K and V, in tokens of all heads. The rank has `rank_tokens` of its
   // group's `group_tokens`; an inner group of a nested form has `inner` ranks.
   // What a group-cast receives depends on the sharding: the most that can be.
   std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens, int inner);

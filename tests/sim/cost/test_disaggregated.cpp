@@ -84,7 +84,7 @@ TEST_CASE(
       CHECK(cost.attention_backward[0][at(r)] == times_of(models, planned.parts[0], r).backward);
     }
     CHECK(cost.forward[0].overlap == std::vector<Picoseconds>(4, 0));
-    // Within a tenth of each other's pairs, where each rank's own are 33.6 and 4.2 million.
+    // The ranks' pairs are within a tenth of each other; each rank's own are 33.6 and 4.2 million.
     const Models gather(builtin_model("wlb-550m"), [] {
       Layout layout = disaggregated(2, 1);
       layout.context_comm = ContextComm::all_gather;
