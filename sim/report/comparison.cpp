@@ -202,11 +202,11 @@ std::string pair_text(const RowChange& row, std::string_view title) {
   const auto columns = result_columns();
   const ResultColumn& column =
       *std::ranges::find_if(columns, [&](const auto& c) { return c.title.starts_with(title); });
-  const auto side = [&](const PolicyResult* row) {
-    if (row == nullptr) return std::string("-");
+  const auto side = [&](const PolicyResult* of) {
+    if (of == nullptr) return std::string("-");
     ResultColumn alone = column;  // the figure without what the study's table has with it
     if (!column.key.empty()) alone.text = nullptr;
-    return alone.printed(figures_of(*row));
+    return alone.printed(figures_of(*of));
   };
   const std::string before = side(row.before), after = side(row.after);
   return before == "-" && after == "-" ? "-" : before + " -> " + after;
