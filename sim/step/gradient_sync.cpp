@@ -180,9 +180,13 @@ Op GradientSync::collective(OpName name, Collective kind, const Held& held, doub
 
 void GradientSync::begin_step() {
   for (std::size_t s = 0; s < buckets_.size(); ++s) buckets_[s].assign(ends_[s].buckets.size(), {});
+  stage_ends_.assign(ends_.size(), 0);
 }
 
-void GradientSync::add_lane(const std::vector<std::vector<Picoseconds>>& ready) {
+void GradientSync::add_lane(const std::vector<std::vector<Picoseconds>>& ready,
+                            const std::vector<Picoseconds>& stage_ends) {
+  for (std::size_t s = 0; s < stage_ends_.size(); ++s)
+    stage_ends_[s] = std::max(stage_ends_[s], stage_ends[s]);
   for (std::size_t v = 0; v < ready.size(); ++v)
     for (std::size_t i = 0; i < ready[v].size() && fills_buckets(static_cast<int>(v)); ++i) {
       OpResult::Bucket& bucket = buckets_[v % buckets_.size()][first_bucket_[v] + i];
@@ -197,8 +201,7 @@ GradientSync::End GradientSync::finish(Picoseconds pipeline_end) {
   end.step = pipeline_end;
   for (std::size_t s = 0; s < ends_.size(); ++s) {
     run_.begin(buckets_[s]);
-    if (costs_.layout().zero == 3) run_.done = pipeline_end;
-    for (const OpResult::Bucket& bucket : buckets_[s]) run_.done = std::max(run_.done, bucket.filled);
+    run_.done = stage_ends_[s];
     run_stage_end(ends_[s], run_, buckets_[s], StageEndAlone{ends_[s], buckets_[s]});
     end.optimizer = std::max(end.optimizer, stages_[s].optimizer);
     end.step = std::max(end.step, run_.busy);

@@ -34,16 +34,16 @@ class GradientSync {
   explicit GradientSync(const LayerCosts& costs);
 
   void begin_step();
-  // Notes when a lane's gradients are ready (LaneEngine::grad_ready).
-  void add_lane(const std::vector<std::vector<Picoseconds>>& ready);
+  // Notes when a lane's gradients are ready and its stages have ended (LaneEngine::grad_ready, stage_ends).
+  void add_lane(const std::vector<std::vector<Picoseconds>>& ready,
+                const std::vector<Picoseconds>& stage_ends);
 
   struct End {
     Picoseconds step = 0;       // all stages have optimized and gathered
     Picoseconds optimizer = 0;  // slowest stage
     RangeUse use;
   };
-  // `pipeline_end`: the last backward of any lane. With ZeRO-3 only the optimizer is left: gradients were
-  // reduced and parameters are gathered with every micro-batch.
+  // `pipeline_end`: the last op of any lane.
   End finish(Picoseconds pipeline_end);
 
   // Gathering the parameters of a part, and reducing its gradients.
@@ -111,6 +111,7 @@ class GradientSync {
   std::vector<StageEnd> ends_;                          // the same
   std::vector<std::size_t> first_bucket_;               // by virtual stage
   std::vector<std::vector<OpResult::Bucket>> buckets_;  // by pipeline stage, of the step that runs
+  std::vector<Picoseconds> stage_ends_;                 // by pipeline stage: the last op of any lane
   StageEndRun run_;
   std::array<Op, kModelParts> gather_{}, reduce_{};  // by part; where parameters, gradients are sharded
   RangeUse use_;

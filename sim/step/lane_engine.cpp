@@ -68,7 +68,7 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   for (std::size_t i = 0; i < run.costs.size(); ++i) costs_[i] = &run.costs[i];
   read_schedule(run);
   accounting_.begin_lane(run.ranks);
-  end_ = start;
+  stage_ends_.assign(at(stages_), start);
 }
 
 void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<const Picoseconds> ended) {
@@ -192,7 +192,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
     hand_on(run, *issued, v, ended);
     ++next_[at(s)];
   }
-  if (next_[at(s)] == run.schedule.ops[at(s)].size()) end_ = std::max(end_, *std::ranges::max_element(ended));
+  if (next_[at(s)] == run.schedule.ops[at(s)].size()) stage_ends_[at(s)] = *std::ranges::max_element(ended);
 }
 
 void LaneEngine::report_stall(const Schedule& schedule) const {
@@ -270,7 +270,7 @@ LaneResult LaneEngine::finish(Run& run, Picoseconds start) {
   result.recompute = run.accounts.recompute;
   result.useful = run.accounts.useful - run.accounts.recompute;  // recompute is not useful time
   result.context = static_cast<int>(run.ranks);
-  result.makespan = end_ - start;
+  result.makespan = end() - start;
   return result;
 }
 

@@ -11,6 +11,7 @@
 // of a lane alone would take as many steps as it has layers (126 in Llama 405B), where now it takes one.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -101,7 +102,10 @@ class LaneEngine {
   // After a run, grad_ready()[v][i] is when all ranks have the gradients of bucket i
   // (PartOrders::buckets) of virtual stage v; empty where no op made them.
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
-  [[nodiscard]] Picoseconds end() const { return end_; }
+  // When each stage ended its last op: one that fills no bucket counts, too, such as the backward of a virtual
+  // stage whose layers are all frozen.
+  [[nodiscard]] const std::vector<Picoseconds>& stage_ends() const { return stage_ends_; }
+  [[nodiscard]] Picoseconds end() const { return *std::ranges::max_element(stage_ends_); }
   // The time of one op with all ranks starting together, for latencies and tests.
   Picoseconds alone(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
                     const MicroBatchCost& cost) {
@@ -173,7 +177,7 @@ class LaneEngine {
   std::vector<std::uint32_t> to_run_;         // by micro-batch: ops that have not run
   std::vector<std::size_t> next_;
   std::vector<std::vector<Picoseconds>> grad_ready_;  // by virtual stage
-  Picoseconds end_ = 0;
+  std::vector<Picoseconds> stage_ends_;
 };
 
 }  // namespace equipoise

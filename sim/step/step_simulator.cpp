@@ -256,7 +256,7 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   const bool keeps_costs = on_lane_ != nullptr || options_.record_ops || pairs;
   result.times.lanes.push_back(keeps_costs ? run_lane_at_once(lane, index, start, result)
                                            : run_lane_in_a_stream(lane, index, start, result));
-  gradients_.add_lane(engine_.grad_ready());
+  gradients_.add_lane(engine_.grad_ready(), engine_.stage_ends());
   result.times.pipeline = std::max(result.times.pipeline, engine_.end());
   account_lane(lane, at(index));
   if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule_for(lane), result);
@@ -342,7 +342,7 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
 void StepSimulator::account_member(const Step& step, LockstepMember& member, StepResult& result) {
   const LockstepLane& plan = member.plan;
   const auto lane = at(plan.lane);
-  gradients_.add_lane(member.engine->grad_ready());
+  gradients_.add_lane(member.engine->grad_ready(), member.engine->stage_ends());
   result.times.lanes.push_back(member.timing);
   result.times.pipeline = std::max(result.times.pipeline, member.engine->end());
   micro_batches_ = std::move(member.costs);
