@@ -437,20 +437,21 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   for (std::size_t r = 0; r < c; ++r) {
     const LayerWork of_layer = layer_work(kind, r, out);
     const LocalWork& work = *of_layer.all;
-    // Counts a pass, and returns what the host issues for it.
+    // Counts a pass, and returns what the host issues for it and how long the rank takes for it. Of an
+    // exchange only what attention does not cover counts in either: a faster network must not cost the host
+    // its lead.
     const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
                             std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
-      Picoseconds busy = before.total + after.total + pass.busy[r], spent = busy;
+      Picoseconds spent = before.total + after.total + pass.busy[r];
       compute[r] = before.busy[kCompute] + after.busy[kCompute] + pass.busy[r];
       for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += before.exposed[s] + after.exposed[s];
       for (std::size_t e = 0; e < exchanges.size(); ++e) {
-        busy += exchanges[e].duration;
         const Picoseconds alone = std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
         exposed[kContext] += alone;
         spent += alone;
       }
-      return std::pair(work.held.tokens == 0 ? Issued{} : Issued{launches, busy}, spent);
+      return std::pair(work.held.tokens == 0 ? Issued{} : Issued{launches, spent}, spent);
     };
     const auto [forward, forward_spent] =
         finish(work.forward_before, work.forward_after, work.forward_launches + first_launches,
