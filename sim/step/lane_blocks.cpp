@@ -43,6 +43,7 @@ OpBlock& LaneBlocks::add_block() {
   OpBlock& block = out_->blocks[count_++];
   block.steps.clear();
   block.durations.clear();
+  block.rank_work.clear();
   block.role = BlockRole::none;
   block.micro_batch = kNoMicroBatch;
   return block;
@@ -151,31 +152,32 @@ void LaneBlocks::add_end_blocks(const MicroBatchCost& cost, std::size_t first) {
   }
 }
 
-// One layer's forward on the CP rank with the most work; ranks that share out heads do equal shares.
-double LaneBlocks::attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
-                                   std::int64_t window) const {
+// One layer's forward on each CP rank; ranks that share out heads do equal shares.
+std::vector<double> LaneBlocks::attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
+                                                std::int64_t window) const {
+  std::vector<double> flops(at(cost.ranks), 0);
   if (tokens.tasks != nullptr) {
-    std::int64_t most = 0;
-    for (std::size_t r = 0; r < at(cost.ranks); ++r) {
+    for (std::size_t r = 0; r < flops.size(); ++r) {
       std::int64_t pairs = 0;
       for (int n = 0; n < tokens.tasks->nano_batches; ++n) pairs += tokens.tasks->parts[at(n)].pairs[r];
-      most = std::max(most, pairs);
+      flops[r] = costs_.attention.flops(as_double(pairs));
     }
-    return costs_.attention.flops(as_double(most));
+    return flops;
   }
   const int shares = context_form(costs_).head_shares(costs_.layout(), cost.ranks);
-  double most = 0, together = 0;
+  double together = 0;
   for (int r = 0; r < cost.ranks; ++r) {
-    double pairs = 0;
+    if (r % shares == 0) together = 0;
     for (const Segment& s : cost.seen_by(window).of_rank(r))
-      pairs += window == 0
-                   ? static_cast<double>(s.pairs())
-                   : causal_pairs(static_cast<double>(s.queries()),
-                                  static_cast<double>(s.q_begin - s.kv_begin), static_cast<double>(window));
-    together = (r % shares == 0 ? 0 : together) + pairs;
-    most = std::max(most, together);
+      together += window == 0 ? static_cast<double>(s.pairs())
+                              : causal_pairs(static_cast<double>(s.queries()),
+                                             static_cast<double>(s.q_begin - s.kv_begin),
+                                             static_cast<double>(window));
+    if (r % shares == shares - 1 || r + 1 == cost.ranks)
+      std::fill_n(flops.begin() + (r - r % shares), r % shares + 1,
+                  costs_.attention.flops(together / shares));
   }
-  return costs_.attention.flops(most / shares);
+  return flops;
 }
 
 // Where no tokens are and none arrive the ranks still take part in a layer's exchanges.
@@ -225,9 +227,10 @@ void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch,
         costs_, tokens, cost.pool ? cost.pool->group : context_group(costs_, cost.ranks), exchanges_, use_);
   if (cost.evened[0].attention > 0) exchanges_.forward = {cost.evened[0].exchange};
   if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
-  const double flops = attention_flops(cost, tokens, window);
+  const std::vector<double> flops = attention_flops(cost, tokens, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
-  const double backward_flops = (costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5) * flops;
+  const double products = costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5;
+  const std::vector<double> backward_flops = each_of(flops, [&](double own) { return products * own; });
   const auto lists = [&](std::vector<Op> LayerOps::*list, const auto& rank_ops,
                          std::vector<const std::vector<Op>*>& out_lists) {
     out_lists.clear();

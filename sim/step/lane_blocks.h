@@ -94,8 +94,8 @@ class LaneBlocks {
   void add_end_blocks(const MicroBatchCost& cost, std::size_t first);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         std::size_t first);
-  [[nodiscard]] double attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
-                                       std::int64_t window) const;
+  [[nodiscard]] std::vector<double> attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
+                                                    std::int64_t window) const;
 
   const LayerCosts& costs_;
   const GradientSync& gradients_;

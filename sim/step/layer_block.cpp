@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -19,11 +20,22 @@ bool any(std::span<const Picoseconds> durations) {
   return std::any_of(durations.begin(), durations.end(), [](Picoseconds t) { return t != 0; });
 }
 
-void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durations, double flops = 0) {
-  if (!any(durations)) return;
-  OpStep step{name};
-  step.flops = flops;
-  push_step(block, step, durations);
+// The step with what each rank of it computes and moves.
+OpStep with_work(OpStep step, std::span<const RankWork> of_ranks, OpBlock& block) {
+  for (const RankWork& work : of_ranks) {
+    step.bytes = std::max(step.bytes, work.bytes);
+    step.flops = std::max(step.flops, work.flops);
+  }
+  if (std::ranges::adjacent_find(of_ranks, std::not_equal_to<>()) != of_ranks.end()) {
+    step.rank_work = static_cast<std::int32_t>(block.rank_work.size());
+    block.rank_work.insert(block.rank_work.end(), of_ranks.begin(), of_ranks.end());
+  }
+  return step;
+}
+
+void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durations,
+                 std::span<const RankWork> work = {}) {
+  if (any(durations)) push_step(block, with_work({name}, work, block), durations);
 }
 
 std::vector<Picoseconds> totals(RankOps lists) {
@@ -41,6 +53,7 @@ void append_ops(RankOps lists, OpBlock& block) {
       model = r;
     }
   std::vector<Picoseconds> durations(lists.size());
+  std::vector<RankWork> work(lists.size());
   for (std::size_t s = 0; s < steps; ++s) {
     const Op& op = (*lists[model])[s];
     OpStep step{op.name, op.stream};
@@ -51,20 +64,20 @@ void append_ops(RankOps lists, OpBlock& block) {
     step.over = op.over;
     for (std::size_t r = 0; r < lists.size(); ++r) {
       durations[r] = 0;
+      work[r] = {};
       if (s >= lists[r]->size())
         continue;  // no tokens, or fewer ops: weight gradients of what arrives come first
       const Op& own = (*lists[r])[s];
       assert(own.name == op.name);
       durations[r] = own.duration;
-      step.bytes = std::max(step.bytes, own.bytes);
-      step.flops = std::max(step.flops, own.flops);
+      work[r] = {own.bytes, own.flops};
     }
-    push_step(block, step, durations);
+    push_step(block, with_work(step, work, block), durations);
   }
 }
 
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, double attention_flops,
+                  std::span<const Picoseconds> attention, std::span<const double> attention_flops,
                   std::span<const Op> exchanges, bool halves, OpBlock& block) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
@@ -76,10 +89,13 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     for (std::size_t r = 0; r < ranks; ++r) attention_left[r] -= kernel[r] = duration_of(r);
   };
 
-  // Pieces of the attention do their share of its FLOPs by their time.
-  const double whole = static_cast<double>(*std::max_element(attention.begin(), attention.end()));
-  const auto flops_of = [&](std::span<const Picoseconds> piece) {
-    return whole > 0 ? attention_flops * static_cast<double>(*std::ranges::max_element(piece)) / whole : 0;
+  // Pieces of a rank's attention do their share of its FLOPs by their time.
+  std::vector<RankWork> work(ranks);
+  const auto work_of = [&](std::span<const Picoseconds> piece) {
+    for (std::size_t r = 0; r < ranks; ++r)
+      work[r].flops =
+          attention[r] > 0 ? attention_flops[r] * as_double(piece[r]) / as_double(attention[r]) : 0;
+    return std::span<const RankWork>(work);
   };
 
   append_ops(before, block);
@@ -89,7 +105,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     } else {
       attend([&](std::size_t r) { return run_of(p, r); });
     }
-    push_kernel(block, OpName::attention, kernel, flops_of(kernel));
+    push_kernel(block, OpName::attention, kernel, work_of(kernel));
     // What the other nano-batch runs under the first exchange, or under the last, is one op.
     const bool attends = !halves || (p > 0 && p + 1 < count);
     const auto under = [&](std::size_t r) { return timeline.overlap[p * ranks + r]; };
@@ -103,13 +119,12 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     step.bytes = exchanges[p].bytes;
     push_step(block, step, shared);
     if (!overlaps) continue;
-    OpStep piece{attends ? OpName::attention : OpName::nano_batch};
-    if (attends) piece.flops = flops_of(kernel);
-    push_step(block, piece, kernel);
+    push_kernel(block, attends ? OpName::attention : OpName::nano_batch, kernel,
+                attends ? work_of(kernel) : std::span<const RankWork>());
   }
   // The last run: the rest of the attention, `after`, and what the host makes the GPU wait.
   kernel = attention_left;
-  push_kernel(block, OpName::attention, kernel, flops_of(kernel));
+  push_kernel(block, OpName::attention, kernel, work_of(kernel));
   append_ops(after, block);
   std::vector<Picoseconds> stall(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -150,9 +165,13 @@ class PairedBlock {
   void push(PairSide side) {
     Side& from = of(side);
     const std::size_t ranks = from.block.durations.size() / from.block.steps.size();
-    push_step(pair_, from.block.steps[from.next],
-              std::span(from.block.durations).subspan(from.next * ranks, ranks));
+    const OpStep& step = from.block.steps[from.next];
+    const bool alike = step.rank_work == OpStep::kAlike;
+    const auto place = static_cast<std::int32_t>(pair_.rank_work.size());
+    for (std::size_t r = 0; r < ranks && !alike; ++r) pair_.rank_work.push_back(from.block.work(step, r));
+    push_step(pair_, step, std::span(from.block.durations).subspan(from.next * ranks, ranks));
     pair_.steps.back().of_second = side == PairSide::backward;
+    if (!alike) pair_.steps.back().rank_work = place;
     ++from.next;
   }
 

@@ -19,11 +19,10 @@ using RankOps = std::span<const std::vector<Op>* const>;
 void append_ops(RankOps lists, OpBlock& block);
 
 // A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
-// holds beyond them is attention (`attention` of each rank in all; `attention_flops`: of the busiest one) and
-// the host's stalls. `exchanges`: the timeline's synchronisations as ops. `halves`: of two nano-batches,
+// holds beyond them is attention (`attention` and `attention_flops` of each rank in all) and the host's stalls. `exchanges`: the timeline's synchronisations as ops. `halves`: of two nano-batches,
 // `before` is of the one that comes first and `after` of the other one.
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, double attention_flops,
+                  std::span<const Picoseconds> attention, std::span<const double> attention_flops,
                   std::span<const Op> exchanges, bool halves, OpBlock& block);
 
 // A layer of a forward next to a layer of a backward, on the same ranks (walk_layer_pair in

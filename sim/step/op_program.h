@@ -46,10 +46,20 @@ struct OpStep {
   // background ops so far have ended.
   bool background = false;
   bool waits = false;
-  // For timelines and link contention; the busiest rank's. Bytes of a collective as its cost model counts
-  // them.
+  // For timelines and link contention; the busiest CP rank's (OpBlock::work has each rank's). Bytes of a
+  // collective as its cost model counts them.
   double bytes = 0;
   double flops = 0;
+  std::int32_t rank_work =
+      kAlike;  // where CP ranks differ: the place of the first one's in OpBlock::rank_work
+  static constexpr std::int32_t kAlike = -1;
+};
+
+// What one rank computes and moves in an op.
+struct RankWork {
+  double bytes = 0;
+  double flops = 0;
+  friend bool operator==(const RankWork&, const RankWork&) = default;
 };
 
 // What the ops of a block compute. Engines do not ask; whoever runs them for real does.
@@ -75,6 +85,12 @@ struct OpBlock {
   std::vector<Picoseconds> durations;
   BlockRole role = BlockRole::none;
   std::int32_t micro_batch = kNoMicroBatch;  // place in the lane
+  std::vector<RankWork> rank_work{};         // of the steps whose ranks differ, by CP rank
+
+  [[nodiscard]] RankWork work(const OpStep& step, std::size_t context_rank) const {
+    if (step.rank_work == OpStep::kAlike) return {step.bytes, step.flops};
+    return rank_work[at(step.rank_work) + context_rank];
+  }
 };
 
 inline constexpr int kNoLockstep = -1;

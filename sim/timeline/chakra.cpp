@@ -308,15 +308,18 @@ class RankNodes {
     }
     if (step.sync == SyncGroup::none) {
       if (duration == 0) return {};
-      return {trace_.kernel(name_of(step.name), duration, step.flops, step.bytes, after)};
+      const RankWork load = block.work(step, at(c_));
+      return {trace_.kernel(name_of(step.name), duration, load.flops, load.bytes, after)};
     }
     const Group& group = group_of(step.sync, step.name);
     if (group.gpus.size() < 2) return {};
+    // CP ranks that take part in one collective say the same of it.
+    const double bytes = step.sync == SyncGroup::tensor ? block.work(step, at(c_)).bytes : step.bytes;
     if (step.name == OpName::cp_ring_step) return ring(step, group.gpus, after);
-    if (!step.background) return {collective(step.name, step.bytes, group, after)};
+    if (!step.background) return {collective(step.name, bytes, group, after)};
     Ids both = after;
     if (background_ != kNone) both.push_back(background_);
-    background_ = collective(step.name, step.bytes, group, both);
+    background_ = collective(step.name, bytes, group, both);
     return {};
   }
 

@@ -125,8 +125,9 @@ class ScheduledOpSlices final : public OpSink {
     if (of_tokens && !load.rank_tokens.empty()) arguments_.push_back({tokens_, load.rank_tokens[at(c)]});
     if ((what.name == OpName::attention || what.stream == Stream::cp) && !load.documents.empty())
       arguments_.push_back({documents_, std::string_view(load.documents)});
-    if (what.bytes > 0) arguments_.push_back({bytes_, static_cast<std::int64_t>(what.bytes)});
-    if (what.flops > 0) arguments_.push_back({flops_, what.flops});
+    const RankWork own = block_of(op.run).work(what, at(c));
+    if (own.bytes > 0) arguments_.push_back({bytes_, static_cast<std::int64_t>(own.bytes)});
+    if (own.flops > 0) arguments_.push_back({flops_, own.flops});
     timeline_.writer_.begin(track, timeline_.offset_ + start,
                             timeline_.writer_.slice_name(name_of(what.name)), arguments_);
     timeline_.end_slice(track, end);

@@ -32,6 +32,90 @@ TEST_CASE("stage and op fidelity agree, and the op step is the longest path of i
   }
 }
 
+// Where all layers of a virtual stage are frozen, its backward does nothing and fills no bucket, but the
+// stage waits for it before the step ends. PP 2 x 2 chunks of two layers: 3 to 5 frozen layers leave some
+// chunks whole, some in part, some frozen.
+TEST_CASE("Both fidelities agree however many of the first layers are frozen, with virtual stages") {
+  for (std::uint64_t seed = 0; seed < 12; ++seed)
+    for (int frozen = 0; frozen <= 8; ++frozen) {
+      Job job = random_job(seed);
+      job.model = builtin_model("llama2-7b");
+      job.model.layers = 8;
+      job.model.training.frozen = bit_of(WeightKind::embedding);
+      job.model.training.frozen_layers = frozen;
+      job.layout = {};
+      job.layout.pipeline = job.layout.virtual_pipeline = 2;
+      job.layout.data = 1 + static_cast<int>(seed % 2);
+      job.layout.zero = static_cast<int>(seed % 3);
+      job.options.schedule = &schedule_policy("interleaved-1f1b");
+      std::int64_t document = 0;
+      job.step.lanes.assign(static_cast<std::size_t>(job.layout.data), {});
+      for (Lane& lane : job.step.lanes)
+        for (int m = 0; m < 4; ++m)
+          lane.micro_batches.push_back(documents({1000 + 700 * m, 300}, 2 * document++));
+      CAPTURE(seed);
+      CAPTURE(frozen);
+      const Prices prices(job);
+      const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
+      check_fidelities_agree(job, prices, stage, seed);
+    }
+}
+
+// All CP ranks of a layer together do the attention of all its pairs, whatever the sharding and the exchange.
+TEST_CASE("The FLOPs of CP ranks add up to those of their documents") {
+  int uneven = 0;
+  for (std::uint64_t seed = 400; seed < 440; ++seed) {
+    Job job = random_job(seed);
+    if (job.model.sliding_window > 0 || job.model.moe || job.layout.context == 1) continue;
+    job.shard.fixed = &sharding_policy(seed % 2 == 0 ? "per-document" : "contiguous");
+    CAPTURE(seed);
+    CAPTURE(job.text);
+    const Prices prices(job);
+    const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
+    for (std::size_t l = 0; l < program.lanes.size(); ++l)
+      for (const OpBlock& block : program.lanes[l].blocks) {
+        if (block.role != BlockRole::layer_forward || block.steps.empty()) continue;
+        double flops = 0;
+        for (const OpStep& step : block.steps) {
+          if (step.name != OpName::attention) continue;
+          uneven += step.rank_work == OpStep::kAlike ? 0 : 1;
+          for (int r = 0; r < job.layout.context; ++r)
+            flops += block.work(step, static_cast<std::size_t>(r)).flops;
+        }
+        const MicroBatch& micro_batch = job.step.lanes[l].micro_batches[at(block.micro_batch)];
+        double pairs = 0;
+        for (const Slice& slice : micro_batch.slices)
+          pairs += causal_pairs(static_cast<double>(slice.tokens()), 0, 0);
+        CHECK(flops == doctest::Approx(prices.costs.attention.flops(pairs)).epsilon(1e-6));
+      }
+  }
+  CHECK(uneven > 100);
+}
+
+// One document in runs of a quarter: rank r's queries see r quarters whole and half of their own, so that
+// ranks do 1, 3, 5 and 7 of 16 parts, but for the diagonal.
+TEST_CASE("Contiguous runs of one document do FLOPs as 1 to 3 to 5 to 7") {
+  Job job = random_job(2);
+  job.model = builtin_model("llama2-7b");
+  job.layout = {};
+  job.layout.context = 4;
+  job.layout.context_comm = ContextComm::all_gather;
+  job.shard.fixed = &sharding_policy("contiguous");
+  job.step.lanes.assign(1, {});
+  job.step.lanes[0].context = 4;
+  job.step.lanes[0].micro_batches = {documents({65536})};
+  const Prices prices(job);
+  const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
+  for (const OpBlock& block : program.lanes[0].blocks) {
+    if (block.role != BlockRole::layer_forward || block.steps.empty()) continue;
+    const auto step = std::ranges::find(block.steps, OpName::attention, &OpStep::name);
+    REQUIRE(step != block.steps.end());
+    for (std::size_t r = 1; r < 4; ++r)
+      CHECK(block.work(*step, r).flops / block.work(*step, 0).flops ==
+            doctest::Approx(1.0 + 2.0 * static_cast<double>(r)).epsilon(1e-3));
+  }
+}
+
 TEST_CASE("compute time per rank is the same at both fidelities") {
   for (std::uint64_t seed = 200; seed < 230; ++seed) {
     Job job = random_job(seed);

@@ -40,4 +40,19 @@ TEST_CASE(
   CHECK(block.steps[0].bytes == 70);
   CHECK(block.steps[1].flops == 50);
   CHECK(block.durations == std::vector<Picoseconds>{0, 0, 7, 5, 0, 3});
+  const auto of_ranks = [&](std::size_t step) {
+    return std::vector{block.work(block.steps[step], 0), block.work(block.steps[step], 1),
+                       block.work(block.steps[step], 2)};
+  };
+  CHECK(of_ranks(0) == std::vector<RankWork>{{0, 0}, {0, 0}, {70, 0}});
+  CHECK(of_ranks(1) == std::vector<RankWork>{{0, 50}, {0, 0}, {0, 30}});
+}
+
+TEST_CASE("Ranks that do the same share one note of it") {
+  const std::vector<Op> busy{gemm(3, 30)};
+  const std::vector<const std::vector<Op>*> lists{&busy, &busy};
+  OpBlock block;
+  append_ops(lists, block);
+  CHECK(block.rank_work.empty());
+  CHECK(block.work(block.steps[0], 1) == RankWork{0, 30});
 }
