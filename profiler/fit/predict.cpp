@@ -23,6 +23,20 @@ bool fitted_to(const json& table, const Labels& labels) {
   return selector != table.end() && selects(*selector, labels);
 }
 
+// The precision of the tables that the simulator would use for such a row. Nothing where it states another
+// element type: only a table that was fitted to such rows can say what those take.
+std::optional<Precision> precision_of(const Labels& labels) {
+  const std::string dtype = label(labels, "dtype");
+  for (const std::string_view two_bytes : {"", "bf16", "bfloat16", "fp16", "float16", "half", "fp16/bf16"})
+    if (dtype == two_bytes) return Precision::bf16;
+  if (dtype == "fp8" || dtype.starts_with("fp8 ")) return Precision::fp8;
+  return std::nullopt;
+}
+
+std::string other_type(const Labels& labels) {
+  return "no table of this dtype: " + label(labels, "dtype");
+}
+
 class RowPredictor {
  public:
   RowPredictor(const Profile& profile, const PredictChoices& choices)
@@ -53,6 +67,11 @@ class RowPredictor {
       for (const auto& item : kernels.items())
         if (item.value().contains(sample->pass) && fitted_to(item.value()[sample->pass], sample->labels))
           name = item.key();
+    const std::optional<Precision> precision = precision_of(sample->labels);
+    if (name.empty() ? precision != Precision::bf16 : !choices_.kernel.empty() && !precision) {
+      made.unable = other_type(sample->labels);
+      return made;
+    }
     if (name.empty()) name = profile_.table("attention").at("default").get<std::string>();
     const json& kernel = attention_kernel(profile_, name);
     if (!kernel.contains(sample->pass)) {
@@ -86,30 +105,32 @@ class RowPredictor {
     RowPrediction made;
     const auto sample = gemm_row(table, index, made.unable);
     if (!sample) return made;
-    const bool fp8 = label(sample->labels, "dtype").find("fp8") != std::string::npos;
-    const Precision precision = fp8 ? Precision::fp8 : Precision::bf16;
-    if (fp8 && !profile_.table("gemm").contains("fp8")) {
-      made.unable = "profile " + profile_.name() + " has no FP8 GEMMs";
-      return made;
-    }
-    RangeUse use;
     const json& tables = profile_.table("gemm");
-    std::string name(name_of(precision));
+    std::string name;
     for (const auto& item : tables.items())
       if (fitted_to(item.value(), sample->labels)) name = item.key();
-    if (sample->next_n > 0 && !fitted_to(tables[name], sample->labels)) {
-      made.unable = "no table of this kernel: " + label(sample->labels, "op");
-      return made;
-    }
+    const bool fitted = !name.empty(), grouped = sample->groups > 1 || sample->next_n > 0;
+    const std::optional<Precision> precision = precision_of(sample->labels);
+    if (!fitted && precision) name = name_of(*precision);
+    if (!fitted && !precision)
+      made.unable = other_type(sample->labels);
+    else if (!fitted && precision == Precision::fp8 && !tables.contains(name))
+      made.unable = "profile " + profile_.name() + " has no FP8 GEMMs";
+    else if (!fitted && grouped)
+      made.unable = "no table of this kernel: " +
+                    label(sample->labels, sample->labels.contains("kernel") ? "kernel" : "op");
+    if (!made.unable.empty()) return made;
+    const Precision model = precision.value_or(Precision::bf16);
+    RangeUse use;
     made.seconds =
-        sample->moved_bytes > 0
+        grouped || sample->moved_bytes > 0 || name != name_of(model)
             ? gemm_call_seconds(
                   GemmForm(gemm_parameters(tables[name], profile_.origin()), profile_.device().sms), *sample)
-            : GemmModel(profile_, precision).seconds(sample->m, sample->n, sample->k, use);
+            : GemmModel(profile_, model).seconds(sample->m, sample->n, sample->k, use);
     made.measured = sample->seconds;
-    made.group = sample->next_n > 0
+    made.group = grouped
                      ? "experts [" + name + "]" + (sample->m >= 128 ? ", 128 rows and more" : ", fewer rows")
-                     : std::string(name_of(precision)) + (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
+                     : name + (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
     return made;
   }
 
@@ -119,13 +140,16 @@ class RowPredictor {
     if (!sample) return made;
     const json& ops = profile_.table("elementwise");
     const PublishedOp* op = published_op(label(sample->labels, "op"));
-    std::string name(op == nullptr ? "" : name_of(op->kind));
+    std::string name;
     for (const auto& item : ops.items())
       if (fitted_to(item.value(), sample->labels)) name = item.key();
-    if (!ops.contains(name)) {
+    const bool fitted = !name.empty();
+    if (!fitted && op != nullptr) name = name_of(op->kind);
+    if (!ops.contains(name))
       made.unable = "not an op we model: " + label(sample->labels, "op");
-      return made;
-    }
+    else if (!fitted && precision_of(sample->labels) != Precision::bf16)
+      made.unable = other_type(sample->labels);
+    if (!made.unable.empty()) return made;
     made.seconds = elementwise_seconds(elementwise_parameters(ops[name], profile_.origin()), sample->bytes);
     made.measured = sample->seconds;
     made.group = label(sample->labels, "gpu") + ", " + label(sample->labels, "op") + ", " +

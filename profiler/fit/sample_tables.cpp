@@ -1,6 +1,7 @@
 #include "profiler/fit/sample_tables.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <sstream>
 #include <string_view>
@@ -17,15 +18,21 @@ Labels labels_of(const CsvTable& table, std::size_t row) {
   return labels;
 }
 
-// The count in a cell, a whole number from 1 to kMostCount; `otherwise` where the cell is empty. Throws
+// The count in a cell, a whole number from `least` to kMostCount; `otherwise` where the cell is empty. Throws
 // UserError.
-double count_cell(const CsvTable& table, std::size_t row, std::string_view column, double otherwise) {
+double count_cell(const CsvTable& table, std::size_t row, std::string_view column, double otherwise,
+                  int least = 1) {
   const std::optional<double> value = table.number(row, column);
   if (!value) return otherwise;
-  if (*value < 1 || *value > kMostCount || *value != std::floor(*value))
-    throw UserError(table.path(), ":", table.line(row), ": ", column,
-                    ": expected a whole number from 1 to 2^31 - 1, found ", table.text(row, column));
+  if (*value < least || *value > kMostCount || *value != std::floor(*value))
+    throw UserError(table.path(), ":", table.line(row), ": ", column, ": expected a whole number from ",
+                    least, " to 2^31 - 1, found ", table.text(row, column));
   return *value;
+}
+
+// A column that rows of the same table may have no use for: 0 where the cell is empty or says so.
+double optional_count(const CsvTable& table, std::size_t row, std::string_view column) {
+  return count_cell(table, row, column, 0, 0);
 }
 
 std::int64_t count_of(const CsvTable& table, std::size_t row, std::string_view column) {
@@ -78,13 +85,17 @@ std::optional<GemmSample> gemm_row(const CsvTable& table, std::size_t row, std::
     reason = "no shape";
     return std::nullopt;
   }
-  sample.groups = static_cast<std::int64_t>(count_cell(table, row, "groups", 1));
-  sample.next_n = count_of(table, row, "next_N");
-  sample.next_k = count_of(table, row, "next_K");
+  sample.groups = std::max<std::int64_t>(1, std::llround(optional_count(table, row, "groups")));
+  sample.next_n = std::llround(optional_count(table, row, "next_N"));
+  sample.next_k = std::llround(optional_count(table, row, "next_K"));
+  if ((sample.next_n > 0) != (sample.next_k > 0)) {
+    reason = "of a second product only one of next_N and next_K";
+    return std::nullopt;
+  }
   sample.moved_bytes = table.number(row, "moved_bytes").value_or(0);
   if (sample.next_n > 0)  // one shape per model, whose other widths differ only in tensor parallelism
-    sample.shape = {count_cell(table, row, "hidden", 0), count_cell(table, row, "inter", 0),
-                    count_cell(table, row, "experts", 0)};
+    sample.shape = {optional_count(table, row, "hidden"), optional_count(table, row, "inter"),
+                    optional_count(table, row, "experts")};
   sample.seconds = measured_seconds(table, row);
   const double tflops = table.number(row, "tflops").value_or(0);
   if (sample.seconds == 0 && tflops > 0)
@@ -114,6 +125,27 @@ std::optional<ElementwiseSample> elementwise_row(const CsvTable& table, std::siz
   return sample;
 }
 
+// The ranks of a row and those of each node, which have to be equally many. Where the row states no such
+// group, `reason` says why.
+static std::optional<GroupShape> group_of_row(const CsvTable& table, std::size_t row, std::string& reason) {
+  const auto ranks = std::llround(optional_count(table, row, "n_gpus")),
+             nodes = std::llround(optional_count(table, row, "n_nodes"));
+  auto each = std::llround(optional_count(table, row, "gpus_per_node"));
+  if (each == 0 && ranks % std::max(nodes, 1LL) == 0) each = ranks / std::max(nodes, 1LL);
+  if (ranks < 2 || (each == 0 && nodes == 0)) {
+    reason = "no size or no group";
+    return std::nullopt;
+  }
+  const bool even = each > 0 && (nodes > 0 ? ranks == nodes * each : ranks <= each || ranks % each == 0);
+  if (!even) {
+    reason = "nodes of unequally many GPUs: " + std::to_string(ranks) + " on " +
+             (nodes > 0 ? std::to_string(nodes) + (each > 0 ? " of " + std::to_string(each) : "")
+                        : "nodes of " + std::to_string(each));
+    return std::nullopt;
+  }
+  return GroupShape{static_cast<int>(ranks), static_cast<int>(each)};
+}
+
 std::optional<CollectiveSample> collective_row(const CsvTable& table, std::size_t row, std::string& reason) {
   CollectiveSample sample;
   sample.labels = labels_of(table, row);
@@ -127,14 +159,13 @@ std::optional<CollectiveSample> collective_row(const CsvTable& table, std::size_
   }
   sample.kind = static_cast<Collective>(name - kCollectiveNames.begin());
   sample.bytes = table.number(row, "size_bytes").value_or(0);
-  sample.group.ranks = static_cast<int>(count_of(table, row, "n_gpus"));
-  const int nodes = static_cast<int>(std::max<std::int64_t>(1, count_of(table, row, "n_nodes")));
-  sample.group.ranks_per_node = static_cast<int>(
-      count_cell(table, row, "gpus_per_node", static_cast<double>(sample.group.ranks) / nodes));
-  if (!(sample.bytes > 0) || sample.group.ranks < 2 || sample.group.ranks_per_node < 1) {
+  if (!(sample.bytes > 0)) {
     reason = "no size or no group";
     return std::nullopt;
   }
+  const std::optional<GroupShape> group = group_of_row(table, row, reason);
+  if (!group) return std::nullopt;
+  sample.group = *group;
   sample.seconds = table.number(row, "time_us").value_or(0) * 1e-6;
   const double bus = table.number(row, "busbw_GBps").value_or(0);
   if (sample.seconds == 0 && bus > 0)
@@ -209,6 +240,15 @@ std::vector<std::int64_t> listed_documents(std::string_view layout) {
       throw UserError("layout: expected documents of lengths from 1 to 2^31 - 1, found '", one, "'");
   }
   return lengths;
+}
+
+// The masks of public tables, in any case of letters. Nothing where the cell names another one, or none.
+std::optional<bool> is_causal(std::string_view mask) {
+  std::string lower(mask);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const std::string_view name : {"causal", "causal (bottom-right)", "causal (assumed)", "varlen causal"})
+    if (lower == name) return true;
+  return lower == "full" ? std::optional(false) : std::nullopt;
 }
 
 std::string pass_name(std::string_view column) {
@@ -289,8 +329,17 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
     reason = sample.pass.empty() ? "direction not stated" : "no shape";
     return std::nullopt;
   }
-  const std::string_view mask_name = table.text(row, "mask");
-  sample.mask = {mask_name.find("causal") != std::string_view::npos, noted(notes, "sliding_window")};
+  const std::optional<bool> causal = is_causal(table.text(row, "mask"));
+  if (!causal) {
+    const std::string mask(table.text(row, "mask"));
+    reason = mask.empty() ? "mask not stated" : "mask neither causal nor full: " + mask;
+    return std::nullopt;
+  }
+  if (*causal && keys < queries) {
+    reason = "a causal mask with fewer keys than queries, some of which see none";
+    return std::nullopt;
+  }
+  sample.mask = {*causal, noted(notes, "sliding_window")};
   const RowDocuments documents = documents_of(table, row, queries, keys);
   if (documents.drawn && histogram.empty()) {
     reason = "its documents are only named by a distribution; give it with --document-histogram";
@@ -391,11 +440,11 @@ std::optional<ExchangeSample> exchange_row(const CsvTable& table, std::size_t ro
     reason = "neither dispatch nor combine: " + std::string(op);
     return std::nullopt;
   }
-  GroupShape group;
-  group.ranks = static_cast<int>(count_cell(table, row, "n_gpus", 0));
-  group.ranks_per_node = static_cast<int>(count_cell(table, row, "gpus_per_node", 0));
+  const std::optional<GroupShape> stated = group_of_row(table, row, reason);
+  if (!stated) return std::nullopt;
+  const GroupShape group = *stated;
   const double bytes = table.number(row, "size_bytes").value_or(0);
-  if (group.ranks < 2 || group.ranks_per_node < 1 || (messages && !(bytes > 0))) {
+  if (messages && !(bytes > 0)) {
     reason = "no size or no group";
     return std::nullopt;
   }

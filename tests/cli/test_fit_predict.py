@@ -137,6 +137,46 @@ class PredictCommand(Case):
         for option, found in (("--only", "conv"), ("--models", "gpt-9")):
             self.refused("profile", "--minutes", 0.01, option, found, says=[option, found])
 
+    def test_rows_that_no_table_can_price_say_why(self):
+        """A mask, an element type, a group or a grouped product that is not modelled has no time, rather than another's."""
+        attention = "gpu,kernel,dtype,pass,mask,layout,batch,seq_q,seq_kv,n_q_heads,n_kv_heads,head_dim,time_ms\n"
+        gemm = "gpu,op,M,N,K,dtype,kernel,groups,next_N,next_K,time_ms\n"
+        elementwise = "gpu,op,pass,backend,rows,cols,dtype,time_ms\n"
+        collective = "op,gpu,n_gpus,n_nodes,gpus_per_node,size_bytes,time_us\n"
+        cases = [
+            (attention, "H,K,{dtype},fwd,{mask},batched,1,{q},{k},8,8,128,1",
+             [({}, ""), ({"mask": "Causal"}, ""), ({"mask": "full", "k": 64}, ""), ({"k": 4096}, ""), ({"k": 64}, "fewer keys"),
+              ({"mask": "diag"}, "mask neither"), ({"mask": "non-causal"}, "mask neither"), ({"mask": ""}, "mask not stated"),
+              ({"dtype": "int3"}, "this dtype"), ({"dtype": "fp8"}, "this dtype")],
+             {"dtype": "bf16", "mask": "causal", "q": 512, "k": 512}),
+            (gemm, "H,linear,512,4096,4096,{dtype},{kernel},{groups},{next},{next_k},1",
+             [({}, ""), ({"groups": 0, "next": 0, "next_k": 0}, ""), ({"dtype": "float32"}, "this dtype"),
+              ({"dtype": "int3"}, "this dtype"), ({"groups": 16}, "this kernel"), ({"next": 64, "next_k": 64}, "this kernel"),
+              ({"next": 64}, "only one of"), ({"groups": 16, "kernel": "torch-grouped"}, "")],
+             {"dtype": "bf16", "kernel": "", "groups": "", "next": "", "next_k": ""}),
+            (elementwise, "H,RMSNorm,fwd,b,4096,4096,{dtype},1", [({}, ""), ({"dtype": "float32"}, "this dtype")], {"dtype": "bf16"}),
+            (collective, "all_reduce,H,{n},{nodes},{each},1048576,100",
+             [({}, ""), ({"nodes": ""}, ""), ({"each": ""}, ""), ({"nodes": 3}, "unequally"), ({"nodes": 3, "each": ""}, "unequally"),
+              ({"n": 12, "nodes": ""}, "unequally"), ({"n": 4, "nodes": 1}, "unequally")],
+             {"n": 16, "nodes": 2, "each": 8}),
+        ]
+        for head, row, expected, given in cases:
+            table = self.write("rows.csv", head + "".join(row.format(**{**given, **change}) + "\n" for change, _ in expected))
+            made = json.loads(self.ok("predict", "--profile", "h100-sxm", "--rows", table, "--format", "json"))["rows"]
+            for (change, reason), got in zip(expected, made, strict=True):
+                with self.subTest(head[:20], **change):
+                    self.assertEqual("predicted_ms" in got, reason == "")
+                    self.assertIn(reason, got.get("not_predicted", ""))
+
+    def test_grouped_products_take_as_long_as_all_of_their_groups(self):
+        """64 experts' products of 4,096 rows fill the GPU, so that twice as many take about twice as long."""
+        head = "gpu,op,M,N,K,dtype,kernel,groups\n"
+        row = "H100,x,4096,4096,2048,bf16,torch-grouped,{}\n"
+        rows = self.write("grouped.csv", head + row.format(64) + row.format(128))
+        one, two = (r["predicted_ms"] for r in json.loads(
+            self.ok("predict", "--profile", "h100-sxm", "--rows", rows, "--format", "json"))["rows"])
+        self.assertAlmostEqual(two / one, 2, delta=0.1)
+
     def test_a_file_is_taken_once(self):
         measured = ROOT / "profiler/measured/h200-2026-11-27-torch.json"
         again = measured.parent / ".." / "measured" / measured.name
