@@ -5,9 +5,10 @@
 //   3. If any holds C*N tokens or more, or the placement fails on it, m += 1 and start again; no plan at
 //      m > documents is an error.
 // Without roll-back (an ablation) the first m is final, even where memory does not suffice. Lanes of a step
-// may have different numbers of micro-batches; a lane without documents gets an empty one. There is no
-// departure from the listing. Ties go to the lowest index, and sums and room are exact. Cost: O(n log n) for
-// the sorts, and O(n * c) for each m that is tried.
+// may have different numbers of micro-batches; a lane without documents gets an empty one. Where the schedule
+// takes whole rounds of micro-batches (lane_round), m goes from one multiple to the next, and some may be
+// empty. Apart from that there is no departure from the listing. Ties go to the lowest index, and sums and
+// room are exact. Cost: O(n log n) for the sorts, and O(n * c) for each m that is tried.
 #include "policies/packing/skrull.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
 #include "policies/plan.h"
@@ -99,11 +101,15 @@ class Gds {
   }
 
   std::vector<MicroBatch> to_micro_batches(const Documents& sorted) {
-    if (sorted.slices.empty()) return std::vector<MicroBatch>(1);
+    const std::size_t round = at(std::max(1, problem_.options.lane_round));
+    const auto whole = [&](std::size_t count) {
+      return std::max<std::size_t>(1, (count + round - 1) / round) * round;
+    };
+    if (sorted.slices.empty()) return std::vector<MicroBatch>(round);
     const std::int64_t tokens = sum_of(sorted.tokens);
-    auto m = static_cast<std::size_t>((tokens + capacity_ - 1) / capacity_);
     std::vector<MicroBatch> micro_batches;
-    for (; m <= sorted.slices.size(); ++m) {
+    for (std::size_t m = whole(at((tokens + capacity_ - 1) / capacity_)); m <= whole(sorted.slices.size());
+         m += round) {
       if (problem_.options.rollback && fullest(sorted, m) >= capacity_) continue;
       if (try_split(sorted, m, micro_batches)) return micro_batches;
     }

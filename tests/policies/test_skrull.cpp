@@ -164,6 +164,23 @@ TEST_CASE("a lane without documents still has a micro-batch") {
   CHECK(ids_of(plan.steps.at(0)) == std::vector<Ids>{{0}, {}});
 }
 
+TEST_CASE("under a schedule of whole rounds lanes have whole rounds of micro-batches") {
+  // Rounds of two, and C*N = 8. Lane 0 has {2, 5}, which one micro-batch would hold: two, {2} and {5}. Lane 1
+  // has {1, 3, 4}: two, as without rounds.
+  PackOptions options = skrull_options(2, 2, 4);
+  options.lane_round = 2;
+  const Step step = plan_of("skrull", document_batches({{5, 1, 4, 3, 2}}), options).steps.at(0);
+  CHECK(ids_of(step) == std::vector<Ids>{{4}, {0}, {1, 2}, {3}});
+  // A lane without documents, and one with a single document, are filled up.
+  CHECK(ids_of(plan_of("skrull", document_batches({{3}}), options).steps.at(0)) ==
+        std::vector<Ids>{{0}, {}, {}, {}});
+  // More memory makes no row impossible: every bucket that holds the longest document has a plan.
+  for (options.bucket_size = 3; options.bucket_size < 40; ++options.bucket_size)
+    for (const Lane& lane :
+         plan_of("skrull", document_batches({{5, 1, 4, 3, 2, 2, 5}}), options).steps[0].lanes)
+      CHECK(lane.micro_batches.size() % 2 == 0);
+}
+
 TEST_CASE("what Skrull cannot hold is refused in one line") {
   CHECK_THROWS_AS(plan_of("skrull", document_batches({{8}}), skrull_options(1, 2, 4)), UserError);
   CHECK_THROWS_WITH_AS(
