@@ -122,10 +122,14 @@ void print_study(Format format, const Study& study, const StudyResult& result, s
     out << summary_csv(study, result);
 }
 
-SavedRun saved_run(const StudyCase& c, const StudyOptions& options) {
+nlohmann::json file_of(const StudyCase& c, const StudyOptions& options) {
   nlohmann::json file = read_json_file(options.file);
   for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
-  return {options.version, options.file, std::move(file),
+  return file;
+}
+
+SavedRun saved_run(const StudyCase& c, const StudyOptions& options) {
+  return {options.version, options.file, file_of(c, options),
           nlohmann::json{{"fidelity", options.fidelity},
                          {"fold_tp", !options.no_fold_tp},
                          {"contention", options.contention},
@@ -248,7 +252,12 @@ nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions&
       {"ignore_memory", options.ignore_memory},
       {"limits", {options.max_memory_GB, options.max_output_GB}},  // what is over them is refused
       {"cases", nlohmann::json::array()}};
-  for (const StudyCase& c : cases) asked["cases"].push_back(c.name);
+  asked["inputs"] = nlohmann::json::object();
+  const std::string folder = std::filesystem::path(options.file).parent_path().string();
+  for (const StudyCase& c : cases) {
+    asked["cases"].push_back(c.name);
+    add_hashes_of_files(file_of(c, options), folder, asked["inputs"]);
+  }
   if (!share.is_all()) asked["share"] = {share.index, share.count};
   return asked;
 }

@@ -18,6 +18,7 @@
 #include "sim/cli/merged_parts.h"
 #include "sim/export/export.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/report/receipt.h"
 #include "sim/report/words/words.h"
 #include "sim/study/estimate.h"
 #include "sim/study/models.h"
@@ -54,6 +55,14 @@ struct TuneJob {
   std::string target;  // a framework that is to have flags for the layout; empty: none
 };
 
+// The contents of what a search reads, as a receipt has them: with other ones its results are another's.
+json inputs_of(const TuneJob& job) {
+  json hashes = hashes_of_inputs(job.inputs, job.file, "");  // whose paths are absolute
+  add_hashes_of_files(space_json(job.space), std::filesystem::path(job.study.file).parent_path().string(),
+                      hashes);
+  return hashes;
+}
+
 // All that decides what the search finds: a journal of anything else is refused.
 json asked_of(const TuneJob& job) {
   const auto bound = [](double delay) {
@@ -65,7 +74,8 @@ json asked_of(const TuneJob& job) {
                 {"gpus", job.gpus},
                 {"max_delay", bound(job.search.most_delay)},
                 {"max_longest_delay", bound(job.search.longest_delay)},
-                {"names", job.names}};
+                {"names", job.names},
+                {"inputs", inputs_of(job)}};
   if (!job.target.empty()) asked["for"] = job.target;
   return asked;
 }
@@ -368,6 +378,10 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
   TuneJob job = refusing_other_types(folders.front(), [&] {
     return job_of(request_of(parts.whole(), options.jobs), options.max_memory_GB);
   });
+  if (const json now = inputs_of(job), then = parts.whole().value("inputs", json()); now != then)
+    throw UserError("merge: ", folders.front(),
+                    ": expected the files that its search has read, found others (",
+                    differing(then, now, "files"), ")");
   job.search.known = &known;
   job.search.run.stop = &stop;
   SearchResult found = searched(job, nullptr, options.minutes, options.quiet, log);

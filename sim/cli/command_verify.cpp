@@ -42,7 +42,8 @@ static json receipt_in(const json& summary, const std::string& file) {
         file, ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");
   const std::pair<const char*, json::value_t> keys[] = {
       {"program", json::value_t::string}, {"file", json::value_t::string},   {"study", json::value_t::object},
-      {"options", json::value_t::object}, {"inputs", json::value_t::object}, {"rows", json::value_t::object}};
+      {"options", json::value_t::object}, {"inputs", json::value_t::object}, {"rows", json::value_t::object},
+      {"written", json::value_t::object}};
   for (const auto& [key, type] : keys)
     if (!found->contains(key) || found->at(key).type() != type)
       throw UserError(file, ": receipt.", key, ": expected what `equipoise study --out` writes");
@@ -109,23 +110,31 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
     checks.push_back({std::move(what), holds, holds ? "" : fault});
   };
   const json& rows = receipt.at("rows");
+  const SummaryHashes found = hashes_of_summary(saved.summary);
+  const json& said = receipt.at("written");
+  const json of_rows = said.value("rows", json::object());
   const std::vector<PolicyResult>& written = saved.result.policies;
   for (std::size_t i = 0; i < written.size(); ++i) {
     const std::string& label = written[i].run.label;
     if (!rows.contains(label))
       throw UserError(options.file, ": receipt.rows: no row \"", printable(label), '"');
-    add(label + ": as it was written", hash_of_row(saved.summary["policies"][i]) == rows.at(label),
-        "changed since");
+    const bool same = hash_of_row(saved.summary["policies"][i]) == rows.at(label) &&
+                      found.rows.value(label, json()) == of_rows.value(label, json(""));
+    add(label + ": as it was written", same, "changed since");
   }
   add("rows of the summary", written.size() == rows.size(), "some are gone");
+  add("what it says of the study, as it was written", json(found.rest) == said.value("rest", json()),
+      "changed since");
 
   Study study = parse_study(receipt.at("study"), receipt.at("file"));
   const std::vector<std::string> refused = take_plans(study, options.file);
   const StudyInputs inputs = load_inputs(study);
   check_estimate(study, inputs.documents, run, memory_limit(options.max_memory_GB));
-  const json now = hashes_of_inputs(inputs);
-  for (const auto& [what, hash] : now.items())
-    add(what + ", as it is now", receipt.at("inputs").value(what, json()) == hash, "another than then");
+  const std::string folder =
+      std::filesystem::path(receipt.at("file").get<std::string>()).parent_path().string();
+  const json now = hashes_of_inputs(inputs, receipt.at("study"), folder);
+  for (const auto& [what, hash] : receipt.at("inputs").items())
+    add(what + ", as it is now", now.value(what, json()) == hash, "another than then");
   const StudyResult result = run_study(study, inputs, run);
   for (const PolicyResult& row : result.policies) {
     const std::string& label = row.run.label;

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "traces/json_text.h"
 
@@ -24,13 +25,13 @@ static json asked_of(const json& node, const JournalKind& kind, const std::strin
   return node.at("asked");
 }
 
-// "budget, gpus differ"; where no key tells, `decides` differ.
-static std::string differing(const json& one, const json& other, const std::string& decides) {
+std::string differing(const json& one, const json& other, const std::string& decides) {
   std::vector<std::string> keys;
   if (one.is_object() && other.is_object())
     for (const json& change : json::diff(one, other)) {
       const std::string path = change["path"].get<std::string>().substr(1);
-      const std::string key = path.substr(0, path.find('/'));
+      std::string key = path.substr(0, path.find('/'));
+      if (key == "inputs" && path != key) key = json::json_pointer('/' + path).back();  // which of them
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
     }
   return (keys.empty() ? decides : joined(keys)) + " differ" + (keys.size() == 1 ? "s" : "");
@@ -81,6 +82,7 @@ LineJournal::LineJournal(std::string path, const JournalKind& kind, const json& 
     if (error) cannot_write(path_, error.message());
   }
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+  require_no_input(path_);
   file_ = std::fopen(path_.c_str(), goes_on ? "ab" : "wb");
   if (file_ == nullptr) cannot_write(path_, std::strerror(errno));
   if (!goes_on) write(json({{"schema", kind.schema}, {"asked", asked}}).dump() + "\n");

@@ -26,6 +26,9 @@ struct JournalHead {
 // where the line is not one of this kind.
 using JournalEntry = std::function<void(const nlohmann::json& node, const std::string& where)>;
 
+// What differs between what two runs were asked for: "budget, gpus differ"; where no key says so, `decides`.
+std::string differing(const nlohmann::json& one, const nlohmann::json& other, const std::string& decides);
+
 // A run that was killed before its first line was whole has left nothing to go on with.
 bool has_whole_line(const std::string& path);
 

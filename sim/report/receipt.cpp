@@ -1,9 +1,12 @@
 #include "sim/report/receipt.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/files.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/sha256.h"
+#include "sim/report/summary_json.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/words.h"
 
@@ -11,14 +14,34 @@ namespace equipoise {
 
 using nlohmann::json;
 
-json hashes_of_inputs(const StudyInputs& inputs) {
+void add_hashes_of_files(const json& named, const std::string& folder, json& hashes) {
+  if (named.is_structured())
+    for (const json& one : named) add_hashes_of_files(one, folder, hashes);
+  if (!named.is_string()) return;
+  const std::string& name = named.get_ref<const std::string&>();
+  const std::string path = (std::filesystem::path(folder) / name).string();
+  std::error_code ignored;
+  if (hashes.contains(name) || name.find('\0') != std::string::npos ||
+      !std::filesystem::is_regular_file(path, ignored))
+    return;
+  Sha256 hash;
+  read_blocks(path, "", [&](std::string_view block) { hash.add(block); });
+  hashes[name] = hash.text();
+}
+
+json hashes_of_inputs(const StudyInputs& inputs, json study, const std::string& folder) {
   std::string bytes;
   for (const GlobalBatch& batch : inputs.documents.batches) {
     for (const Slice& s : batch.slices)
       bytes += std::to_string(s.document) + ':' + std::to_string(s.begin) + '-' + std::to_string(s.end) + ' ';
     bytes += '\n';
   }
-  return {{"profile", sha256(inputs.profile.json().dump())}, {"documents", sha256(bytes)}};
+  study.erase("trace");  // its documents say more: what of it is used
+  json hashes = json::object();
+  add_hashes_of_files(study, folder, hashes);
+  hashes["profile"] = sha256(inputs.profile.json().dump());
+  hashes["documents"] = sha256(bytes);
+  return hashes;
 }
 
 std::string hash_of_row(const json& row) {
@@ -30,6 +53,17 @@ std::string hash_of_row(const PolicyResult& row) {
                           {"reason", row.reasons.empty() ? json(nullptr) : json(reason_text(row.reasons))},
                           {"metrics", metrics_json(row.metrics)},
                           {"memory", memory_json(row)}});
+}
+
+SummaryHashes hashes_of_summary(json summary) {
+  SummaryHashes hashes{json::object(), ""};
+  for (json& row : summary.at("policies")) {
+    row.erase("measured");
+    hashes.rows[row.at("label").get<std::string>()] = sha256(row.dump());
+  }
+  for (const char* key : {"policies", "receipt"}) summary.erase(key);
+  hashes.rest = sha256(summary.dump());
+  return hashes;
 }
 
 json checks_json(const std::vector<Check>& checks) {
@@ -50,11 +84,16 @@ json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, con
   }
   json rows = json::object();
   for (const PolicyResult& row : result.policies) rows[row.run.label] = hash_of_row(row);
-  json receipt{
-      {"program", run.version}, {"file", std::filesystem::absolute(run.path).lexically_normal().string()},
-      {"study", run.study},     {"options", run.options},
-      {"hash", kReceiptHash},   {"inputs", hashes_of_inputs(inputs)},
-      {"rows", std::move(rows)}};
+  const std::filesystem::path file = std::filesystem::absolute(run.path).lexically_normal();
+  SummaryHashes written = hashes_of_summary(summary_json(study, result));
+  json receipt{{"program", run.version},
+               {"file", file.string()},
+               {"study", run.study},
+               {"options", run.options},
+               {"hash", kReceiptHash},
+               {"inputs", hashes_of_inputs(inputs, run.study, file.parent_path().string())},
+               {"rows", std::move(rows)},
+               {"written", {{"rows", std::move(written.rows)}, {"rest", std::move(written.rest)}}}};
   if (!checks.empty()) receipt["checks"] = checks_json(checks);
   return receipt;
 }

@@ -53,21 +53,49 @@ void add_block(const unsigned char* block, std::array<std::uint32_t, 8>& state) 
 
 }  // namespace
 
-std::string sha256(std::string_view bytes) {
+constexpr std::size_t kBlock = 64;
+
+Sha256::Sha256() {
   static const std::array<std::uint32_t, 64> kStart =
       fractions_of_primes([](double n) { return std::sqrt(n); });
-  std::string padded(bytes);  // 1, zeros up to 8 bytes before the end of a block, the number of bits
-  padded += '\x80';
-  padded.resize((padded.size() + 8 + 63) / 64 * 64 - 8);
-  for (int shift = 56; shift >= 0; shift -= 8) padded += static_cast<char>(bytes.size() * 8 >> shift & 0xff);
-  std::array<std::uint32_t, 8> state{};
-  std::copy_n(kStart.begin(), 8, state.begin());
-  for (std::size_t at = 0; at < padded.size(); at += 64)
-    add_block(reinterpret_cast<const unsigned char*>(padded.data()) + at, state);
+  std::copy_n(kStart.begin(), state_.size(), state_.begin());
+}
+
+void Sha256::add(std::string_view bytes) {
+  size_ += bytes.size();
+  const auto add_blocks = [this](std::string_view whole) {
+    for (std::size_t at = 0; at < whole.size(); at += kBlock)
+      add_block(reinterpret_cast<const unsigned char*>(whole.data()) + at, state_);
+  };
+  if (!rest_.empty()) {
+    const std::size_t taken = std::min(bytes.size(), kBlock - rest_.size());
+    rest_ += bytes.substr(0, taken);
+    bytes.remove_prefix(taken);
+    if (rest_.size() < kBlock) return;
+    add_blocks(rest_);
+    rest_.clear();
+  }
+  const std::size_t whole = bytes.size() / kBlock * kBlock;
+  add_blocks(bytes.substr(0, whole));
+  rest_ = bytes.substr(whole);
+}
+
+std::string Sha256::text() {
+  const std::uint64_t bits = size_ * 8;
+  std::string end = "\x80";  // zeros up to 8 bytes before the end of a block, then the number of bits
+  end.resize((rest_.size() + end.size() + 8 + kBlock - 1) / kBlock * kBlock - 8 - rest_.size());
+  for (int shift = 56; shift >= 0; shift -= 8) end += static_cast<char>(bits >> shift & 0xff);
+  add(end);
   std::string text;
-  for (const std::uint32_t word : state)
+  for (const std::uint32_t word : state_)
     for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[word >> shift & 15];
   return text;
+}
+
+std::string sha256(std::string_view bytes) {
+  Sha256 hash;
+  hash.add(bytes);
+  return hash.text();
 }
 
 }  // namespace equipoise

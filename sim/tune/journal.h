@@ -18,7 +18,7 @@ namespace equipoise {
 
 inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
 inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/3", "equipoise tune", "search",
-                                                 "study, space or options"};
+                                                 "study, space, options or files"};
 
 struct JournalText {
   nlohmann::json asked;

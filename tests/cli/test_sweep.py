@@ -58,6 +58,24 @@ class SweepCommand(Case):
         self.refused("study", study, "--shard", "0/2", *self.SWEEP, says=["--shard", "--out"])
         self.assertFalse(shard.exists())
 
+    def test_cases_of_other_files_are_not_taken(self):
+        """A trace that a case names is part of what the sweep was asked, though no case reads it yet."""
+        first, second = (self.write(f"{name}.txt", "\n".join(str(500 + 37 * i % 9000) for i in range(400))) for name in "ab")
+        study = self.write("study.json", dict(STUDY, trace={"file": "a.txt"}))
+        sweep = ("--sweep", "trace.file=a.txt,b.txt")
+        parts = self.folder / "parts"
+        self.ok("study", study, *sweep, "--shard", "0/2", "--out", parts)
+        for file in (first, second):
+            before = file.read_text()
+            file.write_text(before.replace("537", "4000", 1))
+            self.refused("study", study, *sweep, "--shard", "0/2", "--out", parts, "--resume", says=["--resume", "another sweep", file.name])
+            self.ok("study", study, *sweep, "--shard", "1/2", "--out", parts)
+            self.refused("merge", self.folder / "merged", parts, says=["shard-1-of-2", "found another", "files"])
+            file.write_text(before)
+        self.ok("study", study, *sweep, "--shard", "1/2", "--out", parts)
+        self.ok("study", study, *sweep, "--shard", "0/2", "--out", parts, "--resume")
+        self.ok("merge", self.folder / "merged", parts)
+
     def test_shards_are_one_sweep(self):
         study = self.write("study.json", STUDY)
         whole, parts, merged = (self.folder / name for name in ("whole", "parts", "merged"))

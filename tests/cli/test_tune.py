@@ -376,6 +376,40 @@ class Tune(Case):
         self.search("--shard", "0/2", "--out", parts, "--resume")
         self.assertEqual(journal.read_bytes(), text)
 
+    CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 8, "hidden_size": 512,
+              "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 1024, "vocab_size": 4096,
+              "hidden_act": "silu", "tie_word_embeddings": False}
+
+    def test_scores_of_other_files_are_not_taken(self):
+        """What a search reads is part of what it was asked: trace, config.json and profile, of the study and of the space."""
+        trace = self.write("lengths.txt", "\n".join(str(500 + 37 * i % 9000) for i in range(400)))
+        profile = self.write("mine.json", self.ok("profiles", "show", "h100-sxm", "--format", "json"))
+        config = self.write("config.json", self.CONFIG)
+        study = dict(STUDY, trace={"file": "lengths.txt"}, model={"hf_config": "config.json"}, cluster={"profile": "mine.json"})
+        space = {"parallel.context": [1, 2], "policies": ["plain-4d"]}
+        changes = {
+            trace: (trace.read_text().replace("537", "4000", 1), "documents"),
+            config: (json.dumps(dict(self.CONFIG, intermediate_size=2048)), "config.json"),
+            profile: (profile.read_text().replace('"nvlink_GBps": 450', '"nvlink_GBps": 440', 1), "profile"),
+        }
+        for file, (text, named) in changes.items():
+            before = file.read_text()
+            self.assertNotEqual(text, before)
+            out, parts = self.folder / f"out-{named}", self.folder / f"parts-{named}"
+            self.search("--out", out, study=study, space=space)
+            self.search("--shard", "0/2", "--out", parts, study=study, space=space)
+            file.write_text(text)
+            self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--out", out, "--resume", "--quiet",
+                         says=["--resume", "another search", named])
+            self.search("--shard", "1/2", "--out", parts, study=study, space=space)
+            self.refused("merge", self.folder / "merged", parts, "--quiet", says=["shard-1-of-2", "found another", "files"])
+            self.search("--shard", "0/2", "--out", parts, study=study, space=space)
+            file.write_text(before)
+            self.refused("merge", self.folder / "merged", parts, "--quiet", says=["expected the files that its search has read", named])
+            file.write_text(text)
+            self.ok("merge", self.folder / "merged", parts, "--quiet")
+            file.write_text(before)
+
     def test_ranks_are_shards(self):
         for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
             parts = self.folder / rank

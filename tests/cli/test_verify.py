@@ -23,7 +23,7 @@ class Verify(Case):
         for arguments in ((), ("--fidelity", "op", "--jitter", "0.05", "--stragglers", "3:0.8"), ("--set", "batch.steps=2")):
             wrong, checks = self.found(self.saved(*arguments))
             self.assertEqual(wrong, set(), arguments)
-            self.assertEqual(len(checks), 2 * 2 + 3)  # two rows as written and again; their number, profile, documents
+            self.assertEqual(len(checks), 2 * 2 + 4)  # two rows as written and again; their number, the study, profile, documents
 
     def test_what_changed_is_named(self):
         trace = self.write("lengths.txt", "\n".join(str(1000 + 37 * i % 9000) for i in range(400)))
@@ -37,6 +37,53 @@ class Verify(Case):
         self.assertEqual(wrong, {"documents, as it is now", "plain-4d: run again", "wlb: run again"})
         del whole["policies"][1]
         self.assertIn("rows of the summary", self.found(self.write("fewer.json", whole))[0])
+
+    def test_every_field_that_was_simulated_is_covered(self):
+        """Each number or text of the summary that somebody changes is found, but for what was measured here."""
+        path = self.saved(study=dict(STUDY, policies=["plain-4d", {"name": "wlb", "queues": 2, "published": {
+            "source": "S", "metrics": {"step_seconds": 1}}}]))
+        whole = json.loads(path.read_text())
+        places = []
+
+        def walk(node, place):
+            if isinstance(node, (dict, list)):
+                for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+                    if place or key not in ("receipt", "schema"):
+                        walk(value, [*place, key])
+            elif "measured" not in place and place[2:] not in (["label"], ["name"]):
+                places.append(place)
+
+        walk(whole, [])
+        by_key = {}
+        for place in places:  # one place of a list is like the others
+            by_key.setdefault(tuple("*" if isinstance(part, int) else part for part in place), place)
+        self.assertGreater(len(by_key), 100)
+        for keys in ({"study", "gpus"}, {"study", "tokens"}, {"study", "model"}, {"policies", "shard"}, {"policies", "policy"},
+                     {"policies", "gpu_compute_seconds"}, {"policies", "provenance", "predictions"}):
+            self.assertTrue([place for place in by_key if keys <= set(place)], keys)
+        saved = {place: by_key[place] for i, place in enumerate(sorted(by_key)) if i % 8 == 0 or "metrics" not in place}
+        script = []
+        for number, place in enumerate(saved.values()):
+            forged = json.loads(path.read_text())
+            node = forged
+            for part in place[:-1]:
+                node = node[part]
+            old = node[place[-1]]
+            node[place[-1]] = not old if isinstance(old, bool) else old + 1 if isinstance(old, (int, float)) else f"{old}x"
+            script.append((place, self.write(f"forged{number}.json", forged)))
+        for place, forged in script:
+            result = run("verify", forged, "--format", "json", "--quiet")
+            self.assertEqual(result.returncode, 1, (place, result.stdout, result.stderr))
+
+    def test_files_that_a_study_names_are_inputs(self):
+        config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256,
+                  "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 512, "vocab_size": 1024,
+                  "hidden_act": "silu", "tie_word_embeddings": False}
+        path = self.write("config.json", config)
+        summary = self.saved(study=dict(STUDY, model={"hf_config": "config.json"}))
+        self.assertEqual(self.found(summary)[0], set())
+        path.write_text(json.dumps(dict(config, intermediate_size=768)))
+        self.assertEqual(self.found(summary)[0], {"config.json, as it is now", "plain-4d: run again", "wlb: run again"})
 
     def test_a_case_of_a_sweep_is_run_by_the_rule_of_its_table(self):
         out = self.folder / "sweep"
