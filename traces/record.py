@@ -32,9 +32,11 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import sys
 
 LONGEST = 1 << 31
+MOST_JOBS = max(64, 4 * (os.cpu_count() or 1))  # each has a tokenizer of its own in memory
 PIECE = 400_000  # characters encoded at once: longer texts are cut at line ends, which moves a count by a token a cut
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -287,8 +289,26 @@ def packer(out):
     return lambda data: data
 
 
+def require_no_input(targets, inputs, options):
+    """What is recorded is not written over, by whatever name."""
+    there = {}
+    for target in targets:
+        if target.exists():
+            there[(target.stat().st_dev, target.stat().st_ino)] = target
+    tokenizer = [("", pathlib.Path(options.tokenizer))] if os.path.isfile(options.tokenizer) else []
+    for _, path in [*inputs, *tokenizer] if there else ():
+        for file in files_below(path, options.include, options.exclude):
+            found = there.get((os.stat(file).st_dev, os.stat(file).st_ino))
+            if found is not None:
+                raise UserError(f"{found}: cannot write: found a file that this command reads; expected another name")
+
+
+def sidecar_of(out):
+    return out.with_name(out.name + ".json")
+
+
 def write_whole(path, data):
-    temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")
+    temporary = path.with_name(f"{path.name}.partial.{os.getpid()}.{socket.gethostname()}")
     try:
         temporary.write_bytes(data)
         os.replace(temporary, path)
@@ -316,6 +336,7 @@ def record(options):
     out = pathlib.Path(options.out)
     if not out.parent.is_dir():
         raise UserError(f"{out}: the folder {out.parent} does not exist")
+    require_no_input((out, sidecar_of(out)), inputs, options)
     pack = packer(out)
     _, tokenizer = load_tokenizer(options.tokenizer)
 
@@ -367,7 +388,7 @@ def record(options):
         "left_out": dict(sorted(skipped.items())),
     }
     write_whole(out, body)
-    write_whole(out.with_name(out.name + ".json"), (json.dumps(about, indent=1) + "\n").encode())
+    write_whole(sidecar_of(out), (json.dumps(about, indent=1) + "\n").encode())
     return about
 
 
@@ -390,8 +411,8 @@ def main(arguments=None):
     parser.add_argument("--quiet", action="store_true")
     options = parser.parse_args(arguments)
     try:
-        if options.jobs < 1:
-            raise UserError(f"--jobs: found {options.jobs}; expected at least 1")
+        if not 1 <= options.jobs <= MOST_JOBS:
+            raise UserError(f"--jobs: found {options.jobs}; expected 1 to {MOST_JOBS}")
         about = record(options)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

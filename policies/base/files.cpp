@@ -11,8 +11,12 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -36,6 +40,17 @@ std::string behind_links(const std::string& path) {
 
 InputLimit limit_of_inputs;
 
+// What the command has read. Files are known by their device and number, which all their names share.
+struct Inputs {
+  std::mutex mutex;
+  std::set<std::pair<dev_t, ino_t>> files;
+  std::map<std::string, std::string> pipes;  // their texts, by path
+};
+Inputs& inputs() {
+  static Inputs all;
+  return all;
+}
+
 constexpr std::string_view kStagingMark = ".partial.";
 
 std::string host_name() {
@@ -43,35 +58,73 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// Whether the name is "<before>.partial.<pid>.<host>" of a process of this machine that has ended.
-bool is_stale(std::string_view name, const std::string& before) {
-  if (name.substr(0, before.size()) != before) return false;
-  name.remove_prefix(before.size());
-  if (name.substr(0, kStagingMark.size()) != kStagingMark) return false;
-  name.remove_prefix(kStagingMark.size());
-  int process = 0;
-  const std::from_chars_result parsed = std::from_chars(name.data(), name.data() + name.size(), process);
-  if (parsed.ec != std::errc{} || process <= 0) return false;
-  if (std::string_view(parsed.ptr, static_cast<std::size_t>(name.data() + name.size() - parsed.ptr)) !=
-      "." + host_name())
-    return false;
-  return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
+// What is not whole yet is called "<name>.partial.<pid>.<host>".
+std::string partial_name(const std::string& name) {
+  return concatenated(name, kStagingMark, ::getpid(), ".", host_name());
 }
 
-// Folders that cannot be read or removed are left, since they do no harm.
-void remove_stale(const std::filesystem::path& folder, const std::string& before) {
+// Whose process it is that such a name names, and what it was to become. Nothing of other machines'.
+struct Partial {
+  std::string_view of;
+  int process = 0;
+
+  // Where threads of this process are at work on files, its folders are those of earlier runs.
+  [[nodiscard]] bool has_ended(bool is_folder) const {
+    return process == ::getpid() ? is_folder : ::kill(process, 0) != 0 && errno == ESRCH;
+  }
+};
+std::optional<Partial> partial_of(std::string_view name) {
+  const std::size_t mark = name.rfind(kStagingMark);
+  if (mark == std::string_view::npos) return std::nullopt;
+  Partial found{name.substr(0, mark)};
+  const std::string_view rest = name.substr(mark + kStagingMark.size());
+  const std::from_chars_result parsed =
+      std::from_chars(rest.data(), rest.data() + rest.size(), found.process);
+  const std::string_view host(parsed.ptr, static_cast<std::size_t>(rest.data() + rest.size() - parsed.ptr));
+  if (parsed.ec != std::errc{} || found.process <= 0 || host != "." + host_name()) return std::nullopt;
+  return found;
+}
+
+// Removes what killed runs have left in the folder of what `mine` names. What cannot be read or removed is
+// left, since it does no harm.
+void remove_stale(const std::filesystem::path& folder, const std::function<bool(std::string_view of)>& mine) {
   std::error_code ignored;
   std::vector<std::filesystem::path> stale;
   for (std::filesystem::directory_iterator entry(folder, ignored), end; entry != end;
        entry.increment(ignored)) {
     if (ignored) break;
-    if (is_stale(entry->path().filename().string(), before) && entry->is_directory(ignored))
+    const std::string name = entry->path().filename().string();
+    const std::optional<Partial> partial = partial_of(name);
+    if (partial && mine(partial->of) && partial->has_ended(entry->is_directory(ignored)))
       stale.push_back(entry->path());
   }
   for (const std::filesystem::path& path : stale) std::filesystem::remove_all(path, ignored);
 }
 
+// Once a folder: a command may write thousands of files into one.
+void remove_stale_once(const std::filesystem::path& folder) {
+  static std::mutex mutex;
+  static std::set<std::filesystem::path> done;
+  const std::lock_guard lock(mutex);
+  if (!done.insert(folder).second) return;
+  remove_stale(folder.empty() ? "." : folder, [](std::string_view of) { return !of.empty(); });
+}
+
 }  // namespace
+
+void require_no_input(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+  const std::lock_guard lock(inputs().mutex);
+  if (inputs().files.contains({info.st_dev, info.st_ino}))
+    throw UserError(path, ": cannot write: found a file that this command reads; expected another name");
+}
+
+void forget_inputs() {
+  const std::lock_guard lock(inputs().mutex);
+  inputs().files.clear();
+  inputs().pipes.clear();
+}
 
 void set_input_limit(const InputLimit& limit) {
   limit_of_inputs = limit;
@@ -97,6 +150,10 @@ void read_blocks(const std::string& path, std::string_view holds,
   if (S_ISDIR(info.st_mode)) fail("found a folder, " + expected);
   if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode)) fail("found a device, " + expected);
   const double most = input_limit().bytes;
+  if (S_ISREG(info.st_mode)) {
+    const std::lock_guard lock(inputs().mutex);
+    inputs().files.insert({info.st_dev, info.st_ino});
+  }
   if (static_cast<double>(info.st_size) > most)
     refuse_input(path, "found a file of " + std::to_string(info.st_size / 1'000'000) + " MB");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
@@ -113,8 +170,18 @@ void read_blocks(const std::string& path, std::string_view holds,
 }
 
 std::string read_text_file(const std::string& path) {
+  std::error_code ignored;
+  const bool is_pipe = std::filesystem::is_fifo(path, ignored);
+  if (is_pipe) {
+    const std::lock_guard lock(inputs().mutex);
+    if (const auto known = inputs().pipes.find(path); known != inputs().pipes.end()) return known->second;
+  }
   std::string text;
   read_blocks(path, "", [&](std::string_view block) { text += block; });
+  if (is_pipe) {
+    const std::lock_guard lock(inputs().mutex);
+    inputs().pipes.emplace(path, text);
+  }
   return text;
 }
 
@@ -129,9 +196,11 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(path_
   const std::filesystem::file_status there = std::filesystem::status(path_, ignored);
   if (std::filesystem::is_directory(there))
     throw UserError(path_, ": cannot write: found a folder; expected the name of a file");
+  require_no_input(path_);
   direct_ = std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);
   if (!direct_) target_ = behind_links(path_);
-  temporary_ = direct_ ? target_ : target_ + ".tmp." + std::to_string(::getpid());
+  temporary_ = direct_ ? target_ : partial_name(target_);
+  if (!direct_) remove_stale_once(std::filesystem::path(target_).parent_path());
   file_ = std::fopen(temporary_.c_str(), "wb");
   if (file_ == nullptr) fail("cannot create");
 }
@@ -191,14 +260,15 @@ void require_folder(const std::filesystem::path& target, const std::string& opti
 StagedFolder::StagedFolder(const std::filesystem::path& target, std::string option)
     : target_(target.lexically_normal()), option_(std::move(option)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/"
-  const std::string name = concatenated(kStagingMark, ::getpid(), ".", host_name());
+  const std::string name = partial_name("");
   require_folder(target_, option_);
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(target_, ignored);
   staging_ = std::filesystem::is_directory(there) ? target_ / name : target_;
   if (staging_ == target_) staging_ += name;
-  remove_stale(target_, "");
-  remove_stale(target_.has_parent_path() ? target_.parent_path() : ".", target_.filename().string());
+  remove_stale(target_, [](std::string_view of) { return of.empty(); });
+  remove_stale(target_.has_parent_path() ? target_.parent_path() : ".",
+               [own = target_.filename().string()](std::string_view of) { return of == own; });
   make(staging_);
 }
 
@@ -211,6 +281,7 @@ void StagedFolder::commit() {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(staging_))
     if (!entry.is_directory()) files.push_back(entry.path());
+  for (const auto& file : files) require_no_input((target_ / file.lexically_relative(staging_)).string());
   make(target_);
   for (const auto& file : files) {
     const std::filesystem::path place = target_ / file.lexically_relative(staging_);

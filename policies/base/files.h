@@ -1,4 +1,5 @@
-// Reads and writes whole files. A file that cannot be written completely is not written at all.
+// Reads and writes whole files. A file that cannot be written completely is not written at all, and none that
+// was read is written over.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +28,23 @@ const InputLimit& input_limit();
 // file cannot be read or is larger than the limit.
 void read_blocks(const std::string& path, std::string_view holds,
                  const std::function<void(std::string_view)>& add);
-// Reads a user's file into a string.
+// Reads a user's file into a string. A pipe is read once: whoever asks for it again gets the same text.
 std::string read_text_file(const std::string& path);
+
+// Throws UserError where a file is there that read_blocks has read: what a command reads it does not write
+// over, by whatever name, `..` or link. `path` is as the user wrote it.
+void require_no_input(const std::string& path);
+// What was read so far belongs to an earlier command; of Python, whose process runs many.
+void forget_inputs();
 
 // Throws UserError for a pipe, which cannot be read more than once. `why`: the reason for reading it again.
 void require_regular_file(const std::string& path, const std::string& why);
 
 // A file that is written completely or not at all. Bytes go to a temporary file next to the target, which
 // replaces the target only after all bytes reached the disk without an error. An interrupted run leaves the
-// old file (or none). A symbolic link is kept, and its target replaced. An existing pipe or device (such as
-// /dev/stdout) is written to and never replaced.
+// old file (or none); what a killed one has left is removed by the next that writes into the folder. A
+// symbolic link is kept, and its target replaced. An existing pipe or device (such as /dev/stdout) is written
+// to and never replaced.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import time
 import unittest
@@ -86,6 +87,81 @@ class Sizes(Bounded):
         self.refused("execute", pipe, says=["expected a regular file, found a pipe: every rank reads it"])
         writer.kill()
         writer.wait()
+
+
+    def test_a_study_through_a_pipe_is_read_once(self):
+        study = self.write("s.json", dict(STUDY, batch={"context_window": "16K", "sequences_per_step": 4, "steps": 1}))
+        space = self.write("space.json", {"layouts": [{"context": 2}, {"context": 1}], "policies": ["plain-4d"]})
+        for arguments in (("study", "{}", "--sweep", "parallel.context=1,2", "--format", "csv"), ("study", "{}", "--format", "csv"),
+                          ("tune", "{}", "--space", str(space), "--format", "csv", "--quiet"), ("explain", "{}")):
+            words = [PROGRAM, *(word.format("/dev/stdin") for word in arguments)]
+            piped = subprocess.run(words, input=study.read_text(), capture_output=True, text=True, timeout=SOON_S, cwd=self.folder)
+            named = run(*(word.format(study) for word in arguments), cwd=self.folder)
+            self.assertEqual((piped.returncode, piped.stdout), (named.returncode, named.stdout.replace(str(study), "/dev/stdin")), piped.stderr)
+
+
+class NeverOverAnInput(Case):
+    """A command does not write over a file that it reads, by whatever name, and leaves nothing half written."""
+
+    def names_of(self, path):
+        (self.folder / "inside").mkdir(exist_ok=True)
+        soft, hard = self.folder / "soft", self.folder / "hard"
+        for link in (soft, hard):
+            link.unlink(missing_ok=True)
+        soft.symlink_to(path)
+        os.link(path, hard)
+        return path, self.folder / "inside" / ".." / path.name, soft, hard
+
+    def kept(self, path, *arguments):
+        """Refused for every name of the file, which stays as it was."""
+        before = path.read_bytes()
+        for name in self.names_of(path):
+            self.refused(*arguments, name, says=["cannot write: found a file that this command reads"])
+            self.assertEqual(path.read_bytes(), before, arguments)
+        self.assertFalse([p.name for p in self.folder.rglob("*.partial.*")])
+
+    def test_what_is_fitted(self):
+        rows = "".join(f"all_gather,H100,8,1,8,{1 << size},{20 + (1 << size) / 3e5}\n" for size in range(12, 30))
+        samples = self.write("x.csv", "op,gpu,n_gpus,n_nodes,gpus_per_node,size_bytes,time_us\n" + rows)
+        self.kept(samples, "fit", samples, "--base", "h100-sxm", "--out")
+        self.ok("fit", samples, "--base", "h100-sxm", "--out", self.folder / "made.json")
+
+    def test_what_is_recorded(self):
+        text = self.write("a.txt", "some text\n")
+        self.kept(text, "trace", "record", text, "--out")
+        self.refused("trace", "record", self.folder, "--out", text, says=["a.txt: cannot write"])
+        sidecar = self.write("b.json", "{}")
+        self.refused("trace", "record", sidecar, "--out", self.folder / "b", says=["b.json: cannot write"])
+        self.refused("trace", "record", text, "--out", self.folder / "c", "--jobs", 100000, says=["--jobs: found 100000"])
+
+    def test_a_study_that_is_called_as_one_of_its_results(self):
+        out = self.folder / "out"
+        out.mkdir()
+        for name in ("summary.json", "plan.json"):
+            study = out / name
+            study.write_text(json.dumps(STUDY))
+            self.refused("study", study, "--out", out, says=[f"{name}: cannot write: found a file that this command reads"])
+            self.assertEqual([p.name for p in out.iterdir()], [name])
+            self.assertEqual(json.loads(study.read_text()), STUDY)
+            study.unlink()
+
+    def test_above_the_size_of_a_file_nothing_is_left(self):
+        study = self.write("s.json", STUDY)
+        command = f"ulimit -f 8; exec '{PROGRAM}' study '{study}' --out '{self.folder / 'out'}' --quiet"
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=SOON_S, check=False)
+        self.assertEqual(ended.returncode, 2, ended.stderr)
+        self.assertIn("File too large", ended.stderr)
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name != "s.json"], [])
+
+    def test_what_a_killed_run_left_of_a_file_goes_with_the_next(self):
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        left = self.folder / f"other.txt.partial.{ended.pid}.{socket.gethostname()}"
+        alive = self.folder / f"other.txt.partial.{os.getpid()}.{socket.gethostname()}"
+        for file in (left, alive):
+            file.write_text("half of it")
+        self.ok("trace", "synth", "--distribution", "wikipedia", "--documents", 5, "--out", self.folder / "t.txt")
+        self.assertEqual((left.exists(), alive.exists()), (False, True))
 
 
 class BeforeTheWork(Bounded):
