@@ -101,7 +101,7 @@ class RowReader {
   RowReader(const CsvTable& rows, const CsvTable* models, const StepTables& tables, std::size_t row)
       : rows_(rows), models_(models), tables_(tables), row_(row) {}
 
-  [[nodiscard]] std::string text(const char* column) const { return std::string(rows_.text(row_, column)); }
+  [[nodiscard]] std::string text(const char* column) const { return printable(rows_.text(row_, column)); }
   // What the row says it recomputed, or, where it says nothing, may have: values of parallel.recompute, the
   // cheapest first.
   [[nodiscard]] std::vector<nlohmann::json> recompute_modes() const;

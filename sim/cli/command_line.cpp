@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -35,7 +36,14 @@ std::string number_problem(const std::string& text, bool fraction, bool sign) {
   const bool blank = text.empty() || std::isspace(static_cast<unsigned char>(text.front())) != 0;
   bool good = !blank && (sign || text.front() != '-');
   if (good && fraction) good = std::isfinite(std::strtod(text.c_str(), &end));
-  if (good && !fraction) std::strtoll(text.c_str(), &end, 10);
+  errno = 0;
+  if (good && !fraction && sign) std::strtoll(text.c_str(), &end, 10);
+  if (good && !fraction && !sign) std::strtoull(text.c_str(), &end, 10);
+  if (good && *end == '\0' && errno == ERANGE && !fraction)  // which is read as the nearest that there is
+    return text.front() == '-' ? "expected an integer >= " + std::to_string(INT64_MIN) + ", found " + text
+                               : "expected an integer <= " +
+                                     (sign ? std::to_string(INT64_MAX) : std::to_string(UINT64_MAX)) +
+                                     ", found " + text;
   if (good && *end == '\0') return "";
   return std::string("expected ") +
          (fraction ? "a number"

@@ -202,7 +202,10 @@ std::optional<Note> profile_note(const Profile& profile, const kernels::Backend&
 int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
                               std::ostream& out, std::ostream& log) {
   // Removed with all that is in it, by the next run where this one is killed.
-  const StagedFolder folder(std::filesystem::temp_directory_path() / "equipoise-profile", "TMPDIR");
+  std::error_code error;
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) throw UserError("TMPDIR: expected a folder for what is measured, found none: ", error.message());
+  const StagedFolder folder(temporary / "equipoise-profile", "TMPDIR");
   const std::string profile = profile_here(options.device, options.minutes, ranks, folder.path(), log);
   ValidateOptions again = options;
   again.minutes = 0;

@@ -1,5 +1,8 @@
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -7,6 +10,8 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <streambuf>
+#include <string>
 #include <string_view>
 
 #include "kernels/collectives.h"
@@ -38,6 +43,51 @@ void print_error(const std::string& message) {
   std::cerr << "error: " << shown << '\n';
 }
 
+// What commands print on a stream, in whole lines and without bytes that would move a cursor or change the
+// terminal: names come from files and may carry any.
+class PrintableLines final : public std::streambuf {
+ public:
+  explicit PrintableLines(std::ostream& stream) : stream_(stream), to_(stream.rdbuf(this)) {}
+  PrintableLines(const PrintableLines&) = delete;
+  PrintableLines& operator=(const PrintableLines&) = delete;
+  ~PrintableLines() override {
+    sync();
+    stream_.rdbuf(to_);
+  }
+
+ protected:
+  int_type overflow(int_type c) override {
+    const char letter = traits_type::to_char_type(c);
+    return traits_type::eq_int_type(c, traits_type::eof()) || xsputn(&letter, 1) == 1
+               ? traits_type::not_eof(c)
+               : traits_type::eof();
+  }
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    constexpr std::size_t kMostHeld = std::size_t{1} << 16;
+    held_.append(text, static_cast<std::size_t>(size));
+    if (const std::size_t end = held_.rfind('\n'); held_.size() > kMostHeld && end != std::string::npos)
+      return put(end + 1) ? size : 0;
+    return size;
+  }
+  int sync() override { return put(held_.size()) && to_->pubsync() == 0 ? 0 : -1; }
+
+ private:
+  // Passes on the first bytes of those that are held.
+  bool put(std::size_t size) {
+    const std::string_view first = std::string_view(held_).substr(0, size);
+    const bool plain =
+        std::ranges::all_of(first, [](char c) { return (c >= ' ' && c < '\x7f') || c == '\n' || c == '\t'; });
+    const std::string text = plain ? std::string(first) : printable_lines(first);
+    held_.erase(0, size);
+    const auto bytes = static_cast<std::streamsize>(text.size());
+    return to_->sputn(text.data(), bytes) == bytes;
+  }
+
+  std::ostream& stream_;
+  std::streambuf* to_;
+  std::string held_;
+};
+
 // nlohmann's values allocate when they are destroyed: out of memory, a second std::bad_alloc leaves a
 // destructor and nothing can catch it.
 [[noreturn]] void end_without_memory() {
@@ -57,6 +107,8 @@ void print_error(const std::string& message) {
 // Returns the exit status: 0 success, 1 a check failed, 2 wrong input, 3 internal fault, 130 after Ctrl-C.
 int run_program(int argc, char** argv) {
   std::set_terminate(end_without_memory);
+  const PrintableLines printable(std::cout);
+  std::signal(SIGXFSZ, SIG_IGN);  // above `ulimit -f` a write fails, and what was written is removed
   try {
     const int status = parse_and_run(argc, argv);
     if (!std::cout.flush()) throw UserError("standard output: cannot be written");
@@ -81,10 +133,26 @@ int run_program(int argc, char** argv) {
   }
 }
 
+// Where the stack is limited to less than the program takes (`ulimit -s`), starts it again with more, as far
+// as the hard limit allows; else says so. Threads have as much as the program.
+void require_stack(char** argv) {
+  constexpr rlim_t kLeast = rlim_t{1} << 20, kUsual = rlim_t{8} << 20;
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kLeast) return;
+  if (stack.rlim_max >= kLeast) {
+    stack.rlim_cur = std::min(kUsual, stack.rlim_max);
+    if (::setrlimit(RLIMIT_STACK, &stack) == 0) ::execv("/proc/self/exe", argv);
+  }
+  constexpr std::string_view kText = "error: ulimit -s: expected a stack of at least 1024 KB, found less\n";
+  const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  ::_exit(written < 0 ? kInternalFault : kInputError);
+}
+
 }  // namespace
 }  // namespace equipoise
 
 int main(int argc, char** argv) {
+  equipoise::require_stack(argv);
   const int status = equipoise::run_program(argc, argv);
   std::cout.flush();
   std::cerr.flush();

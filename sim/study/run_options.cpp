@@ -11,6 +11,9 @@ Fidelity parse_fidelity(const std::string& text) {
   return static_cast<Fidelity>(choice_of(text, "--fidelity", kFidelityNames));
 }
 
+// A GPU slower than that does not take part in anybody's training, and its times would outgrow the clock.
+constexpr double kLeastSpeed = 1e-3, kMostSpeed = 10;
+
 std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
   std::vector<std::pair<int, double>> list;
   std::istringstream items(text);
@@ -19,9 +22,10 @@ std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
     int gpu = -1;
     char colon = 0;
     double speed = 0;
-    if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 ||
-        in.peek() != EOF)
-      throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found ", item);
+    if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed >= kLeastSpeed) ||
+        speed > kMostSpeed || in.peek() != EOF)
+      throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, with speeds from ",
+                      short_number(kLeastSpeed), " to ", short_number(kMostSpeed), ", found ", item);
     for (const auto& [known, its_speed] : list)
       if (known == gpu) throw UserError("--stragglers: expected each GPU once, found GPU ", gpu, " twice");
     list.emplace_back(gpu, speed);

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import unittest
+from unittest import mock
 
 from support import PROGRAM, STUDY, Case, run
 
@@ -64,6 +65,21 @@ class NoInternalFault(Case):
         for command in (("study", study), ("trace", "synth", "--distribution", "wlb-128k"), ("trace", "convert", study), ("fit",)):
             self.refused(*command, "--out", "", says=["--out", "found nothing"])
 
+    def steps_with(self, name):
+        """Measured steps whose only row has that name, and states no GPU that there is."""
+        return self.write("steps.csv", f"row_id,model_id,gpu,n_gpus,tp,cp,pp,dp,seq_len,global_batch,step_time_s\n{name},x,none,8,8,1,1,1,8192,8,1\n")
+
+    def test_a_small_stack_is_enough_or_said_to_be_too_small(self):
+        for limit, status in (("-S -s 64", 0), ("-s 64", 2)):
+            ended = subprocess.run(["bash", "-c", f"ulimit {limit}; exec '{PROGRAM}' list models"], capture_output=True, text=True, check=False)
+            self.assertEqual(ended.returncode, status, ended.stderr)
+            self.assertEqual("stack of at least" in ended.stderr, status == 2)
+
+    def test_a_temporary_folder_that_is_none(self):
+        study = self.write("study.json", STUDY)
+        with mock.patch.dict(os.environ, {"TMPDIR": str(self.folder / "none")}):
+            self.refused("validate", study, says=["TMPDIR: expected a folder"])
+
     def test_control_characters_of_names_never_reach_a_terminal(self):
         policies = ["plain-4d", {"name": "wlb", "label": "a\x1b[31mb\rc"}]
         study = self.write("study.json", dict(STUDY, policies=policies, name="n\x1b]0;x\x07"))
@@ -73,6 +89,14 @@ class NoInternalFault(Case):
             for text in (result.stdout, result.stderr):
                 self.assertFalse([c for c in text if ord(c) < 32 and c not in "\n\t"], form)
         self.assertIn("a\\x1b[31mb\\rc", run("study", study).stdout)
+        shape = {"name": "m\x1b[31m\x00", "layers": 4, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 1024}
+        rows = self.write("rows.csv", "gpu,op,M,N,K,dtype,time_ms\nH100,a\x1b[31m\x00b,512,512,512,bf16,1\n")
+        for words in (("study", self.write("shape.json", dict(STUDY, model=shape))), ("predict", "--profile", "h100-sxm", "--rows", rows),
+                      ("fit", "--steps", self.steps_with("r\x1b[31m\x00"), "--out", self.folder / "preset.json")):
+            result = run(*words)
+            for text in (result.stdout, result.stderr):
+                self.assertFalse([c for c in text if ord(c) < 32 and c not in "\n\t"], words)
+            self.assertIn("\\x1b[31m\\x00", result.stdout + result.stderr)
         line = self.refused("trace", "info", "no\x1b[31m.txt")
         self.assertIn("no\\x1b[31m.txt", line)
         named = run("trace", "synth", "--distribution", "wlb-128k", "--documents", 3, "--out", self.folder / "x\x1b.txt")

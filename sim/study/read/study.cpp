@@ -386,6 +386,7 @@ Study parse_case(const json& file, const std::string& path) {
   const auto inside = [&](const char* key) { return path + ": " + key; };
   study.trace = read_trace_source(part("trace"), inside("trace"));
   study.model = read_model(part("model"), inside("model"), path, study.notes);
+  study.model.name = printable(study.model.name);
   if (object.has("mtp_layers"))
     study.model.mtp_layers = static_cast<int>(object.integer("mtp_layers", 0, 0, kMostPredictions));
   note_prediction(study.model, study.notes);
