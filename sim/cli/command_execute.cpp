@@ -68,10 +68,11 @@ int run_execute_command(const ExecuteOptions& options, const std::vector<std::st
                     options.normalizer);
   require_folder(options.dump, "--dump");
   check_real_run(study, options, true);
+  const StudyInputs inputs = load_inputs(study);
+  check_real_rows(study, inputs, options.policy);
   if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments, limits);
 
   int status = 0;
-  const StudyInputs inputs = load_inputs(study);
   on_ranks(ranks, options.device, options.replay, limits, [&](const RealRank& rank) {
     const bool leads = rank.floats.rank() == 0;
     const std::vector<RealRow> rows = real_rows(study, inputs, row_options, rank.floats);

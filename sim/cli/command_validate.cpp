@@ -236,10 +236,11 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     if (const auto backend = backend_of(options.device);
         backend && !covers(Profile::load(study.cluster.profile), *backend))
       return validate_with_own_profile(options, arguments, ranks, out, log);
+  const StudyInputs inputs = load_inputs(study);
+  check_real_rows(study, inputs, options.policy);
   if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments, limits);
 
   int status = 0;
-  const StudyInputs inputs = load_inputs(study);
   on_ranks(ranks, options.device, options.replay, limits, [&](const RealRank& rank) {
     const bool leads = rank.floats.rank() == 0;
     const std::vector<RealRow> rows = real_rows(

@@ -20,6 +20,7 @@
 #include "policies/base/text.h"
 #include "sim/cli/command_line.h"
 #include "sim/execution/launch.h"
+#include "sim/execution/rank_health.h"
 #include "sim/study/run_options.h"
 
 namespace equipoise {
@@ -157,8 +158,10 @@ int main(int argc, char** argv) {
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
-  if (status == 0)
+  if (status == 0) {
     equipoise::kernels::finish_mpi();  // a rank that failed alone would wait there for the others
+    equipoise::execution::note_end_of_ranks();
+  }
 #ifdef __SANITIZE_ADDRESS__
   // A normal exit of a rank that failed alone would wait for the others.
   if (status != 0 && equipoise::execution::under_launcher()) std::_Exit(status);

@@ -48,6 +48,7 @@ constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // until al
 constexpr double kPatienceSeconds = 5;
 // mpirun is given this long to end all ranks after one has said what is wrong, or the supervisor has died.
 constexpr double kFaultSeconds = 5;
+constexpr double kStartSeconds = 20;  // without a single rank: mpirun hangs
 constexpr std::chrono::seconds kOrphansEnd{3};
 
 // --- What is planned: the machine, the files, the command
@@ -134,6 +135,10 @@ std::string fault_file(const std::string& folder) {
   return folder + "/fault";
 }
 
+std::string end_file(const std::string& folder) {
+  return fault_file(folder) + kEndFileSuffix;
+}
+
 // --- How ranks are watched
 std::string text_of_signal(int signal) {
   const char* name = strsignal(signal);
@@ -173,6 +178,13 @@ std::string rank_of(int pid) {
   for (std::string variable; std::getline(environment, variable, '\0');)
     if (variable.rfind(kRank, 0) == 0) return variable.substr(kRank.size());
   return "";
+}
+
+// Whether a process below this one is a rank, whoever started it.
+bool has_rank_below(int pid) {
+  const std::vector<int> children = children_of(pid);
+  return std::ranges::any_of(children,
+                             [](int child) { return !rank_of(child).empty() || has_rank_below(child); });
 }
 
 // The signal that ended a process for which nobody has waited yet; 0 if there was none or it cannot be known.
@@ -233,8 +245,9 @@ class SeenRanks {
     for (const auto& [pid, rank] : rank_by_pid_)
       if (process_state(pid) == ProcessState::stopped)
         return "rank " + rank.number + " (pid " + std::to_string(pid) + ") was stopped";
-    return "";
+    return has_started_none() ? "mpirun (pid " + std::to_string(launcher_) + ") has started no rank" : "";
   }
+  [[nodiscard]] bool has_started_none() const { return rank_by_pid_.empty() && !has_rank_below(launcher_); }
 
  private:
   pid_t launcher_;
@@ -323,7 +336,10 @@ int supervise(const Supervision& job) {
     const bool told = fs::exists(fault_file(job.folder));
     const std::string wrong = told ? "a rank failed" : seen.wrong();
     wrong_seconds = wrong.empty() ? 0 : wrong_seconds + elapsed;
-    if (wrong_seconds > (told ? kFaultSeconds : job.limits.silence_seconds + kPatienceSeconds)) fault = wrong;
+    const double patience = told                      ? kFaultSeconds
+                            : seen.has_started_none() ? kStartSeconds
+                                                      : job.limits.silence_seconds + kPatienceSeconds;
+    if (wrong_seconds > patience) fault = wrong;
   }
   kill_children();
   ranks_spoke |= pass_on(errors);
@@ -334,6 +350,9 @@ int supervise(const Supervision& job) {
     fault = told;
   else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && !killed_rank(words))
     fault = seen.death(WEXITSTATUS(status) - kBySignal);
+  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
+           !fs::exists(end_file(job.folder)))
+    fault = "mpirun ended with status 0, and no rank had run to its end";
   const std::string last = last_words(status, fault, words, ranks_spoke);
   std::fputs(last.c_str(), stderr);
   return last.empty() ? WEXITSTATUS(status) : kRankFailed;

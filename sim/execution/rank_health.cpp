@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -321,6 +322,11 @@ void Watchdog::end_all(int exit_status) {
   std::fflush(nullptr);
   kernels::end_mpi_job(exit_status);
   _exit(exit_status);
+}
+
+void note_end_of_ranks() {
+  if (const char* const fault = std::getenv(kFaultFileVariable))
+    std::ofstream(std::string(fault) + kEndFileSuffix);
 }
 
 }  // namespace equipoise::execution

@@ -139,6 +139,9 @@ inline constexpr int kRankFailed = 3;
 // Environment variable, set for the ranks of run_ranks: the file in which the first rank that finds something
 // wrong says what. Its supervisor prints it.
 inline constexpr const char* kFaultFileVariable = "EQUIPOISE_FAULT_FILE";
+// Next to it a rank leaves a file once it has done all that it was started for.
+inline constexpr const char* kEndFileSuffix = ".end";
+void note_end_of_ranks();
 
 // One per rank, made right after the communicator of all ranks, under any launcher. The first rank whose
 // watchdog finds something wrong prints it, or leaves it to the supervisor of run_ranks (launch.h), and has

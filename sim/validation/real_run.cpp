@@ -150,6 +150,18 @@ double least_real_bytes(const Study& study, bool reference) {
   return static_cast<double>(study.model.parameters()) * (of_ranks + (reference ? kReference : 0));
 }
 
+void check_real_rows(const Study& study, const StudyInputs& inputs, const std::string& policy) {
+  std::vector<std::string_view> labels;
+  bool any = false;
+  for (const PolicyRun& entry : study.policies) {
+    labels.push_back(entry.label);
+    if (!policy.empty() && entry.label != policy) continue;
+    any = true;
+    execution::check_layout_runs(study.model, StudyRow(study, inputs, entry).models->layout);
+  }
+  if (!any) refuse_name("--policy", policy, labels);
+}
+
 std::vector<RealRow> real_rows(const Study& study, const StudyInputs& inputs, const RealRowOptions& options,
                                kernels::Communicator& world) {
   std::vector<RealRow> rows;

@@ -45,6 +45,9 @@ void use_own_ranks(Study& study);
 // Activations come on top.
 double least_real_bytes(const Study& study, bool reference);
 
+// What real_rows refuses whatever the ranks are, before any of them starts. `policy`: the only row that runs;
+// empty: all. Throws UserError.
+void check_real_rows(const Study& study, const StudyInputs& inputs, const std::string& policy);
 // All ranks of `world` call it. Throws UserError for a study that ranks cannot run at all, or no such label.
 std::vector<RealRow> real_rows(const Study& study, const StudyInputs& inputs, const RealRowOptions& options,
                                kernels::Communicator& world);

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 from support import Case, run
 
@@ -106,6 +107,24 @@ class Execute(WithStudy):
         done = run("execute", self.study, "--policy", "nobody")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+
+
+    def test_what_can_be_known_is_refused_before_ranks_start(self):
+        """An mpirun that notes that it was called is not called."""
+        called = self.folder / "called"
+        mpirun = self.folder / "mpirun.openmpi"
+        mpirun.write_text(f"#!/bin/sh\ntouch {called}\nexit 1\n")
+        mpirun.chmod(0o755)
+        many = dict(STUDY, parallel={"data": 64}, batch={"context_window": 64, "sequences_per_step": 64, "steps": 1}, policies=["plain"])
+        short = self.write("short.txt", "5\n7\n")
+        with mock.patch.dict(os.environ, {"PATH": f"{self.folder}:{os.environ['PATH']}"}):
+            for change, says in (({"trace": {"file": str(short)}}, "short.txt"), ({"parallel": {"data": 64, "zero": 3}}, "parallel.zero"),
+                                 ({"frozen": ["norms"]}, "frozen"), ({"mtp_layers": 1}, "mtp_layers")):
+                study = self.write("many.json", {**many, **change})
+                self.refused("execute", study, says=[says])
+                self.refused("validate", study, "--minutes", 0, says=[says])
+            self.refused("execute", self.write("many.json", many), "--policy", "nobody", says=["--policy", "nobody"])
+        self.assertFalse(called.exists())
 
 
 class Validate(WithStudy):

@@ -95,6 +95,7 @@ int run_rank(const Case& what) {
   }
   const bool speaks = world->rank() == 0;
   if (speaks) std::puts("done");
+  note_end_of_ranks();
   return speaks ? what.mode.back() - '0' : 0;
 }
 

@@ -345,10 +345,33 @@ def mpirun_takes_an_end_for_nothing(launch, chance):
     mpirun_misses_an_end(launch, chance, "time.sleep(3)\nfor rank in ranks:\n  rank.terminate()\n  rank.wait()\n")
 
 
+def an_mpirun(script):
+    """What is said, and how soon, where mpirun is that script."""
+    with tempfile.TemporaryDirectory(prefix="launch.") as folder:
+        mpirun = pathlib.Path(folder) / "mpirun.openmpi"
+        mpirun.write_text("#!/bin/sh\n" + script)
+        mpirun.chmod(0o755)
+        begin = time.monotonic()
+        done = subprocess.run([PROGRAM, "launch", "3", "loop", "token"], env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]},
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 3 and done.stdout == "", done
+        return done.stderr, time.monotonic() - begin
+
+
+def mpirun_starts_nobody(launch, chance):
+    said, _ = an_mpirun("exit 0\n")
+    assert said == "error: mpirun ended with status 0, and no rank had run to its end\n", said
+
+
+def mpirun_hangs(launch, chance):
+    said, seconds = an_mpirun("exec sleep 1000\n")
+    assert "has started no rank" in said and said.count("\n") == 1 and seconds < 28, (said, seconds)
+
+
 EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
 ALWAYS = [("own", case) for case in
           (stop_all_ranks, kill_a_rank_that_starts, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
-           mpirun_misses_an_end, mpirun_takes_an_end_for_nothing, kill_the_supervisor, kill_the_caller, interrupt,
+           mpirun_misses_an_end, mpirun_takes_an_end_for_nothing, mpirun_starts_nobody, mpirun_hangs, kill_the_supervisor, kill_the_caller, interrupt,
            hang_up_under_nohup, one_rank_ends, end_in_order)]
 ALWAYS += [("plain", end_in_order), ("plain", one_rank_ends)]
 

@@ -35,6 +35,21 @@ class Errors(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, f"^{text}"):
                     call()
 
+    def test_half_a_character_is_no_text(self):
+        half, says = "a\ud800", r"expected text in UTF-8, found 'a\\ud800'"
+        self.refuse([
+            (lambda: equipoise.pack(LENGTHS, half), f"policy: {says}"),
+            (lambda: equipoise.BatchSampler(LENGTHS, half, lanes=1), f"policy: {says}"),
+            (lambda: equipoise.study(half), f"source: {says}"),
+            (lambda: equipoise.study(self.study, set={half: 1}), f"set: {says}"),
+            (lambda: equipoise.study(self.study, out=half), f"out: {says}"),
+            (lambda: equipoise.Plan.read(half), f"path: {says}"),
+            (lambda: equipoise.pack(LENGTHS, "plain").write(half), f"path: {says}"),
+            (lambda: equipoise.read_trace(half), f"path: {says}"),
+            (lambda: equipoise.write_trace([1], half), f"path: {says}"),
+            (lambda: equipoise.draw_trace(half, 3), f"distribution: {says}"),
+        ])
+
     def test_paths_and_folders(self):
         plan, study = equipoise.pack(LENGTHS, "plain"), self.study
         self.refuse([
@@ -45,7 +60,7 @@ class Errors(unittest.TestCase):
             (lambda: equipoise.Plan.read(""), 'path: expected a path, found ""'),
             (lambda: plan.write(None), "path: expected a path, found None"),
             (lambda: plan.write(True), "path: expected a path, found True"),  # not the file descriptor 1
-            (lambda: plan.write(f"{NO_FOLDER}/plan.json"), f"path: {NO_FOLDER}/plan.json: cannot be written: No such file or directory"),
+            (lambda: plan.write(f"{NO_FOLDER}/plan.json"), f"path: {NO_FOLDER}/plan.json: cannot create: No such file or directory"),
             (lambda: equipoise.predict(None, self.file), "profile: expected a profile's name or path, found None"),
             (lambda: equipoise.verify(""), 'summary: expected a path, found ""'),
             (lambda: equipoise.read_trace(""), 'path: expected a path, found ""'),

@@ -58,6 +58,7 @@ class OpenStudy {
             std::string case_name)
       : case_(std::move(case_name)) {
     const nb::gil_scoped_release released;
+    forget_inputs();  // those of the study before
     json file = parse_json(text, path);
     for (const std::string& assignment : assignments) set_study_key(file, assignment);
     text_ = file.dump();
@@ -226,8 +227,17 @@ nb::object rows_of(const DocumentSet& documents) {
 
 void bind_studies(nb::module_& m) {
   m.def(
-      "read_json", [](const std::string& path) { return read_json_file(path).dump(); }, nb::arg("path"),
-      "A file's JSON, without its comments.");
+      "read_json",
+      [](const std::string& path) {
+        const std::string text = read_json_file(path).dump();
+        forget_inputs();  // a plan that was read may be written to its place
+        return text;
+      },
+      nb::arg("path"), "A file's JSON, without its comments.");
+  m.def(
+      "write_text",
+      [](const std::string& path, const std::string& text) { write_file_atomically(path, text); },
+      nb::arg("path"), nb::arg("text"), "Writes a file completely or not at all.");
   m.attr("PLAN_OF_CALLER") = std::string(kPlanOfCaller);
   nb::class_<Texts>(m, "Texts", "What a study prints and writes.")
       .def_ro("summary", &Texts::summary, "equipoise.summary/1")

@@ -24,11 +24,20 @@ def unknown(what: str, name: Any, known: List[str]) -> str:
     return f'unknown {what} "{name}"{meant} (known: {every})'
 
 
+def utf8(argument: str, text: str) -> str:
+    """A text as the simulator takes it: one with half a character (a lone surrogate) is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{argument}: expected text in UTF-8, found {ascii(text)}") from None
+    return text
+
+
 def path_of(argument: str, value: Any, expected: str = "a path") -> str:
     """A file or folder's name."""
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         refuse(argument, expected, value)
-    return os.fspath(value)
+    return utf8(argument, os.fspath(value))
 
 
 def flag(argument: str, value: Any) -> bool:
@@ -40,7 +49,7 @@ def flag(argument: str, value: Any) -> bool:
 def text_of(argument: str, value: Any, expected: str) -> str:
     if not isinstance(value, str):
         refuse(argument, expected, value)
-    return value
+    return utf8(argument, value)
 
 
 def number(argument: str, value: Any) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from . import _core, own_policy
-from ._values import json_text, lengths_array, path_of
+from ._values import json_text, lengths_array, path_of, utf8
 
 Slice = Tuple[int, int, int]  # document, begin, end: a token range of one document
 MicroBatch = List[Slice]
@@ -42,11 +42,11 @@ class Plan:
 
     def write(self, path: Union[str, os.PathLike]) -> None:
         """Writes it as a file that a study takes: {"name": "plan", "file": path}."""
+        name = os.fspath(path_of("path", path))
         try:
-            with open(path_of("path", path), "w", encoding="utf-8") as file:
-                file.write(self.text() + "\n")
-        except OSError as error:
-            raise ValueError(f"path: {os.fspath(path)}: cannot be written: {error.strerror}") from None
+            _core.write_text(name, self.text() + "\n")
+        except ValueError as error:
+            raise ValueError(f"path: {error}") from None
 
     @property
     def json(self) -> Dict[str, Any]:
@@ -113,12 +113,12 @@ class Plan:
 def planned(lengths: np.ndarray, policy: Union[str, own_policy.Own], options: str) -> _core.PackedPlan:
     """The plan of a policy by name, or of one's own, which the validator of all plans checks."""
     if isinstance(policy, str):
-        return _core.pack(lengths, policy, options)
+        return _core.pack(lengths, utf8("policy", policy), options)
     function, label, own = own_policy.parts(policy)
     documents, shape = _core.loaded(lengths, options)
     text = own_policy.plan_text(function, label, documents, shape, own)
     try:
-        return _core.pack(lengths, label, options, text)
+        return _core.pack(lengths, utf8("policy", label), options, text)
     except ValueError as error:
         raise ValueError(own_policy.failure_text(error, function)) from None
 

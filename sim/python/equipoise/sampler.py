@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 import numpy as np
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, lengths_array, path_of, refuse, unknown
+from ._values import flag, integer, json_text, lengths_array, path_of, refuse, unknown, utf8
 from .plan import planned
 from .study import Result
 
@@ -147,7 +147,7 @@ class BatchSampler:
         if policy == "equipoise" and given.get("start", "best") == "best":
             given.setdefault("own_degrees", False)  # these lanes have one degree
         self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
-        _core.check_request(policy if isinstance(policy, str) else "", self._options)
+        _core.check_request(utf8("policy", policy) if isinstance(policy, str) else "", self._options)
         self._epoch, self._at = 0, (0, 0)  # the first step, and the first micro-batch in it, that was not handed out
         self._noted = False
         self._unsaid: Tuple[str, ...] = ()  # options whose lack of effect is no warning

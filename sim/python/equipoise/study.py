@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import pandas as pd
 
 from . import _core, own_policy
-from ._values import flag, integer, json_text, number, page_data, path_of, refuse, text_of, unknown
+from ._values import flag, integer, json_text, number, page_data, path_of, refuse, text_of, unknown, utf8
 
 Source = Union[str, os.PathLike, Mapping]
 
@@ -189,7 +189,7 @@ def open_study(
         values = {**values, "policies": overrides.pop("policies")}
     values, own = _with_own(values, _mapping("policies", policies, "functions by label, {label: function}"))
     argument = {key: f"{'grid' if key in (case or {}) else 'set'}: {key}" for key in overrides}
-    assignments = [f"{key}={json_text(value, argument[key])}" for key, value in overrides.items()]
+    assignments = [f"{utf8('set', str(key))}={json_text(value, argument[key])}" for key, value in overrides.items()]
     try:
         return _core.OpenStudy(json_text(values, "source"), path, assignments, case_name(case or {})), own
     except ValueError as error:
