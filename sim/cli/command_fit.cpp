@@ -208,8 +208,9 @@ nlohmann::json calibrated(const FitCommandOptions& options, const std::string& n
   nlohmann::json file =
       refusing_other_types(base.origin(), [&] { return adapt_profile(base, adapt, files.samples, said); });
   if (file.is_null())
-    throw UserError("--base " + base.name() + ": no sample is of any of its tables; " +
-                    printable(joined_texts(said, ", ")));
+    throw UserError(
+        "--base " + base.name() + ": no sample is of any of its tables; " +
+        (said.empty() ? "expected samples with times, found none" : printable(joined_texts(said, ", "))));
   for (const Note& note : said)
     notes << (note.kind == "samples_of_table" ? "" : "note: ") << printable(text_of(note)) << '\n';
   return file;
