@@ -40,10 +40,10 @@ std::string number_problem(const std::string& text, bool fraction, bool sign) {
   if (good && !fraction && sign) std::strtoll(text.c_str(), &end, 10);
   if (good && !fraction && !sign) std::strtoull(text.c_str(), &end, 10);
   if (good && *end == '\0' && errno == ERANGE && !fraction)  // which is read as the nearest that there is
-    return text.front() == '-' ? "expected an integer >= " + std::to_string(INT64_MIN) + ", found " + text
-                               : "expected an integer <= " +
-                                     (sign ? std::to_string(INT64_MAX) : std::to_string(UINT64_MAX)) +
-                                     ", found " + text;
+    return text.front() == '-'
+               ? "expected an integer >= " + std::to_string(INT64_MIN) + ", found " + text
+               : "expected an integer <= " + (sign ? std::to_string(INT64_MAX) : std::to_string(UINT64_MAX)) +
+                     ", found " + text;
   if (good && *end == '\0') return "";
   return std::string("expected ") +
          (fraction ? "a number"

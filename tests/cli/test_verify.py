@@ -73,7 +73,7 @@ class Verify(Case):
             script.append((place, self.write(f"forged{number}.json", forged)))
         for place, forged in script:
             result = run("verify", forged, "--format", "json", "--quiet")
-            self.assertEqual(result.returncode, 1, (place, result.stdout, result.stderr))
+            self.assertIn(result.returncode, (1, 2), (place, result.stdout, result.stderr))  # 2: no summary any more
 
     def test_files_that_a_study_names_are_inputs(self):
         config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256,
