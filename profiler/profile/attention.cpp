@@ -364,22 +364,29 @@ struct AttentionModel::Fit {
   }
 };
 
-AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel_choice)
-    : fit_(std::make_shared<Fit>()) {
-  const std::string where = profile.origin() + ": tables.attention";
-  if (heads.query_heads < 1 || heads.kv_heads < 1)
-    throw UserError("attention: expected at least one query head and one KV head on a GPU, found ",
-                    heads.query_heads, " and ", heads.kv_heads);
-  const nlohmann::json& table = profile.table("attention");
-  const std::string kernel_name =
-      kernel_choice.empty() ? text_field(table, "default", where) : std::string(kernel_choice);
-  const nlohmann::json& kernel = attention_kernel(profile, kernel_name);
-  const std::string here = where + ".kernels." + kernel_name;
-  fit_->profile = profile.name();
-  fit_->heads = heads;
-  fit_->sms = profile.device().sms;
-  fit_->forward = direction_of(kernel, "forward", here, profile.name(), heads);
-  fit_->backward = direction_of(kernel, "backward", here, profile.name(), heads);
+AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel_choice) {
+  const auto read = [&] {
+    auto fit = std::make_shared<Fit>();
+    const std::string where = profile.origin() + ": tables.attention";
+    if (heads.query_heads < 1 || heads.kv_heads < 1)
+      throw UserError("attention: expected at least one query head and one KV head on a GPU, found ",
+                      heads.query_heads, " and ", heads.kv_heads);
+    const nlohmann::json& table = profile.table("attention");
+    const std::string kernel_name =
+        kernel_choice.empty() ? text_field(table, "default", where) : std::string(kernel_choice);
+    const nlohmann::json& kernel = attention_kernel(profile, kernel_name);
+    const std::string here = where + ".kernels." + kernel_name;
+    fit->profile = profile.name();
+    fit->heads = heads;
+    fit->sms = profile.device().sms;
+    fit->forward = direction_of(kernel, "forward", here, profile.name(), heads);
+    fit->backward = direction_of(kernel, "backward", here, profile.name(), heads);
+    return fit;
+  };
+  fit_ = std::static_pointer_cast<const Fit>(
+      profile.kept(concatenated("attention ", heads.head_dim, " ", heads.query_heads, " ", heads.kv_heads,
+                                " ", kernel_choice),
+                   read));
 }
 
 double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,

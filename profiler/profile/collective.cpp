@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -315,41 +316,46 @@ void CollectiveModel::Fit::read_forwarding(const nlohmann::json& table, const st
                           validity_of(row, "nodes", here)};
 }
 
-CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& network)
-    : fit_(std::make_shared<Fit>()) {
-  fit_->profile = profile.name();
-  if (!profile.has_table("collective")) {
-    fit_->missing = profile.origin();
-    return;
-  }
-  const std::string where = profile.origin() + ": tables.collective";
-  const nlohmann::json& table = profile.table("collective");
-  const nlohmann::json& kinds = object_field(table, "node", where);
-  for (std::size_t kind = 0; kind < kCollectiveNames.size(); ++kind) {
-    const std::string name(kCollectiveNames[kind]);
-    const nlohmann::json& row = object_field(kinds, name, where + ".node");
-    fit_->node[kind] = node_parameters(row, where + ".node." + name);
-    if (has_form(row, kSizeTable)) fit_->by_size[kind] = size_table(row, where + ".node." + name);
-    fit_->node_bytes[kind] = validity_of(row, "bytes", where + ".node." + name);
-  }
-  fit_->nvlink_GBps = profile.device().nvlink_GBps;
-  fit_->read_forwarding(table, where);
-  fit_->one_node = network.name.empty() && !table.contains("networks");
-  if (fit_->one_node) return;
-  const nlohmann::json& networks = object_field(table, "networks", where);
-  const std::string wanted =
-      network.name.empty() ? text_field(table, "default_network", where) : network.name;
-  if (!networks.contains(wanted)) {
-    const std::vector<std::string> known = keys_of(networks);
-    throw UserError("profile ", profile.name(), " has no network \"", wanted, "\"",
-                    did_you_mean(wanted, known), " (it has: ", joined(known), ")");
-  }
-  const std::string here = where + ".networks." + wanted;
-  fit_->network = network_parameters(networks.at(wanted), here);
-  fit_->network_bytes = validity_of(networks.at(wanted), "bytes", here);
-  fit_->nodes = validity_of(networks.at(wanted), "nodes", here);
-  fit_->read_messages(table, wanted, where);
-  fit_->nic_GBps = network.nic_GBps > 0 ? network.nic_GBps : profile.device().nic_GBps;
+CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& network) {
+  const auto read = [&] {
+    auto fit = std::make_shared<Fit>();
+    fit->profile = profile.name();
+    if (!profile.has_table("collective")) {
+      fit->missing = profile.origin();
+      return fit;
+    }
+    const std::string where = profile.origin() + ": tables.collective";
+    const nlohmann::json& table = profile.table("collective");
+    const nlohmann::json& kinds = object_field(table, "node", where);
+    for (std::size_t kind = 0; kind < kCollectiveNames.size(); ++kind) {
+      const std::string name(kCollectiveNames[kind]);
+      const nlohmann::json& row = object_field(kinds, name, where + ".node");
+      fit->node[kind] = node_parameters(row, where + ".node." + name);
+      if (has_form(row, kSizeTable)) fit->by_size[kind] = size_table(row, where + ".node." + name);
+      fit->node_bytes[kind] = validity_of(row, "bytes", where + ".node." + name);
+    }
+    fit->nvlink_GBps = profile.device().nvlink_GBps;
+    fit->read_forwarding(table, where);
+    fit->one_node = network.name.empty() && !table.contains("networks");
+    if (fit->one_node) return fit;
+    const nlohmann::json& networks = object_field(table, "networks", where);
+    const std::string wanted =
+        network.name.empty() ? text_field(table, "default_network", where) : network.name;
+    if (!networks.contains(wanted)) {
+      const std::vector<std::string> known = keys_of(networks);
+      throw UserError("profile ", profile.name(), " has no network \"", wanted, "\"",
+                      did_you_mean(wanted, known), " (it has: ", joined(known), ")");
+    }
+    const std::string here = where + ".networks." + wanted;
+    fit->network = network_parameters(networks.at(wanted), here);
+    fit->network_bytes = validity_of(networks.at(wanted), "bytes", here);
+    fit->nodes = validity_of(networks.at(wanted), "nodes", here);
+    fit->read_messages(table, wanted, where);
+    fit->nic_GBps = network.nic_GBps > 0 ? network.nic_GBps : profile.device().nic_GBps;
+    return fit;
+  };
+  fit_ = std::static_pointer_cast<const Fit>(profile.kept(
+      concatenated("collective ", std::bit_cast<std::uint64_t>(network.nic_GBps), " ", network.name), read));
 }
 
 double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const {

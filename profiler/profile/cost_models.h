@@ -79,7 +79,7 @@ class AttentionModel {
 
  private:
   struct Fit;
-  std::shared_ptr<Fit> fit_;  // one for all copies
+  std::shared_ptr<const Fit> fit_;  // one for all of a profile
 };
 
 // What a GEMM of a linear layer with weights [out, in] and tokens as rows computes: the output, the gradient
@@ -109,7 +109,7 @@ class GemmModel {
 
  private:
   struct Fit;
-  std::shared_ptr<Fit> fit_;  // one for all copies
+  std::shared_ptr<const Fit> fit_;  // one for all of a profile
 };
 
 using kernels::Elementwise;
@@ -130,7 +130,7 @@ class ElementwiseModel {
 
  private:
   struct Fit;
-  std::shared_ptr<Fit> fit_;  // one for all copies
+  std::shared_ptr<const Fit> fit_;  // one for all of a profile
 };
 
 // The cluster's network as the study file states it; the profile has defaults.
@@ -157,7 +157,7 @@ class CollectiveModel {
 
  private:
   struct Fit;
-  std::shared_ptr<Fit> fit_;  // one for all copies
+  std::shared_ptr<const Fit> fit_;  // one for all of a profile
 };
 
 }  // namespace equipoise

@@ -129,34 +129,39 @@ static double full_load_power(const Profile& profile, const GemmParameters& fit,
   return 1 + std::min(fit.power_loss, gemm_parameters(bf16, where + ".bf16").power_loss);
 }
 
-GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel, Load load)
-    : fit_(std::make_shared<Fit>()) {
-  const std::string key = concatenated(name_of(precision), kernel.empty() ? "" : "-", kernel);
-  const std::string where = profile.origin() + ": tables.gemm";
-  if (kernel.empty() && precision == Precision::fp8 && !profile.table("gemm").contains(key))
-    throw UserError(
-        "precision: expected bf16 with profile ", profile.name(), ", found fp8: ",
-        (profile.device().peak_fp8_tflops > 0 ? "it has no times of FP8 GEMMs"
-                                              : "this GPU (" + profile.device().name + ") has no FP8"),
-        " (", where, ".fp8)");
-  if (!kernel.empty() && !profile.table("gemm").contains(key))
-    throw UserError("framework.expert_kernel: expected a kernel of which profile ", profile.name(),
-                    " has times in ", name_of(precision), ", found \"", kernel, "\" (", where, ".", key,
-                    "); \"\" prices one GEMM an expert");
-  const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
-  const std::string here = where + "." + key;
-  fit_->profile = profile.name();
-  fit_->cpu_core = has_form(table, kPackedPanels);
-  if (fit_->cpu_core) {
-    fit_->panels = panel_gemm_rates(table, here);
-  } else {
-    const GemmParameters fit = gemm_parameters(table, here);
-    fit_->form =
-        GemmForm(fit, profile.device().sms, load == Load::full ? full_load_power(profile, fit, where) : 1);
-  }
-  fit_->m = validity_of(table, "m", here);
-  fit_->n = validity_of(table, "n", here);
-  fit_->k = validity_of(table, "k", here);
+GemmModel::GemmModel(const Profile& profile, Precision precision, std::string_view kernel, Load load) {
+  const auto read = [&] {
+    auto fit = std::make_shared<Fit>();
+    const std::string key = concatenated(name_of(precision), kernel.empty() ? "" : "-", kernel);
+    const std::string where = profile.origin() + ": tables.gemm";
+    if (kernel.empty() && precision == Precision::fp8 && !profile.table("gemm").contains(key))
+      throw UserError(
+          "precision: expected bf16 with profile ", profile.name(), ", found fp8: ",
+          (profile.device().peak_fp8_tflops > 0 ? "it has no times of FP8 GEMMs"
+                                                : "this GPU (" + profile.device().name + ") has no FP8"),
+          " (", where, ".fp8)");
+    if (!kernel.empty() && !profile.table("gemm").contains(key))
+      throw UserError("framework.expert_kernel: expected a kernel of which profile ", profile.name(),
+                      " has times in ", name_of(precision), ", found \"", kernel, "\" (", where, ".", key,
+                      "); \"\" prices one GEMM an expert");
+    const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
+    const std::string here = where + "." + key;
+    fit->profile = profile.name();
+    fit->cpu_core = has_form(table, kPackedPanels);
+    if (fit->cpu_core) {
+      fit->panels = panel_gemm_rates(table, here);
+    } else {
+      const GemmParameters fitted = gemm_parameters(table, here);
+      fit->form = GemmForm(fitted, profile.device().sms,
+                           load == Load::full ? full_load_power(profile, fitted, where) : 1);
+    }
+    fit->m = validity_of(table, "m", here);
+    fit->n = validity_of(table, "n", here);
+    fit->k = validity_of(table, "k", here);
+    return fit;
+  };
+  fit_ = std::static_pointer_cast<const Fit>(profile.kept(
+      concatenated("gemm ", name_of(precision), " ", kernel, " ", static_cast<int>(load)), read));
 }
 
 double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use, GemmRole role,
@@ -213,28 +218,34 @@ struct ElementwiseModel::Fit {
   std::array<std::array<Row, kernels::kElementwise.size()>, 2> rows;  // rows by pass
 };
 
-ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : fit_(std::make_shared<Fit>()) {
-  const std::string where = profile.origin() + ": tables.elementwise";
-  const nlohmann::json& table = profile.table("elementwise");
-  fit_->profile = profile.name();
-  for (std::size_t op = 0; op < kernels::kElementwise.size(); ++op) {
-    const std::string name(kernels::kElementwise[op].name);
-    if (!kernels::kElementwise[op].in_every_profile && !table.contains(name)) continue;
-    for (const bool backward : {false, true}) {
-      const std::string key = backward ? name + std::string(kernels::kBackwardSuffix) : name;
-      if (backward && !table.contains(key)) {
-        fit_->rows[1][op] = fit_->rows[0][op];
-        continue;
+ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) {
+  const auto read = [&] {
+    auto fit = std::make_shared<Fit>();
+    const std::string where = profile.origin() + ": tables.elementwise";
+    const nlohmann::json& table = profile.table("elementwise");
+    fit->profile = profile.name();
+    for (std::size_t op = 0; op < kernels::kElementwise.size(); ++op) {
+      const std::string name(kernels::kElementwise[op].name);
+      if (!kernels::kElementwise[op].in_every_profile && !table.contains(name)) continue;
+      for (const bool backward : {false, true}) {
+        const std::string key = backward ? name + std::string(kernels::kBackwardSuffix) : name;
+        if (backward && !table.contains(key)) {
+          fit->rows[1][op] = fit->rows[0][op];
+          continue;
+        }
+        const nlohmann::json& node = object_field(table, key, where);
+        const std::string here = where + "." + key;
+        fit->rows[backward ? 1 : 0][op] = {elementwise_parameters(node, here),
+                                           validity_of(node, "bytes", here)};
       }
-      const nlohmann::json& node = object_field(table, key, where);
-      const std::string here = where + "." + key;
-      fit_->rows[backward ? 1 : 0][op] = {elementwise_parameters(node, here),
-                                          validity_of(node, "bytes", here)};
     }
-  }
-  if (!from_memory) return;
-  for (auto& pass : fit_->rows)
-    for (Row& row : pass) row.parameters.cache_MB = 0;
+    if (!from_memory) return fit;
+    for (auto& pass : fit->rows)
+      for (Row& row : pass) row.parameters.cache_MB = 0;
+    return fit;
+  };
+  fit_ = std::static_pointer_cast<const Fit>(
+      profile.kept(from_memory ? "elementwise from memory" : "elementwise", read));
 }
 
 bool ElementwiseModel::has(Elementwise op) const {

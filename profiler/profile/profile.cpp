@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
@@ -58,6 +60,8 @@ struct Profile::Data {
   std::string origin;
   std::string name;
   DeviceFacts device;
+  std::mutex keeping;
+  std::map<std::string, std::shared_ptr<const void>> kept;  // guarded by `keeping`
 };
 
 Profile Profile::load(std::string_view name_or_path) {
@@ -102,6 +106,13 @@ const nlohmann::json& Profile::table(std::string_view name) const {
     throw UserError(data_->origin + ": this profile has no " + std::string(name) +
                     " table, which is needed here; it has: " + joined(keys_of(tables)));
   return *it;
+}
+
+std::shared_ptr<const void> Profile::kept(const std::string& key,
+                                          const std::function<std::shared_ptr<const void>()>& make) const {
+  const std::lock_guard lock(data_->keeping);
+  const auto known = data_->kept.find(key);
+  return known != data_->kept.end() ? known->second : data_->kept.emplace(key, make()).first->second;
 }
 
 bool Profile::has_table(std::string_view name) const {

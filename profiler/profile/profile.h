@@ -3,6 +3,7 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -45,6 +46,11 @@ class Profile {
   // One of `tables` by its name in kTableNames. Throws UserError where the file has none.
   [[nodiscard]] const nlohmann::json& table(std::string_view name) const;
   [[nodiscard]] bool has_table(std::string_view name) const;
+  // What was read from the tables under this key, which names its kind and all that it depends on: `make`
+  // reads it the first time, and all copies of the profile keep it. What `make` throws is not kept. Searches
+  // price thousands of layouts, which ask for few keys.
+  [[nodiscard]] std::shared_ptr<const void> kept(
+      const std::string& key, const std::function<std::shared_ptr<const void>()>& make) const;
 
  private:
   struct Data;

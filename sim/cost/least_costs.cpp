@@ -9,6 +9,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {
@@ -148,6 +149,26 @@ LeastCosts least_costs(const LayerCosts& costs, double near) {
     return to_seconds(sum);
   });
   return least;
+}
+
+static std::string local_ops_follow_from(const LayerCosts& costs) {
+  const Layout& l = costs.layout();
+  std::string key =
+      concatenated(l.tensor, ' ', l.expert, ' ', l.expert_tensor, ' ', name_of(l.precision), ' ', l.zero, ' ',
+                   l.reduces_each_micro_batch(), ' ', costs.basis.torch_ring());
+  for (const GroupShape& shape : {costs.grid().shape(Axis::tensor), costs.grid().shape(Axis::expert),
+                                  costs.grid().expert_tensor_shape()})
+    key += concatenated(' ', shape.ranks, '/', shape.ranks_per_node);
+  for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
+    key += l.repeats(static_cast<RecomputeModule>(m)) ? '+' : '-';
+  return key;
+}
+
+const LeastCosts& SharedLeastCosts::of(const LayerCosts& costs) {
+  const std::lock_guard lock(mutex_);
+  const std::string key = local_ops_follow_from(costs);
+  const auto known = known_.find(key);
+  return known != known_.end() ? known->second : known_.emplace(key, least_costs(costs, near_)).first->second;
 }
 
 }  // namespace equipoise

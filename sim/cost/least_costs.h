@@ -3,6 +3,9 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <mutex>
+#include <string>
 
 #include "sim/cost/layer_costs.h"
 
@@ -25,5 +28,19 @@ struct LeastCosts {
 // `near`: how close to the best size of a micro-batch, as a factor of its time; the closer, the longer the
 // search takes.
 LeastCosts least_costs(const LayerCosts& costs, double near);
+
+// Of the layouts of one model, framework and network: their degrees of CP, PP and DP, the layers that they
+// recompute and how K and V travel say nothing of a layer's local ops, so that thousands share a few.
+class SharedLeastCosts {
+ public:
+  explicit SharedLeastCosts(double near) : near_(near) {}
+  // Threads that ask at once wait for one of them.
+  [[nodiscard]] const LeastCosts& of(const LayerCosts& costs);
+
+ private:
+  double near_;
+  std::mutex mutex_;
+  std::map<std::string, LeastCosts> known_;  // guarded by `mutex_`, by all that local ops follow from
+};
 
 }  // namespace equipoise

@@ -1,12 +1,16 @@
 #include "sim/tune/candidates.h"
 
 #include <algorithm>
-#include <optional>
+#include <array>
+#include <iterator>
+#include <map>
 #include <set>
+#include <string_view>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/parallel.h"
+#include "sim/study/read/parallel_keys.h"
 
 namespace equipoise {
 
@@ -18,14 +22,21 @@ constexpr std::int64_t kMostLayouts = 1'000'000;
 constexpr std::int64_t kMostRows = 10'000;
 constexpr std::int64_t kMostCandidates = 10'000'000;
 
-// The combination number `index` of the axes, the last varying fastest.
-json combination(const std::vector<TriedKey>& axes, std::int64_t index) {
-  json chosen = json::object();
-  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    const auto values = static_cast<std::int64_t>(axis->values.size());
-    chosen[axis->key] = axis->values[at(index % values)];
+// The combination number `index` of the axes, the last varying fastest: the place of each one's value.
+std::vector<std::size_t> value_places(const std::vector<TriedKey>& axes, std::int64_t index) {
+  std::vector<std::size_t> places(axes.size());
+  for (std::size_t a = axes.size(); a-- > 0;) {
+    const auto values = static_cast<std::int64_t>(axes[a].values.size());
+    places[a] = at(index % values);
     index /= values;
   }
+  return places;
+}
+
+json combination(const std::vector<TriedKey>& axes, std::int64_t index) {
+  const std::vector<std::size_t> places = value_places(axes, index);
+  json chosen = json::object();
+  for (std::size_t a = 0; a < axes.size(); ++a) chosen[axes[a].key] = axes[a].values[places[a]];
   return chosen;
 }
 
@@ -40,28 +51,7 @@ std::int64_t combinations(const std::vector<TriedKey>& axes, std::int64_t most, 
   return count;
 }
 
-// A degree as the combination has it, else the study; nothing where it is no number (a word that the reader
-// refuses).
-std::optional<std::int64_t> degree(const json& keys, const json& study, const char* name) {
-  const std::string key = std::string("parallel.") + name;
-  const json parallel = study.value("parallel", json::object());
-  const json value = keys.contains(key) ? keys[key] : parallel.value(name, json(1));
-  return value.is_number_integer() ? std::optional(value.get<std::int64_t>()) : std::nullopt;
-}
-
-// Adds the data degree to the others; false where no number of replicas gives so many GPUs.
-bool complete(json& keys, const json& study, std::int64_t gpus) {
-  std::int64_t group = 1;
-  for (const char* name : {"tensor", "context", "pipeline"}) {
-    const auto size = degree(keys, study, name);
-    if (!size || *size < 1 || *size > gpus / group) return false;
-    group *= *size;
-  }
-  if (keys.contains("parallel.data")) return degree(keys, study, "data") == gpus / group && gpus % group == 0;
-  if (gpus % group != 0) return false;
-  keys["parallel.data"] = gpus / group;
-  return true;
-}
+constexpr std::string_view kParallel = "parallel.";
 
 // The nested form of that name, or null.
 const ContextCommFacts* nested_form(const json& name) {
@@ -70,33 +60,102 @@ const ContextCommFacts* nested_form(const json& name) {
   return found == std::end(kContextComms) ? nullptr : found;
 }
 
-// Whether another combination says the same. Without CP there is no form in which K and V travel, and a form
-// that is not nested has no inner degree: the first of the axis represents all. Nested forms at the ends of
-// the inner degree are plain ones, where the axis has those. Takes an inner degree out that says nothing.
-bool is_alike(json& keys, const json& study, const std::vector<TriedKey>& axes) {
-  const auto axis = [&axes](std::string_view key) {
-    return std::find_if(axes.begin(), axes.end(), [&](const TriedKey& tried) { return tried.key == key; });
-  };
-  const auto comm = axis("parallel.context_comm"), inner = axis("parallel.context_inner");
-  const auto context = degree(keys, study, "context");
-  if (comm != axes.end() && context == 1 && keys[comm->key] != comm->values.front()) return true;
-  if (inner == axes.end()) return false;
-  const json form = comm != axes.end()
-                        ? keys[comm->key]
-                        : study.value("parallel", json::object()).value("context_comm", json());
-  const ContextCommFacts* const nested = nested_form(form);
-  if (context == 1 || nested == nullptr) {
-    if (keys[inner->key] != inner->values.front()) return true;
-    keys.erase(inner->key);
-    return false;
+// The axes of layouts. Most combinations are no layout of so many GPUs, so what decides that is numbers.
+class LayoutAxes {
+ public:
+  LayoutAxes(const std::vector<TriedKey>& axes, const json& study, std::int64_t gpus)
+      : axes_(axes),
+        gpus_(gpus),
+        group_{numbers("tensor", study), numbers("context", study), numbers("pipeline", study)},
+        data_(numbers("data", study)),
+        inner_(numbers("context_inner", study)),
+        comm_(axis("context_comm")) {
+    const json own = study.value("parallel", json::object()).value("context_comm", json());
+    for (const json& form : comm_ < axes.size() ? axes[comm_].values : std::vector<json>{own})
+      nested_.push_back(nested_form(form));
   }
-  if (comm == axes.end()) return false;
-  const auto has = [&](ContextComm plain) {
-    return std::find(comm->values.begin(), comm->values.end(), json(name_of(plain))) != comm->values.end();
+
+  struct Combination {
+    std::vector<std::size_t> places;
+    std::int64_t data = 0;   // 0: no number of replicas gives so many GPUs
+    bool is_alike = false;   // another combination says the same
+    bool has_inner = false;  // its inner degree says something
   };
-  if (keys[inner->key] == 1) return has(nested->across);
-  return keys[inner->key] == context.value_or(0) && has(ContextComm::ulysses);
-}
+  [[nodiscard]] Combination at_index(std::int64_t index) const {
+    Combination made{value_places(axes_, index)};
+    made.data = data_of(made.places);
+    if (made.data > 0) find_alike(made);
+    return made;
+  }
+
+  [[nodiscard]] json keys_of(const Combination& of) const {
+    json keys = json::object();
+    for (std::size_t a = 0; a < axes_.size(); ++a)
+      if (a != inner_.axis || of.has_inner) keys[axes_[a].key] = axes_[a].values[of.places[a]];
+    keys["parallel.data"] = of.data;
+    return keys;
+  }
+
+ private:
+  // A key's values as numbers, the study's where the axes lack it; 0 where it is none (a word that the reader
+  // refuses).
+  struct Numbers {
+    std::size_t axis;
+    std::vector<std::int64_t> values;
+    [[nodiscard]] std::int64_t of(const std::vector<std::size_t>& places) const {
+      return values[axis < places.size() ? places[axis] : 0];
+    }
+  };
+  [[nodiscard]] std::size_t axis(std::string_view name) const {
+    const std::string key = std::string(kParallel).append(name);
+    return static_cast<std::size_t>(std::ranges::find(axes_, key, &TriedKey::key) - axes_.begin());
+  }
+  [[nodiscard]] Numbers numbers(const char* name, const json& study) const {
+    Numbers made{axis(name), {}};
+    const json own = study.value("parallel", json::object()).value(name, json(1));
+    for (const json& value : made.axis < axes_.size() ? axes_[made.axis].values : std::vector<json>{own})
+      made.values.push_back(value.is_number_integer() ? value.get<std::int64_t>() : 0);
+    return made;
+  }
+
+  [[nodiscard]] std::int64_t data_of(const std::vector<std::size_t>& places) const {
+    std::int64_t group = 1;
+    for (const Numbers& degree : group_) {
+      const std::int64_t size = degree.of(places);
+      if (size < 1 || size > gpus_ / group) return 0;
+      group *= size;
+    }
+    if (gpus_ % group != 0) return 0;
+    const std::int64_t data = gpus_ / group;
+    return data_.axis < axes_.size() && data_.of(places) != data ? 0 : data;
+  }
+
+  // Without CP there is no form in which K and V travel, and a form that is not nested has no inner degree:
+  // the first of the axis represents all. Nested forms at the ends of the inner degree are plain ones, where
+  // the axis has those.
+  void find_alike(Combination& of) const {
+    const bool forms = comm_ < axes_.size(), inners = inner_.axis < axes_.size();
+    const std::int64_t context = group_[1].of(of.places);
+    const ContextCommFacts* const nested = nested_[forms ? of.places[comm_] : 0];
+    of.has_inner = inners && context != 1 && nested != nullptr;
+    of.is_alike = (forms && context == 1 && of.places[comm_] != 0) ||
+                  (inners && !of.has_inner && of.places[inner_.axis] != 0);
+    if (!of.has_inner || !forms) return;
+    const auto has = [&](ContextComm plain) {
+      return std::ranges::count(axes_[comm_].values, json(name_of(plain))) > 0;
+    };
+    const std::int64_t inner = inner_.of(of.places);
+    of.is_alike = of.is_alike || (inner == 1 && has(nested->across)) ||
+                  (inner != 1 && inner == context && has(ContextComm::ulysses));
+  }
+
+  const std::vector<TriedKey>& axes_;
+  std::int64_t gpus_;
+  std::array<Numbers, 3> group_;  // tensor, context, pipeline
+  Numbers data_, inner_;
+  std::size_t comm_;
+  std::vector<const ContextCommFacts*> nested_;  // by value of context_comm
+};
 
 std::string text_of(const json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -157,11 +216,64 @@ json with_keys(const json& study, const json& keys) {
   return file;
 }
 
+json without_layout(json keys) {
+  for (auto key = keys.begin(); key != keys.end();)
+    key = key.key().starts_with(kParallel) ? keys.erase(key) : std::next(key);
+  return keys;
+}
+
+// What the layout's keys of `parallel` say, on a base with its other keys.
+Layout layout_on(const CandidateBase& base, const json& keys, const std::string& name) {
+  json parallel = json::object();
+  for (const auto& [key, value] : keys.items())
+    if (key.starts_with(kParallel)) parallel[key.substr(kParallel.size())] = value;
+  Layout layout = base.study.layout;
+  read_parallel(parallel, name + ": parallel", layout);
+  return layout;
+}
+
+Study study_of(const CandidateBase& base, const PolicyRun& row, const Layout& layout,
+               const std::string& name) {
+  Study study = base.study;
+  study.file = name;
+  study.policies = {row};
+  study.baseline = row.label;
+  return laid_out(std::move(study), layout);
+}
+
+// Reads the rows once for all layouts of a base; sets each layout's.
+std::vector<CandidateBase> read_bases(const Space& space, const Candidates& made, const std::string& name,
+                                      std::vector<LayoutChoice>& layouts) {
+  std::vector<CandidateBase> bases;
+  std::map<std::string, std::uint32_t> known;
+  const auto varies = [&](const char* key) {
+    return std::ranges::find(space.shared, key, &TriedKey::key) != space.shared.end();
+  };
+  for (LayoutChoice& layout : layouts) {
+    json keys = without_layout(layout.keys);
+    const auto [base, is_new] = known.try_emplace(keys.dump(), static_cast<std::uint32_t>(bases.size()));
+    layout.base = base->second;
+    if (!is_new) continue;
+    if (varies("parallel.virtual_pipeline")) keys["parallel.virtual_pipeline"] = 1;
+    json file = with_keys(made.study, keys);
+    file["policies"] = json::array();
+    for (const RowChoice& row : made.rows) file["policies"].push_back(row.entry);
+    Study study = parse_case(file, name);
+    study.says_zero = study.says_zero || varies("parallel.zero");
+    study.settings.clear();
+    study.notes.clear();
+    std::vector<PolicyRun> rows = std::move(study.policies);
+    study.policies.clear();
+    bases.push_back({std::move(study), std::move(rows)});
+  }
+  return bases;
+}
+
 }  // namespace
 
 Candidates candidates_of(const Space& space, const json& study, std::int64_t gpus,
                          const std::string& space_name, int jobs, const Unwanted& unwanted) {
-  Candidates made{study, {}, {}, {}};
+  Candidates made{study, {}, {}, {}, {}};
   made.rows = rows_of(space, space_name, made.none.alike);
   for (RowChoice& row : made.rows)  // flags have one CP degree for all micro-batches
     if (unwanted.row && row.entry["name"] == "equipoise" && !row.entry.contains("start"))
@@ -180,31 +292,32 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
     });
   if (made.rows.empty()) throw UserError(why.second);
   const std::int64_t all = combinations(space.shared, kMostLayouts, space_name);
-  std::vector<json> keys;
+  const LayoutAxes axes(space.shared, study, gpus);
+  std::vector<LayoutChoice> layouts;
   for (std::int64_t c = 0; c < all; ++c) {
-    json chosen = combination(space.shared, c);
-    if (!complete(chosen, study, gpus))
+    const LayoutAxes::Combination chosen = axes.at_index(c);
+    if (chosen.data == 0)
       ++made.none.gpus;
-    else if (is_alike(chosen, study, space.shared))
+    else if (chosen.is_alike)
       ++made.none.alike;
     else
-      keys.push_back(std::move(chosen));
+      layouts.push_back({axes.keys_of(chosen), {}});
   }
-  if (keys.empty())
+  if (layouts.empty())
     throw UserError(space_name, ": expected a layout of ", gpus,
                     " GPUs (tensor x context x pipeline x data), found none among ", all,
                     " combinations; other degrees, or --gpus");
-  std::vector<LayoutChoice> layouts(keys.size());
-  std::vector<std::pair<std::string, std::string>> none(keys.size());  // the key, if it is one, and why
-  parallel_for(jobs, keys.size(), [&](int, std::size_t i) {
-    json file = with_keys(study, keys[i]);
-    file["policies"] = json::array({made.rows.front().entry});
-    const Study parsed = parse_case(file, space_name);
-    layouts[i] = {keys[i], parsed.layout};
-    none[i].second = parsed.impossible;
-    if (unwanted.layout && parsed.impossible.empty()) none[i] = unwanted.layout(parsed);
+  made.bases = read_bases(space, made, space_name, layouts);
+  std::vector<std::pair<std::string, std::string>> none(layouts.size());  // the key, if it is one, and why
+  parallel_for(jobs, layouts.size(), [&](int, std::size_t i) {
+    LayoutChoice& choice = layouts[i];
+    const CandidateBase& base = made.bases[choice.base];
+    const Study one = study_of(base, base.rows.front(), layout_on(base, choice.keys, space_name), space_name);
+    choice.layout = one.layout;
+    none[i].second = one.impossible;
+    if (unwanted.layout && one.impossible.empty()) none[i] = unwanted.layout(one);
   });
-  for (std::size_t i = 0; i < keys.size(); ++i) {
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& [key, why_not] = none[i];
     if (made.none.example.empty()) made.none.example = why_not;
     if (why_not.empty())
@@ -227,7 +340,9 @@ json candidate_json(const Candidates& candidates, Point point) {
 }
 
 Study candidate_study(const Candidates& candidates, Point point, const std::string& name) {
-  return parse_case(candidate_json(candidates, point), name);
+  const LayoutChoice& choice = candidates.layouts[point.layout];
+  const CandidateBase& base = candidates.bases[choice.base];
+  return study_of(base, base.rows[point.row], choice.layout, name);
 }
 
 // What an entry of `policies` asks for, however it is written and called.

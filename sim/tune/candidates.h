@@ -21,6 +21,7 @@ namespace equipoise {
 struct LayoutChoice {
   nlohmann::json keys;  // {"parallel.tensor": 8, ...}, parallel.data included
   Layout layout;
+  std::uint32_t base = 0;  // of Candidates::bases
 };
 
 struct RowChoice {
@@ -40,8 +41,16 @@ struct NoCandidates {  // combinations that are none, by reason
   std::map<std::string, std::int64_t> layouts_without, rows_without;
 };
 
+// The study and all rows as they were read, for the layouts that have its values of the keys outside of
+// `parallel`. A candidate is one of its rows on one of these layouts, and needs no reading of its own.
+struct CandidateBase {
+  Study study;  // without rows
+  std::vector<PolicyRun> rows;
+};
+
 struct Candidates {
-  nlohmann::json study;               // absolute_study
+  nlohmann::json study;  // absolute_study
+  std::vector<CandidateBase> bases;
   std::vector<LayoutChoice> layouts;  // in the order of the space, the last key varying fastest
   std::vector<RowChoice> rows;
   NoCandidates none;
@@ -64,6 +73,7 @@ Candidates candidates_of(const Space& space, const nlohmann::json& study, std::i
 
 // The study file of a candidate: its one row, which is its own baseline.
 nlohmann::json candidate_json(const Candidates& candidates, Point point);
+// What that file says, without its notes and settings. `name`: of the study, for messages.
 Study candidate_study(const Candidates& candidates, Point point, const std::string& name);
 
 // best.json: the candidate on its layout, and before it the study's own rows there with the study's baseline,

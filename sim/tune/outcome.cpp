@@ -77,7 +77,8 @@ void run_ranked(const Candidates& candidates, const std::vector<Place>& places, 
       const Place& place = places[next + i];
       options.show("in full " + std::to_string(next + i + 1) + ": " +
                    candidate_text(candidates, place.point));
-      RankedRow one{place.point, place.alike, candidate_study(candidates, place.point, "best.json"), {}};
+      RankedRow one{
+          place.point, place.alike, parse_case(candidate_json(candidates, place.point), "best.json"), {}};
       one.result = run_study(one.study, inputs, run);
       PolicyResult& row = one.result.policies.front();
       row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;

@@ -14,6 +14,7 @@
 
 #include "policies/plan.h"
 #include "policies/workload.h"
+#include "sim/cost/least_costs.h"
 #include "sim/study/models.h"
 #include "sim/study/read/study.h"
 
@@ -54,10 +55,11 @@ class PlanCache {
 // one that follows from simulated steps.
 std::string plan_key(const std::string& alike, const RunModels& models, const PolicyRun& row);
 
-// Where a candidate may find its plan: `alike` is what makes prices of documents equal (plan_key).
-struct SharedPlans {
-  PlanCache* cache = nullptr;  // null: it is planned on its own
-  std::string alike = {};
+// Where a candidate may find what it shares with others; null: it has its own.
+struct Shared {
+  PlanCache* plans = nullptr;
+  std::string alike = {};  // what makes prices of documents equal (plan_key)
+  SharedLeastCosts* least = nullptr;
 };
 
 }  // namespace equipoise

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -113,6 +114,7 @@ class Search {
         journal_(journal),
         over_estimate_(candidates.layouts) {
     result_.candidates = candidates.count();
+    for (std::size_t b = 0; b < candidates.bases.size(); ++b) least_.emplace_back(StepBound::kNear);
   }
 
   SearchResult run() {
@@ -151,6 +153,9 @@ class Search {
   [[nodiscard]] std::vector<std::uint32_t> layouts_foretold_best() const;
   [[nodiscard]] std::vector<Point> order_of_others() const;
   [[nodiscard]] bool is_decided(Point point) const { return decided_[index_of(point)] != 0; }
+  [[nodiscard]] Shared shared_by(std::uint32_t layout) {
+    return {&plans_, alike_[layout], &least_[candidates_.layouts[layout].base]};
+  }
   [[nodiscard]] std::size_t index_of(Point point) const {
     return std::size_t{point.layout} * candidates_.rows.size() + point.row;
   }
@@ -171,6 +176,7 @@ class Search {
   std::uint32_t probe_ = 0, best_layout_ = 0;
   std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending, each once
   PlanCache plans_;
+  mutable std::deque<SharedLeastCosts> least_;  // by base
   std::vector<std::string> alike_;  // by layout: what it must have in common with another to share a plan
   SearchResult result_;
 };
@@ -208,6 +214,7 @@ bool may_even_out(const RowChoice& row) {
 
 LayoutFacts Search::facts_of(std::size_t layout) const {
   LayoutFacts facts;
+  const LayoutChoice& choice = candidates_.layouts[layout];
   const Study study = candidate_study(candidates_, {static_cast<std::uint32_t>(layout), 0}, options_.name);
   try {
     const RunModels models(study, study.layout, inputs_.profile);
@@ -219,11 +226,18 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
         return facts;
       }
     // Bounds of a row without Skrull's placements hold for those with them: exchanges are excluded.
-    const StepBound bound(models, study.policies.front(), true);
-    Layout keeps_all = study.layout;
-    keeps_all.recompute = Recompute::none;
-    const RunModels other_models(study, keeps_all, inputs_.profile);
-    const StepBound keeping(other_models, study.policies.front(), true);
+    const StepBound bound(models, study.policies.front(), true, least_[choice.base].of(models.costs));
+    // Of a row with its own recompute; without repeated parts of layers the same costs.
+    std::optional<RunModels> other_models;
+    std::optional<StepBound> other_bound;
+    if (study.layout.recompute == Recompute::selective || study.layout.recompute == Recompute::modules) {
+      Layout keeps_all = study.layout;
+      keeps_all.recompute = Recompute::none;
+      other_models.emplace(study, keeps_all, inputs_.profile);
+      other_bound.emplace(*other_models, study.policies.front(), true,
+                          least_[choice.base].of(other_models->costs));
+    }
+    const StepBound& keeping = other_bound ? *other_bound : bound;
     const auto tokens = static_cast<double>(inputs_.documents.tokens);
     const PackOptions& pack = study.policies.front().pack;
     const double micro_batches = static_cast<double>(micro_batches_of_step(pack)) / pack.lanes;
@@ -319,7 +333,7 @@ void Search::try_batch(const std::vector<Point>& batch) {
     } else {
       end_if_stopped(options_.run);
       trials[i] = try_candidate(candidate_study(candidates_, batch[i], options_.name), inputs_, limits, run,
-                                {&plans_, alike_[batch[i].layout]});
+                                shared_by(batch[i].layout));
       ++ran;
     }
     done[i] = 1;

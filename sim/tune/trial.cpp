@@ -49,8 +49,7 @@ bool splits_backward(const SchedulePolicy& schedule) {
 
 // Simulates the steps under one sharding rule and compares each with the limit.
 Trial simulate_until_slower(const StudyRow& row, const Plan& plan, const ShardRule& rule,
-                            const RunStudyOptions& options, double limit) {
-  const StepBound bound(*row.models, row.run, splits_backward(row.schedule));
+                            const StepBound& bound, const RunStudyOptions& options, double limit) {
   std::vector<double> least;
   double tokens = 0, rest = 0;
   for (const Step& step : plan.steps) {
@@ -94,10 +93,14 @@ Trial simulate_until_slower(const StudyRow& row, const Plan& plan, const ShardRu
 }
 
 // The better of the two rules that static-best chooses from, as simulate_plan has it.
-Trial simulate_candidate(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
-                         double limit) {
+Trial simulate_candidate(const StudyRow& row, const Plan& plan, const RunStudyOptions& options, double limit,
+                         SharedLeastCosts* least) {
+  const bool splits = splits_backward(row.schedule);
+  const StepBound bound = least == nullptr
+                              ? StepBound(*row.models, row.run, splits)
+                              : StepBound(*row.models, row.run, splits, least->of(row.models->costs));
   const auto simulated = [&](std::string_view shard) {
-    return simulate_until_slower(row, plan, row.rule(shard), options, limit);
+    return simulate_until_slower(row, plan, row.rule(shard), bound, options, limit);
   };
   if (row.run.rule().choice != ShardChoice::static_best) return simulated(row.run.shard);
   const Trial first = simulated("per-sequence");
@@ -144,28 +147,28 @@ void check_schedule(const StudyRow& row) {
 
 // The row's plan: its own, or one that it shares.
 std::shared_ptr<const PackedRow> packed_row(StudyRow& row, const RunStudyOptions& options,
-                                            const SharedPlans& plans) {
+                                            const Shared& shared) {
   const auto pack = [&] {
     Plan plan = pack_row(row, options).plan;
     return std::make_shared<const PackedRow>(PackedRow{row.models, row.workload, std::move(plan)});
   };
-  if (plans.cache == nullptr) return pack();
-  const std::string key = plan_key(plans.alike, *row.models, row.run);
-  return key.empty() ? pack() : plans.cache->find(key, pack);
+  if (shared.plans == nullptr) return pack();
+  const std::string key = plan_key(shared.alike, *row.models, row.run);
+  return key.empty() ? pack() : shared.plans->find(key, pack);
 }
 
 Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                        const RunStudyOptions& options, const SharedPlans& plans) {
+                        const RunStudyOptions& options, const Shared& shared) {
   StudyRow row = ready_row(study, inputs, study.policies.front(), trial_options(options));
   check_schedule(row);
   derive_sizes(row, options.ignore_memory);
   if (row.no_room) return ended(Outcome::oom, *row.no_room);
   check_longest(row);
-  const std::shared_ptr<const PackedRow> packed = packed_row(row, options, plans);
+  const std::shared_ptr<const PackedRow> packed = packed_row(row, options, shared);
   if (const std::optional<Note> late = lateness(row.documents, packed->plan, limits))
     return ended(Outcome::late, *late);
   row.workload = packed->workload;
-  Trial trial = simulate_candidate(row, packed->plan, options, limits.seconds_per_token);
+  Trial trial = simulate_candidate(row, packed->plan, options, limits.seconds_per_token, shared.least);
   if (trial.outcome == Outcome::ok)
     trial.token_delay = plan_metrics(row.documents.batches, packed->plan).token_delay_mean;
   else
@@ -195,10 +198,10 @@ std::optional<Trial> under_limit(const Trial& known, double limit) {
 }
 
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                    const RunStudyOptions& options, const SharedPlans& plans) {
+                    const RunStudyOptions& options, const Shared& shared) {
   Trial trial;
   try {
-    trial = study.impossible.empty() ? plan_and_simulate(study, inputs, limits, options, plans)
+    trial = study.impossible.empty() ? plan_and_simulate(study, inputs, limits, options, shared)
                                      : ended(Outcome::refused, fault_note(study.impossible));
   } catch (const UnplaceableDocument& e) {
     trial = ended(Outcome::unplaceable, fault_note(e.what()));

@@ -57,6 +57,6 @@ std::optional<Trial> under_limit(const Trial& known, double limit);
 
 // `study` has one row. Throws Interrupted once options.stop is set.
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                    const RunStudyOptions& options, const SharedPlans& plans = {});
+                    const RunStudyOptions& options, const Shared& shared = {});
 
 }  // namespace equipoise

@@ -2,6 +2,7 @@
 
 #include "policies/sharding/disaggregation.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/study_keys.h"
 #include "sim/study/read/training.h"
 
 namespace equipoise {
@@ -139,6 +140,19 @@ std::span<const Key<Layout>> parallel_keys() {
   return keys::kParallelKeys;
 }
 
+static std::vector<int> read_stage_layers(const nlohmann::json& list, JsonObject& object) {
+  const std::string expected =
+      "a list of integers in 0.." + std::to_string(keys::kMostLayers) + ", one a virtual stage";
+  if (!list.is_array() || list.empty()) object.fail("stage_layers", expected);
+  std::vector<int> layers;
+  for (const nlohmann::json& count : list) {
+    if (!count.is_number_integer() || count < 0 || count > keys::kMostLayers)
+      object.fail("stage_layers", expected);
+    layers.push_back(count.get<int>());
+  }
+  return layers;
+}
+
 RecomputeKeys read_recompute(const nlohmann::json& node, const std::string& where) {
   RecomputeKeys said;
   if (!node.is_object()) {
@@ -157,6 +171,20 @@ RecomputeKeys read_recompute(const nlohmann::json& node, const std::string& wher
   const Recompute of_layers = said.layers == 0 ? Recompute::none : Recompute::layers;  // no layer: nothing
   said.mode = object.has("layers") ? of_layers : Recompute::modules;
   return said;
+}
+
+void read_parallel(const nlohmann::json& node, const std::string& where, Layout& layout) {
+  JsonObject object(node, where);
+  read_keys(object, parallel_keys(), layout);
+  if (const nlohmann::json* recompute = object.find("recompute")) {
+    const RecomputeKeys said = read_recompute(*recompute, where);
+    layout.recompute = said.mode;
+    layout.recompute_layers = said.layers;
+    layout.recompute_modules = said.modules;
+  }
+  if (const nlohmann::json* layers = object.find("stage_layers"))
+    layout.stage_layers = read_stage_layers(*layers, object);
+  object.finish(place_of_key);
 }
 
 }  // namespace equipoise

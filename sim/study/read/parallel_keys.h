@@ -24,6 +24,8 @@ struct RecomputeKeys {
 
 std::span<const Key<Layout>> parallel_keys();
 RecomputeKeys read_recompute(const nlohmann::json& node, const std::string& where);  // throws UserError
+// What `node`, an object of these keys, says; the others stay as they are. Throws UserError.
+void read_parallel(const nlohmann::json& node, const std::string& where, Layout& layout);
 
 namespace keys {
 

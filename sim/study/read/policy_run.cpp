@@ -147,6 +147,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   }
   run.schedule = run.policy().schedule;
   read_keys(object, policy_keys(), run);
+  run.asks_stage_exchange = run.stage_attention_exchange;
   run.label = printable(run.label);
   naming(where, [&] { return sharding_policy(run.shard); });
   run.schedule_auto = run.schedule == "auto";

@@ -197,19 +197,6 @@ void note_prediction(const ModelShape& model, Notes& notes) {
                    {{"layers", model.mtp_layers}, {"parameters", model.parameters() - alone.parameters()}}});
 }
 
-std::vector<int> read_stage_layers(const json& list, JsonObject& object) {
-  const std::string expected =
-      "a list of integers in 0.." + std::to_string(keys::kMostLayers) + ", one a virtual stage";
-  if (!list.is_array() || list.empty()) object.fail("stage_layers", expected);
-  std::vector<int> layers;
-  for (const json& count : list) {
-    if (!count.is_number_integer() || count < 0 || count > keys::kMostLayers)
-      object.fail("stage_layers", expected);
-    layers.push_back(count.get<int>());
-  }
-  return layers;
-}
-
 // PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
 // the optimizer's states there.
 int default_zero(const Framework& framework, const Layout& layout) {
@@ -217,20 +204,10 @@ int default_zero(const Framework& framework, const Layout& layout) {
 }
 
 void read_layout(const json& node, const std::string& where, const Framework& framework, Layout& layout) {
-  JsonObject object(node, where);
-  read_keys(object, parallel_keys(), layout);
-  if (!object.has("zero")) layout.zero = default_zero(framework, layout);
+  read_parallel(node, where, layout);
+  if (!node.contains("zero")) layout.zero = default_zero(framework, layout);
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
   layout.stage_division = framework.in_training.stage_division;
-  if (const json* recompute = object.find("recompute")) {
-    const RecomputeKeys said = read_recompute(*recompute, where);
-    layout.recompute = said.mode;
-    layout.recompute_layers = said.layers;
-    layout.recompute_modules = said.modules;
-  }
-  if (const json* layers = object.find("stage_layers"))
-    layout.stage_layers = read_stage_layers(*layers, object);
-  object.finish(place_of_key);
   std::int64_t gpus = 1;
   for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
     gpus *= axis;  // both at most 2^22
@@ -240,24 +217,35 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
   }
 }
 
+// What of a step's shape follows from the layout. `says_sequences`: the file has batch.sequences_per_step.
+void shape_step(const Layout& layout, bool says_sequences, PackOptions& batch) {
+  if (!says_sequences) batch.sequences_per_step = std::int64_t{layout.pipeline} * layout.data;
+  batch.lanes = layout.data;
+  batch.context = layout.context;
+  batch.gpus = std::int64_t{layout.data} * layout.context;
+  batch.stages = layout.pipeline;
+  batch.chunks = layout.virtual_pipeline;
+  batch.waiting_lanes = PackOptions{}.waiting_lanes;
+  if (lanes_synchronize(layout))
+    batch.waiting_lanes = layout.reduces_each_micro_batch()
+                              ? layout.data
+                              : std::clamp(layout.expert / layout.context, 1, layout.data);
+  batch.lane_round = layout.virtual_pipeline > 1 ? layout.pipeline : 1;
+}
+
+std::string default_schedule(const Layout& layout) {
+  return layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b";
+}
+
 void read_batch(const json& node, const std::string& where, Study& study) {
   JsonObject object(node, where);
-  PackOptions& batch = study.batch;
-  batch.sequences_per_step = std::int64_t{study.layout.pipeline} * study.layout.data;
+  study.says_sequences = object.has("sequences_per_step");
   read_keys(object, batch_keys(), study);
   object.finish(place_of_key);
+  PackOptions& batch = study.batch;
+  shape_step(study.layout, study.says_sequences, batch);
   if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
     throw UserError(where, ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
-  batch.lanes = study.layout.data;
-  batch.context = study.layout.context;
-  batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
-  batch.stages = study.layout.pipeline;
-  batch.chunks = study.layout.virtual_pipeline;
-  if (lanes_synchronize(study.layout))
-    batch.waiting_lanes = study.layout.reduces_each_micro_batch()
-                              ? study.layout.data
-                              : std::clamp(study.layout.expert / study.layout.context, 1, study.layout.data);
-  batch.lane_round = study.layout.virtual_pipeline > 1 ? study.layout.pipeline : 1;
 }
 
 // The row with this label, else the first row of a policy of this name.
@@ -332,6 +320,15 @@ void check_together(const std::string& path, const std::string& training, Study&
   check_offload(path, study);
 }
 
+void find_impossible(const std::string& path, const std::string& training, Study& study) {
+  study.impossible.clear();
+  try {
+    check_together(path, training, study);
+  } catch (const UserError& e) {
+    study.impossible = e.what();
+  }
+}
+
 // In the order in which users know them: the trace's, the network's, the framework's, the layout's, the
 // rows', the batch's.
 void note_all_keys(const json& file, Study& study) {
@@ -395,7 +392,9 @@ Study parse_case(const json& file, const std::string& path) {
   study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
   read_layout(part("parallel"), inside("parallel"), study.framework, study.layout);
   read_batch(part("batch"), inside("batch"), study);
-  if (!object.has("schedule") && study.layout.virtual_pipeline > 1) study.schedule = "interleaved-1f1b";
+  study.says_zero = part("parallel").contains("zero");
+  study.says_schedule = object.has("schedule");
+  if (!study.says_schedule) study.schedule = default_schedule(study.layout);
   naming(path, [&] { return schedule_policy(study.schedule); });
   const std::string training = read_training(object, path, study.model, study.notes);
   const json* policies = object.find("policies");
@@ -403,11 +402,7 @@ Study parse_case(const json& file, const std::string& path) {
   for (std::size_t i = 0; i < policies->size(); ++i)
     study.policies.push_back(
         read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
-  try {
-    check_together(path, training, study);
-  } catch (const UserError& e) {
-    study.impossible = e.what();
-  }
+  find_impossible(path, training, study);
   make_labels_unique(study.policies);
   note_all_keys(file, study);
   object.finish(place_of_key);
@@ -418,6 +413,19 @@ Study parse_case(const json& file, const std::string& path) {
       if (!published.against.empty())
         published.against = label_of(study.policies, published.against,
                                      path + ": policies[" + std::to_string(i) + "].published.against");
+  return study;
+}
+
+Study laid_out(Study study, const Layout& layout) {
+  study.layout = layout;
+  if (!study.says_zero) study.layout.zero = default_zero(study.framework, layout);
+  if (!study.says_schedule) study.schedule = default_schedule(layout);
+  shape_step(study.layout, study.says_sequences, study.batch);
+  for (PolicyRun& run : study.policies) {
+    shape_step(study.layout, study.says_sequences, run.pack);
+    run.stage_attention_exchange = run.asks_stage_exchange;
+  }
+  find_impossible(study.file, "", study);
   return study;
 }
 

@@ -72,14 +72,15 @@ struct PolicyRun {
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;
   RecomputeModules recompute_modules = 0;
-  bool recompute_by_stage = false;  // recompute auto: for each stage and micro-batch (InfiniPipe)
-  bool stage_attention_exchange = false;
-  bool recompute_chosen = false;       // by memory: recompute auto, or the row's own rule (hbp's groups)
-  std::vector<Published> published;    // a paper's figures for this row
-  std::vector<std::string> idle_keys;  // of its entry, without effect
-  std::string plan_file;               // name "plan": where the plan was made elsewhere (plan_file.h)
-  std::string plan_name;               // which of the file's plans; empty: its only one
-  std::shared_ptr<const Plan> plan;    // what the file says, once it is read
+  bool recompute_by_stage = false;        // recompute auto: for each stage and micro-batch (InfiniPipe)
+  bool asks_stage_exchange = false;       // its entry or its preset does
+  bool stage_attention_exchange = false;  // and its layout can
+  bool recompute_chosen = false;          // by memory: recompute auto, or the row's own rule (hbp's groups)
+  std::vector<Published> published;       // a paper's figures for this row
+  std::vector<std::string> idle_keys;     // of its entry, without effect
+  std::string plan_file;                  // name "plan": where the plan was made elsewhere (plan_file.h)
+  std::string plan_name;                  // which of the file's plans; empty: its only one
+  std::shared_ptr<const Plan> plan;       // what the file says, once it is read
 
   [[nodiscard]] bool has_plan_file() const { return !plan_file.empty(); }
   [[nodiscard]] const Policy& policy() const;
@@ -116,6 +117,9 @@ struct Study {
   std::int64_t steps = 100;
   LoaderTail loader = LoaderTail::carry;
   std::string schedule = "1f1b";
+  // Whether the file says what otherwise follows from the layout: schedule, parallel.zero,
+  // batch.sequences_per_step.
+  bool says_schedule = false, says_zero = false, says_sequences = false;
   std::vector<PolicyRun> policies;
   std::string baseline;    // label
   Notes notes;             // keys that cannot affect the result
@@ -131,6 +135,9 @@ Study parse_case(const nlohmann::json& file, const std::string& path);  // of a 
 // The same for a case of a sweep: keys that are allowed one by one and do not go together are no error but
 // `impossible`, since other cases may run.
 Study read_case(const std::string& path, const std::vector<std::string>& overrides);
+// The study as its file would be read with the keys of another layout, in a small part of the time: a search
+// asks for thousands. Its notes and settings are those of the file.
+Study laid_out(Study study, const Layout& layout);
 
 // Sets a dotted path ("policies.0.queues" too) in a study file's JSON. Throws UserError for a bad path.
 void set_study_key(nlohmann::json& file, const std::string& assignment);

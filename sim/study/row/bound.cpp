@@ -21,8 +21,9 @@ static void add(const LeastCosts::Layer& layer, double times, LeastCosts::Layer&
   sum.backward_arrived += times * layer.backward_arrived;
 }
 
-StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near)
-    : least_(least_costs(models.costs, near)),
+StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward,
+                     const LeastCosts& least)
+    : least_(least),
       costs_(models.costs),
       splits_backward_(splits_backward),
       recomputes_(!row.recompute_chosen),

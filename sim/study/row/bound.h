@@ -31,7 +31,11 @@ class StepBound {
  public:
   // `near`: how close the costs of tokens are to those of the best micro-batch. The default is for searches
   // that ask for thousands of bounds.
-  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near = 0.85);
+  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near = kNear)
+      : StepBound(models, row, splits_backward, least_costs(models.costs, near)) {}
+  // `least`: those of the layout, which many share.
+  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, const LeastCosts& least);
+  static constexpr double kNear = 0.85;
 
   // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;

@@ -191,6 +191,41 @@ TEST_CASE("no step of stages that even out their attention is faster than the bo
   CHECK(StepBound(*row.models, row.run, false).run_seconds(c.inputs.documents) <= seconds);
 }
 
+TEST_CASE("layouts that share the least costs of their layers have the same") {
+  SplitMix64 random(13);
+  for (const char* model : {"wlb-550m", "deepseek-v2"}) {
+    json file = small_study();
+    file["model"] = model;
+    file["batch"]["sequences_per_step"] = 8;
+    json space = random_space();
+    space["policies"] = {"plain-4d"};
+    space["parallel.zero"] = {1, 2, 3};
+    if (model == std::string("deepseek-v2")) {
+      space["parallel.expert"] = {1, 2, 4};
+      space["parallel.expert_tensor"] = {1, 2};
+    }
+    const TuneCase c(file, space, 8);
+    SharedLeastCosts shared(StepBound::kNear);
+    for (int draw = 0; draw < 40; ++draw) {
+      const auto layout = static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size());
+      const Study study = candidate_study(c.candidates, {layout, 0}, "study.json");
+      CAPTURE(c.candidates.layouts[layout].keys.dump());
+      const RunModels models(study, study.layout, c.inputs.profile);
+      const LeastCosts own = least_costs(models.costs, StepBound::kNear), &common = shared.of(models.costs);
+      const auto same = [](const LeastCosts::Layer& a, const LeastCosts::Layer& b) {
+        return a.forward_token == b.forward_token && a.backward_token == b.backward_token &&
+               a.again_token == b.again_token && a.forward_arrived == b.forward_arrived &&
+               a.backward_arrived == b.backward_arrived;
+      };
+      CHECK(same(own.layer, common.layer));
+      for (std::size_t k = 0; k < own.layers.size(); ++k) CHECK(same(own.layers[k], common.layers[k]));
+      CHECK(own.forward_pair == common.forward_pair);
+      CHECK(own.backward_pair == common.backward_pair);
+      CHECK(own.head_token == common.head_token);
+    }
+  }
+}
+
 TEST_CASE("no pass of a layer is faster with more tokens") {  // by which bounds are found
   SplitMix64 random(9);
   for (const char* model : {"wlb-550m", "llama3.1-8b", "deepseek-v2"})

@@ -1,6 +1,7 @@
 // What a search may try, and what it refuses to read.
 #include <string>
 
+#include "policies/base/random.h"
 #include "sim/tune/outcome.h"
 #include "sim/tune/space.h"
 #include "tests/sim/tune/tune_case.h"
@@ -82,7 +83,8 @@ TEST_CASE("an inner degree is a choice of nested forms alone, and its ends are p
   std::string found;
   for (const LayoutChoice& layout : c.candidates.layouts) found += layout_text(layout.layout) + "; ";
   CHECK(found ==
-        "TP 1, CP 4 ring, PP 1, DP 2; TP 1, CP 4 ulysses, PP 1, DP 2; TP 1, CP 4 ulysses-ring 2 x 2, PP 1, DP 2; ");
+        "TP 1, CP 4 ring, PP 1, DP 2; TP 1, CP 4 ulysses, PP 1, DP 2; TP 1, CP 4 ulysses-ring 2 x 2, PP 1, "
+        "DP 2; ");
 }
 
 TEST_CASE("blocks and stages of a group-cast are choices, and say so") {
@@ -109,6 +111,39 @@ TEST_CASE("blocks and stages of a group-cast are choices, and say so") {
   CHECK(found ==
         "TP 2, CP 2 group-cast (block 64, stages 4), PP 2, DP 1; "
         "TP 2, CP 2 group-cast (block 64, stages 4, once a node), PP 2, DP 1; ");
+}
+
+TEST_CASE("a candidate made of numbers comes to what its study file comes to") {
+  json file = small_study();
+  file["batch"]["steps"] = 2;
+  json space = testing::small_space();
+  space["precision"] = {"bf16", "fp8"};
+  space["framework.gradient_bytes"] = {2, 4};
+  space["parallel.context_inner"] = {2};
+  space["parallel.context_comm"].push_back("ulysses-ring");
+  space["policies"].insert(space["policies"].end(),
+                           {"slimpipe",
+                            "disaggregated",
+                            "hbp",
+                            {{"name", "plain"}, {"recompute", "full"}, {"schedule", {"gpipe", "zb-h1"}}}});
+  const TuneCase c(file, space, 8);
+  REQUIRE(c.candidates.bases.size() == 4);
+  SplitMix64 random(17);
+  int ran = 0;
+  for (int draw = 0; draw < 60; ++draw) {
+    const Point point{static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size()),
+                      static_cast<std::uint32_t>(random.next() % c.candidates.rows.size())};
+    const json read = candidate_json(c.candidates, point);
+    CAPTURE(read.dump());
+    const Study of_file = parse_case(read, "study.json");
+    const Study study = candidate_study(c.candidates, point, "study.json");
+    CHECK(study.impossible == of_file.impossible);
+    CHECK(study.baseline == of_file.baseline);
+    const Trial trial = try_candidate(study, c.inputs, {}, {});
+    CHECK(trial == try_candidate(of_file, c.inputs, {}, {}));
+    ran += trial.outcome == Outcome::ok ? 1 : 0;
+  }
+  CHECK(ran > 10);
 }
 
 TEST_CASE("no layout with so many GPUs is an error that names them") {
