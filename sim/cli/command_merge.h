@@ -13,6 +13,7 @@ namespace equipoise {
 struct MergeOptions : SimulationOptions {
   std::string out;                   // folder of the whole
   std::vector<std::string> folders;  // shards, or folders that hold some
+  bool what_if = false;              // of a search: see TuneOptions
   double minutes = 0;                // most of trying what the shards of a search did not; 0: any
 };
 

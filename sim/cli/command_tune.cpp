@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <thread>
 
 #include "policies/base/error.h"
@@ -80,28 +83,34 @@ json asked_of(const TuneJob& job) {
   return asked;
 }
 
-// "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, 0:35 left"
+// "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, about 0:35 left": at the pace so far, and no more
+// than is left of the minutes.
 class SearchProgress {
  public:
-  SearchProgress(std::ostream& log, bool wanted, std::int64_t gpus)
-      : line_(log, wanted), gpus_(static_cast<double>(gpus)), begin_(std::chrono::steady_clock::now()) {}
+  SearchProgress(std::ostream& log, bool wanted, std::int64_t gpus, double minutes)
+      : line_(log, wanted),
+        gpus_(static_cast<double>(gpus)),
+        most_seconds_(minutes > 0 ? 60 * minutes : std::numeric_limits<double>::infinity()),
+        begin_(std::chrono::steady_clock::now()) {}
 
   void show(std::int64_t tried, std::int64_t most, double seconds_per_token) {
     const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begin_;
+    const double pace = since.count() / static_cast<double>(std::max<std::int64_t>(1, tried));
+    const double rest = pace * static_cast<double>(std::max<std::int64_t>(0, most - tried));
     const auto left =
-        static_cast<std::int64_t>(since.count() / static_cast<double>(std::max<std::int64_t>(1, tried)) *
-                                  static_cast<double>(std::max<std::int64_t>(0, most - tried)));
+        static_cast<std::int64_t>(std::clamp(most_seconds_ - since.count(), 0.0, std::max(0.0, rest)));
     const std::string seconds = std::to_string(left % 60);
     std::string text = grouped(tried) + " of " + counted(most, "candidate");
     if (seconds_per_token > 0)
       text += ", best " + grouped(static_cast<std::int64_t>(1 / seconds_per_token / gpus_)) + " tokens/s/GPU";
-    line_.show(text + ", at most " + std::to_string(left / 60) + ":" + (seconds.size() < 2 ? "0" : "") +
+    line_.show(text + ", about " + std::to_string(left / 60) + ":" + (seconds.size() < 2 ? "0" : "") +
                seconds + " left");
   }
 
  private:
   ProgressLine line_;
   double gpus_;
+  double most_seconds_;
   std::chrono::steady_clock::time_point begin_;
 };
 
@@ -240,8 +249,9 @@ void set_aside(const std::string& journal, std::ostream& log) {
 
 SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool quiet, std::ostream& log) {
   const TimeLimit time(*job.search.run.stop, minutes);
-  SearchProgress progress(log, !quiet, job.gpus);
+  SearchProgress progress(log, !quiet, job.gpus, minutes);
   SearchOptions options = job.search;
+  options.interrupt = options.run.stop;
   options.run.stop = &time.over();
   options.progress = [&](std::int64_t tried, std::int64_t most, double seconds) {
     progress.show(tried, most, seconds);
@@ -290,38 +300,62 @@ std::string flags_alone_text(const TuneJob& job, const RankedRow& first, const S
   }
 }
 
-// Writes what the search found to `folder` (empty: nowhere), runs the best in full, prints the ranking and
-// writes that. Ctrl-C keeps what was run; where it has ended the search already, a second one ends the
-// program. --resume replaces both.
+// Whether the part came to its end, and not to Ctrl-C.
+bool ends(const std::function<void()>& part) {
+  try {
+    part();
+    return true;
+  } catch (const Interrupted&) {
+    return false;
+  }
+}
+
+// Says what is run after the search, where that takes its time.
+void say_what_follows(std::span<const Place> shown, bool asks_what_if, bool interrupted, std::ostream& log) {
+  const auto again = std::ranges::count(shown, nullptr, &Place::row);
+  std::vector<std::string> parts;
+  if (again > 0) parts.push_back(counted(again, "row") + " that only the journal tells of");
+  if (asks_what_if) parts.push_back(concatenated("what ifs, up to ", kMostWhatIfs, " candidates in full"));
+  if (!parts.empty())
+    log << "after the search: " << all_joined(parts)
+        << (interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
+}
+
+// Writes what the search found to `folder` (empty: nowhere), prints the ranking and writes that, with what
+// was asked for in addition. Ctrl-C keeps what was run; where it has ended the search already, a second one
+// ends the program. --resume replaces both.
 int report_search(const TuneJob& job, const SearchResult& found, const std::string& folder, double minutes,
-                  const SimulationOptions& how, std::ostream& out, std::ostream& log) {
+                  bool asks_what_if, const SimulationOptions& how, std::ostream& out, std::ostream& log) {
   SearchOptions options = job.search;
   if (found.interrupted) options.run.stop = nullptr;
+  asks_what_if = asks_what_if && !found.interrupted;
   Baseline baseline = baseline_to_run(job.file);
   const std::vector<Place> places = places_of(job.candidates, found);
   std::vector<RankedRow> ranking;
   std::vector<WhatIf> what_if;
   TuneReport report{job.candidates, job.space, options, found, baseline, places, ranking, what_if, true};
   if (!folder.empty()) write_results(folder, report);
-  if (!how.quiet && !places.empty())
-    log << "in full now: the best of " << counted(found.tried.size(), "candidate")
-        << (found.interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
-  try {
-    const ProgressLine line(log, !how.quiet);
-    std::mutex writing;
-    options.show = [&](const std::string& what) {
-      const std::lock_guard lock(writing);
-      line.show(what);
-    };
-    options.show("in full: the study's baseline");
-    run_baseline(baseline, job.inputs, options.run);
-    run_ranked(job.candidates, places, job.inputs, baseline, options, ranking);
-    if (!found.interrupted && !ranking.empty())
-      report.flags_alone = flags_alone_text(job, ranking.front(), how);
-    if (!found.interrupted) report.what_if_over = what_if_over(job, found, minutes, options, what_if);
-    report.cut_short = false;
-  } catch (const Interrupted&) {
-  }
+  if (!how.quiet)
+    say_what_follows(std::span(places).first(std::min(places.size(), options.keep)), asks_what_if,
+                     found.interrupted, log);
+  const ProgressLine line(log, !how.quiet);
+  std::mutex writing;
+  options.show = [&](const std::string& what) {
+    const std::lock_guard lock(writing);
+    line.show(what);
+  };
+  options.show("in full: the study's baseline");
+  const bool has_baseline = ends([&] { run_baseline(baseline, job.inputs, options.run); });
+  const bool has_rows =
+      ends([&] { run_ranked(job.candidates, places, job.inputs, baseline, options, ranking); });
+  const bool has_rest = has_baseline && has_rows && ends([&] {
+                          if (!found.interrupted && !ranking.empty())
+                            report.flags_alone = flags_alone_text(job, ranking.front(), how);
+                          if (asks_what_if)
+                            report.what_if_over = what_if_over(job, found, minutes, options, what_if);
+                        });
+  report.cut_short = !has_rest;
+  line.show("");
   if (!folder.empty()) write_results(folder, report);
   print_search(report, how.format, out);
   return found.interrupted || report.cut_short ? kInterrupted : 0;
@@ -357,7 +391,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   }
   const SearchResult found = searched(job, journal.get(), options.minutes, options.quiet, log);
   if (journal && !found.interrupted && !found.timed_out) journal->close();
-  if (share.is_all()) return report_search(job, found, options.out, options.minutes, options, out, log);
+  if (share.is_all())
+    return report_search(job, found, options.out, options.minutes, options.what_if, options, out, log);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)
     log << "shard " << share.index << '/' << share.count << ": " << counted(found.tried.size(), "candidate")
@@ -388,15 +423,16 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
   if (found.timed_out) {  // candidates that are known may come later in the search's order
     const std::int64_t ran = found.ran;
     known.add(std::move(found.tried));
+    known.add(std::move(found.few));
     job.search.only_known = true;
     found = search(job.candidates, job.inputs, job.search, nullptr);
     found.ran = ran;
     found.timed_out = true;
   }
   if (!options.quiet)
-    log << "note: from the shards: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran)
-        << " of " << counted(found.tried.size(), "candidate") << "; the others were tried here\n";
-  return report_search(job, found, options.out, options.minutes, options, out, log);
+    log << "note: from the shards: " << grouped(found.trials - found.ran) << " of "
+        << counted(found.trials, "trial") << "; the others were made here\n";
+  return report_search(job, found, options.out, options.minutes, options.what_if, options, out, log);
 }
 
 }  // namespace equipoise

@@ -21,6 +21,7 @@ struct TuneOptions : SimulationOptions {
   double minutes = 0;             // the search ends then, whatever it has tried; 0: never
   std::vector<double> max_delay;  // most mean and most largest delay, or one number for both; empty: any
   std::int64_t gpus = 0;          // exactly so many; 0: the study's
+  bool what_if = false;           // the winner is run under other conditions, too
   std::string target;             // layouts that this framework has flags for; empty: all
   std::string out;                // folder for tune.json, best.json and the journal; empty: nothing
   bool resume = false;            // go on with the journal in `out`

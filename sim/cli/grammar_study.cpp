@@ -177,6 +177,11 @@ void add_check(CLI::App& program, int& status) {
   command.callback([options, &status] { status = run_bounded(run_check_command, *options); });
 }
 
+constexpr const char* kWhatIfHelp =
+    "Also run the winner and up to eight rivals on half and twice the network, less memory and other "
+    "documents: "
+    "up to 36 more candidates in full";
+
 void add_tune(CLI::App& program, int& status) {
   const auto options = std::make_shared<TuneOptions>();
   CLI::App& command =
@@ -190,6 +195,7 @@ void add_tune(CLI::App& program, int& status) {
   at_least(0, command.add_option("--minutes", options->minutes,
                                  "Ends the search after so many minutes, with its best, and what ifs after a "
                                  "quarter as many; 0: never"));
+  command.add_flag("--what-if", options->what_if, kWhatIfHelp);
   at_least(0, command
                   .add_option("--max-delay", options->max_delay,
                               "Most delay of a token in iterations, of the mean and of the largest; or "
@@ -219,6 +225,7 @@ void add_merge(CLI::App& program, int& status) {
   command.add_option("folders", options->folders, "Folders of shards: their --out, or one each")->required();
   at_least(0, command.add_option("--minutes", options->minutes,
                                  "tune: ends trying the rest after so many minutes; 0: never"));
+  command.add_flag("--what-if", options->what_if, kWhatIfHelp);
   add_simulation_options(command, *options);
   command.callback([options, &status] { status = run_bounded(run_merge_command, *options); });
 }

@@ -131,9 +131,14 @@ int rows_at_a_time(const Study& study, const RunStudyOptions& options) {
 
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_before(study, inputs, options);
+  return study_of_rows(study, inputs, options, run_rows(study, inputs, options));
+}
+
+StudyResult study_of_rows(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
+                          std::vector<PolicyResult> rows) {
   StudyResult result =
       refusing_other_types(inputs.profile.origin(), [&] { return heading(study, inputs, options); });
-  result.policies = run_rows(study, inputs, options);
+  result.policies = std::move(rows);
   compare_with_baseline(inputs.documents, result);
   for (PolicyResult& row : result.policies)
     if (row.metrics.step_seconds && result.expected_error)

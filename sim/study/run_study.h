@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/study/run_options.h"
 #include "sim/study/study_inputs.h"
@@ -14,6 +15,10 @@ namespace equipoise {
 // options.details cannot be written.
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options);
 StudyResult run_study(const Study& study, const RunStudyOptions& options);
+
+// The same of rows that were run elsewhere, each as run_row has it: those of study.policies, in their order.
+StudyResult study_of_rows(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
+                          std::vector<PolicyResult> rows);
 
 // Two rows run at a time where there are several threads, so that none waits where one of them ends. Where
 // steps have threads of their own, rows take turns: with contention, and at op fidelity with few steps.

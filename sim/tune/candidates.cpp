@@ -157,10 +157,10 @@ class LayoutAxes {
   std::vector<const ContextCommFacts*> nested_;  // by value of context_comm
 };
 
-std::string text_of(const json& value) {
+std::string value_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_object() && value.size() == 1)
-    return text_of(value.begin().value()) + " " + value.begin().key();
+    return value_text(value.begin().value()) + " " + value.begin().key();
   if (value.is_number_integer()) {
     const auto number = value.get<std::int64_t>();
     if (number >= 1024 && number % 1024 == 0) return std::to_string(number / 1024) + "K";
@@ -171,11 +171,11 @@ std::string text_of(const json& value) {
 // "wlb, queues 2, adaptive": what the entry says, or its own label and the values that are tried.
 std::string label_of(const json& entry, const std::vector<TriedKey>& axes) {
   const bool labelled = entry.contains("label");
-  std::string label = text_of(labelled ? entry["label"] : entry["name"]);
+  std::string label = value_text(labelled ? entry["label"] : entry["name"]);
   for (const TriedKey& axis : axes) {
     if (axis.key == "name" || axis.key == "label" || (labelled && axis.values.size() == 1)) continue;
     const bool says_itself = axis.key == "shard" || (axis.key == "schedule" && entry["schedule"] != "auto");
-    label += ", " + (says_itself ? "" : axis.key + " ") + text_of(entry[axis.key]);
+    label += ", " + (says_itself ? "" : axis.key + " ") + value_text(entry[axis.key]);
   }
   return label;
 }

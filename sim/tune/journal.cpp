@@ -23,6 +23,7 @@ json line_of(std::size_t n, Point point, const Trial& trial) {
                {"expected", trial.expected},
                {"steps", trial.steps},
                {"planned", trial.planned}};
+  if (trial.batches > 0) line["batches"] = trial.batches;
   if (trial.limit < std::numeric_limits<double>::infinity()) line["limit"] = trial.limit;
   if (!trial.least.empty()) line["least"] = trial.least;
   if (!trial.reason.empty()) line["reason"] = trial.reason;
@@ -39,6 +40,7 @@ Trial trial_of(const json& line, const std::string& where) {
   trial.expected = line.at("expected").get<double>();
   trial.steps = line.at("steps").get<int>();
   trial.planned = line.at("planned").get<int>();
+  trial.batches = line.value("batches", 0);
   trial.reason = line.value("reason", "");
   if (line.contains("token_delay")) trial.token_delay = line["token_delay"].get<double>();
   trial.peak_bytes = line.value("peak_bytes", 0.0);
@@ -97,11 +99,12 @@ void KnownTrials::add(std::vector<Tried> tried) {
   for (Tried& one : tried) of_point_[{one.point.layout, one.point.row}].push_back(std::move(one.trial));
 }
 
-std::optional<Trial> KnownTrials::find(Point point, double limit) const {
+std::optional<Trial> KnownTrials::find(Point point, int batches, double limit) const {
   const auto known = of_point_.find({point.layout, point.row});
   if (known == of_point_.end()) return std::nullopt;
   for (const Trial& trial : known->second)
-    if (std::optional<Trial> told = under_limit(trial, limit)) return told;
+    if (trial.batches == batches)
+      if (std::optional<Trial> told = under_limit(trial, limit)) return told;
   return std::nullopt;
 }
 
@@ -118,17 +121,17 @@ void Journal::close() const {
     std::filesystem::remove(before, error);
 }
 
-std::optional<Trial> Journal::find(std::size_t n, Point point, double limit) const {
-  if (n >= tried_.size()) return earlier_.find(point, limit);
-  if (!(tried_[n].point == point))
-    throw UserError("--resume: ", lines_.path(), ": candidate ", n,
+std::optional<Trial> Journal::find(std::size_t n, Point point, int batches, double limit) const {
+  if (n >= tried_.size()) return earlier_.find(point, batches, limit);
+  if (!(tried_[n].point == point) || tried_[n].trial.batches != batches)
+    throw UserError("--resume: ", lines_.path(), ": trial ", n,
                     " is another than this search tries (another version of the program?); expected the "
                     "same, or no --resume");
   return tried_[n].trial;
 }
 
 // `points` may be more than there are trials.
-void Journal::add(std::size_t first, const std::vector<Point>& points, const std::vector<Trial>& trials) {
+void Journal::add(std::size_t first, std::span<const Point> points, std::span<const Trial> trials) {
   std::string text;
   for (std::size_t i = 0; i < trials.size(); ++i) {
     if (first + i < tried_.size()) continue;  // read from the file

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@
 namespace equipoise {
 
 inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
-inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/3", "equipoise tune", "search",
+inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/4", "equipoise tune", "search",
                                                  "study, space, options or files"};
 
 struct JournalText {
@@ -31,8 +32,8 @@ JournalText read_journal(const std::string& path);
 class KnownTrials {
  public:
   void add(std::vector<Tried> tried);
-  // What the candidate comes to under `limit`, where one of its trials tells.
-  [[nodiscard]] std::optional<Trial> find(Point point, double limit) const;
+  // What the candidate comes to under `limit` on so many batches (0: all), where one of its trials tells.
+  [[nodiscard]] std::optional<Trial> find(Point point, int batches, double limit) const;
 
  private:
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Trial>> of_point_;
@@ -45,13 +46,13 @@ class Journal {
   // until that is whole (kBefore). Throws UserError.
   Journal(const std::string& path, const nlohmann::json& asked, bool resume);
 
-  // What the search's candidate number `n` comes to under `limit`, if an earlier run tells. Throws UserError
-  // where that number is another candidate's.
-  [[nodiscard]] std::optional<Trial> find(std::size_t n, Point point, double limit) const;
+  // What the search's trial number `n` comes to under `limit`, if an earlier run tells. Throws UserError
+  // where that number is another's.
+  [[nodiscard]] std::optional<Trial> find(std::size_t n, Point point, int batches, double limit) const;
   // The search has come to its end.
   void close() const;
-  // Appends the results of candidates `first` and on, as lines that survive the process.
-  void add(std::size_t first, const std::vector<Point>& points, const std::vector<Trial>& trials);
+  // Appends the results of trials `first` and on, as lines that survive the process.
+  void add(std::size_t first, std::span<const Point> points, std::span<const Trial> trials);
 
  private:
   static constexpr const char* kBefore = ".before";

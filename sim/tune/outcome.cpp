@@ -54,6 +54,7 @@ std::vector<Place> places_of(const Candidates& candidates, const SearchResult& f
     const auto& [point, trial] = found.tried[i];
     if (places.empty() || trial.seconds_per_token != places.back().seconds_per_token) {
       places.push_back({point, trial.seconds_per_token, {}});
+      if (const auto row = found.rows.find(i); row != found.rows.end()) places.back().row = row->second;
       continue;
     }
     Place& first = places.back();
@@ -73,13 +74,17 @@ void run_ranked(const Candidates& candidates, const std::vector<Place>& places, 
     run.jobs = static_cast<int>(threads / count);
     std::vector<std::optional<RankedRow>> ran(count);
     const auto run_one = [&](int, std::size_t i) {
-      end_if_stopped(run);
       const Place& place = places[next + i];
-      options.show("in full " + std::to_string(next + i + 1) + ": " +
-                   candidate_text(candidates, place.point));
+      if (place.row == nullptr) end_if_stopped(run);
       RankedRow one{
           place.point, place.alike, parse_case(candidate_json(candidates, place.point), "best.json"), {}};
-      one.result = run_study(one.study, inputs, run);
+      if (place.row != nullptr) {
+        one.result = study_of_rows(one.study, inputs, run, {*place.row});
+      } else {
+        options.show("in full " + std::to_string(next + i + 1) + ": " +
+                     candidate_text(candidates, place.point));
+        one.result = run_study(one.study, inputs, run);
+      }
       PolicyResult& row = one.result.policies.front();
       row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;
       if (reference.simulated() && row.simulated())
@@ -386,6 +391,14 @@ json counts_json(const TuneReport& report) {
   return node;
 }
 
+// Global batches that candidates are given, one number after the other; null: all.
+json search_json(const SearchResult& found) {
+  json batches = json::array();
+  for (const int few : found.batches) batches.push_back(few > 0 ? json(few) : json(nullptr));
+  return {
+      {"kind", "successive halving"}, {"batches", std::move(batches)}, {"not_compared", found.not_compared}};
+}
+
 json tried_json(const Tried& tried) {
   json node = {{"layout", tried.point.layout},
                {"row", tried.point.row},
@@ -393,6 +406,7 @@ json tried_json(const Tried& tried) {
                {"seconds_per_token",
                 tried.trial.seconds_per_token > 0 ? json(tried.trial.seconds_per_token) : json(nullptr)},
                {"steps", tried.trial.steps}};
+  if (tried.trial.batches > 0) node["of_batches"] = tried.trial.batches;
   if (tried.trial.token_delay) node["token_delay_mean"] = *tried.trial.token_delay;
   if (tried.trial.peak_bytes > 0) node["peak_memory_bytes"] = tried.trial.peak_bytes;
   if (!tried.trial.reason.empty()) node["reason"] = tried.trial.reason;
@@ -412,10 +426,27 @@ std::string counts_text(const SearchResult& found) {
     text += ", " + of(Outcome::unplaceable) + " cannot place a document";
   if (counts[at(Outcome::late)] > 0)
     text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
+  if (counts[at(Outcome::dropped)] > 0) text += ", " + of(Outcome::dropped) + " dropped after few steps";
   text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
           " whose states alone do not fit";
   const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
   return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + in : "") + ".\n";
+}
+
+std::string halving_text(const SearchResult& found) {
+  std::string text;
+  if (found.dropped() > 0) {
+    std::vector<int> few = found.batches;
+    few.pop_back();
+    text =
+        "Search by successive halving: candidates run on " +
+        all_joined(few, ", then ", [](int batches) { return std::to_string(batches); }) +
+        " steps first, and on all where they are among the fastest. The dropped ones are estimated slower, "
+        "not proven.\n";
+  }
+  if (!found.not_compared.empty())
+    text += "Not compared, since nothing was tried of them: " + all_joined(found.not_compared) + ".\n";
+  return text;
 }
 
 std::string reach_text(const SearchResult& found) {
@@ -434,7 +465,7 @@ std::string end_text(const TuneReport& report) {
           ? "The time was over before the search was: more --minutes, with --resume after tune, reach more."
           : "What was not reached is what promised least; a larger --budget, with --resume, reaches more.";
   if (!report.cut_short || report.places.empty()) return text;
-  return text + " It was ended while its best were run in full, which --resume after tune does.";
+  return text + " What follows the search was ended early; --resume after tune runs it.";
 }
 
 std::string found_text(const TuneReport& report, const Place& place) {
@@ -466,7 +497,7 @@ std::string tune_table(const TuneReport& report) {
     out << (!report.places.empty() ? end_text(report) + '\n' + left_text(report)
             : found.interrupted    ? "Interrupted before a candidate ran.\n"
                                    : reasons_text(found));
-    out << counts_text(found) << without_flag_text(report.candidates.none);
+    out << counts_text(found) << halving_text(found) << without_flag_text(report.candidates.none);
     return out.str();
   }
   out << ranking_table(report).text();
@@ -476,7 +507,7 @@ std::string tune_table(const TuneReport& report) {
   const RankedRow& winner = report.ranking.front();
   out << "The first is limited by " << text_of(blame_of(winner.row().metrics, winner.study.layout.pipeline))
       << ".\n"
-      << line_of(fullest_row(winner.result)) << counts_text(found)
+      << line_of(fullest_row(winner.result)) << counts_text(found) << halving_text(found)
       << without_flag_text(report.candidates.none) << end_text(report) << '\n'
       << report.flags_alone;
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
@@ -528,6 +559,7 @@ json tune_json(const TuneReport& report) {
           {"what_if_timed_out", report.what_if_over},
           {"flags_alone", report.flags_alone.empty() ? json(nullptr) : json(report.flags_alone)},
           {"counts", counts_json(report)},
+          {"search", search_json(report.found)},
           {"baseline", std::move(base)},
           {"ranking", std::move(ranking)},
           {"what_if", std::move(what_if)},

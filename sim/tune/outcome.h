@@ -2,6 +2,7 @@
 // study's own baseline, and how sure the winner is.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -36,11 +37,14 @@ struct Place {
   Point point;
   double seconds_per_token = 0;
   std::vector<std::string> alike;
+  std::shared_ptr<const PolicyResult> row =
+      nullptr;  // as the search ran it; null: a journal only tells of it
 };
 std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found);
 
-// The `keep` best of them, run in full, as many at once as there are threads. Speed-ups are of seconds per
-// token, whatever the number of GPUs. `rows` has the first of them where this throws Interrupted.
+// The `keep` best of them as a study shows a row. Those that a journal tells of are run again, as many at
+// once as there are threads. Speed-ups are of seconds per token, whatever the number of GPUs. `rows` has the
+// first of them where this throws Interrupted.
 void run_ranked(const Candidates& candidates, const std::vector<Place>& places, const StudyInputs& inputs,
                 const Baseline& baseline, const SearchOptions& options, std::vector<RankedRow>& rows);
 
@@ -56,6 +60,9 @@ struct WhatIf {
   std::string rival;          // its policy and layout
   std::string reason;         // why the winner does not run, or why nothing was tried
 };
+
+// How many candidates that runs in full at most.
+inline constexpr int kMostWhatIfs = 36;
 
 // None where nothing ran; `results` has what is known where this throws Interrupted.
 void sensitivity(const Candidates& candidates, const SearchResult& found, const StudyInputs& inputs,
@@ -94,6 +101,8 @@ std::string reach_text(const SearchResult& found);
 std::string found_text(const TuneReport& report, const Place& place);
 // What ended the search before every candidate was decided, and what goes on with it.
 std::string end_text(const TuneReport& report);
+// What few steps decided, and which policies nothing was tried of; empty where there is neither.
+std::string halving_text(const SearchResult& found);
 
 // Where rows of the ranking and the baseline hold unequal tokens a step: how unequal; else empty.
 std::optional<Note> unequal_batches(const TuneReport& report);

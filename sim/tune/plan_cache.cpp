@@ -43,7 +43,7 @@ std::shared_ptr<const PackedRow> PlanCache::find(
   const std::lock_guard lock(mutex_);
   const auto kept = slots_.find(key);
   if (kept != slots_.end() && kept->second == slot) {
-    slot->slices = slices_of(slot->row->plan);
+    slot->slices = slices_of(slot->row->planned.plan);
     slices_ += slot->slices;
     make_room();
   }

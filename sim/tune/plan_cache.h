@@ -12,11 +12,11 @@
 #include <mutex>
 #include <string>
 
-#include "policies/plan.h"
 #include "policies/workload.h"
 #include "sim/cost/least_costs.h"
 #include "sim/study/models.h"
 #include "sim/study/read/study.h"
+#include "sim/study/row/plan_row.h"
 
 namespace equipoise {
 
@@ -24,7 +24,7 @@ namespace equipoise {
 struct PackedRow {
   std::shared_ptr<const RunModels> models;
   std::shared_ptr<const Workload> workload;
-  Plan plan;
+  PlannedRow planned;
 };
 
 class PlanCache {

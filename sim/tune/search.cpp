@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -18,6 +19,7 @@
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/bound.h"
 #include "sim/study/row/plan_row.h"
+#include "sim/tune/halving.h"
 #include "sim/tune/journal.h"
 
 namespace equipoise {
@@ -30,8 +32,13 @@ constexpr std::size_t kRun = 32;  // neighbours in the order of the search that 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The share of the budget for probes, and the fewest of them, which take half of a small budget.
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
-// Layouts on which rows that pack slowly take their turn, and the other candidates between two of these.
-constexpr std::size_t kSlowRowLayouts = 16, kBetweenSlowRows = 256;
+// Policies are compared on so many of the best layouts, with a share of the budget each time; of layouts
+// whose best is within this factor of the best of all, since no policy gains more than that on one layout.
+constexpr std::size_t kComparedLayouts = 4;
+constexpr std::int64_t kComparedShare = 16;
+constexpr double kWithinReach = 1.25;
+// They are compared again each time that so many times as many candidates are known.
+constexpr std::int64_t kComparedAgain = 2;
 // The time that a layout is thought to take over its estimate, where not even one probe ran.
 constexpr double kUnknownOverEstimate = 1.2;
 
@@ -104,6 +111,26 @@ class OverEstimate {
   double mean_ = std::log(kUnknownOverEstimate);
 };
 
+// The study of its first batches. The one that has the longest document takes the last one's place where it
+// comes later: whether a candidate has room for it is then known at once.
+StudyInputs first_batches(const StudyInputs& inputs, int count) {
+  StudyInputs few{inputs.profile, {}, inputs.documents, inputs.plans};
+  std::vector<GlobalBatch>& batches = few.documents.batches;
+  const auto longest = [](const GlobalBatch& batch) {
+    std::int64_t most = 0;
+    for (const Slice& slice : batch.slices) most = std::max(most, slice.tokens());
+    return most;
+  };
+  const auto last = batches.begin() + count - 1;
+  const auto with_longest = std::ranges::max_element(batches, {}, longest);
+  if (with_longest > last) std::iter_swap(last, with_longest);
+  batches.resize(at(count));
+  few.documents.tokens = 0;
+  for (const GlobalBatch& batch : batches)
+    for (const Slice& slice : batch.slices) few.documents.tokens += slice.tokens();
+  return few;
+}
+
 class Search {
  public:
   Search(const Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
@@ -112,19 +139,33 @@ class Search {
         inputs_(inputs),
         options_(options),
         journal_(journal),
-        over_estimate_(candidates.layouts) {
+        over_estimate_(candidates.layouts),
+        halving_(options.prune && options.budget > static_cast<std::int64_t>(options.keep)
+                     ? inputs.documents.batches.size()
+                     : 1,
+                 options.keep) {
     result_.candidates = candidates.count();
+    result_.batches = halving_.batches();
+    for (const int batches : halving_.batches()) {
+      plans_.emplace_back();
+      if (batches > 0) few_.push_back(first_batches(inputs, batches));
+    }
     for (std::size_t b = 0; b < candidates.bases.size(); ++b) least_.emplace_back(StepBound::kNear);
   }
 
   SearchResult run() {
     try {
       look_at_layouts();
+      probe_degrees();
+      compare_policies();
       probe_layouts();
       try_rows();
+      move_on();
       try_others();
+      run_the_rest();
     } catch (const Interrupted&) {
       result_.interrupted = true;
+      run_best_of_few();
     }
     rank();
     return std::move(result_);
@@ -133,17 +174,41 @@ class Search {
  private:
   void look_at_layouts();
   void choose_probe();
+  void probe_degrees();
   void probe_layouts();
+  [[nodiscard]] std::int64_t probes() const;
   [[nodiscard]] std::vector<Point> one_of_all_degrees() const;
   [[nodiscard]] std::vector<Point> most_promising_probes() const;
   void learn_from_probes();
   [[nodiscard]] bool probe_has_room(std::uint32_t layout) const;
   void try_rows();
   void try_others();
-  void try_all(const std::vector<Point>& points, std::int64_t budget, Share share = {});
-  void try_batch(const std::vector<Point>& batch);
-  [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point) const;
-  void keep(const std::vector<Point>& batch, std::vector<Trial> trials);
+  void compare_policies();
+  [[nodiscard]] std::vector<Point> not_compared_on(std::uint32_t layout) const;
+  [[nodiscard]] std::vector<std::pair<double, std::uint32_t>> best_layouts() const;
+  void move_on();
+  void run_the_rest();
+  void run_best_of_few();
+  void try_all(const std::vector<Point>& points, std::int64_t budget, Share share = {},
+               bool moves_on = false);
+  [[nodiscard]] bool is_bounded(Point point);
+  void try_points(const std::vector<Point>& points, std::size_t rung);
+  struct Batch {
+    const std::vector<Point>& points;
+    std::size_t rung;
+    std::vector<Trial> trials;
+    std::vector<std::shared_ptr<const PolicyResult>> rows;  // of those that ran on all steps here
+    std::vector<char> done;
+  };
+  void try_batch(const std::vector<Point>& points, std::size_t rung);
+  void try_one(Batch& batch, std::size_t i, const TrialLimits& limits);
+  [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point, int batches, double limit) const;
+  void keep(Batch batch);
+  void replace(std::size_t place, Trial trial);
+  bool is_proven_slower(std::size_t place);
+  void keep_best(std::size_t place, std::shared_ptr<const PolicyResult> row);
+  void name_what_was_not_compared();
+  void show_progress();
   void rank();
   [[nodiscard]] LayoutFacts facts_of(std::size_t layout) const;
   [[nodiscard]] double limit() const;
@@ -153,8 +218,11 @@ class Search {
   [[nodiscard]] std::vector<std::uint32_t> layouts_foretold_best() const;
   [[nodiscard]] std::vector<Point> order_of_others() const;
   [[nodiscard]] bool is_decided(Point point) const { return decided_[index_of(point)] != 0; }
-  [[nodiscard]] Shared shared_by(std::uint32_t layout) {
-    return {&plans_, alike_[layout], &least_[candidates_.layouts[layout].base]};
+  [[nodiscard]] Shared shared_by(std::uint32_t layout, std::size_t rung) {
+    return {&plans_[rung], alike_[layout], &least_[candidates_.layouts[layout].base]};
+  }
+  [[nodiscard]] const StudyInputs& inputs_of(std::size_t rung) const {
+    return rung < few_.size() ? few_[rung] : inputs_;
   }
   [[nodiscard]] std::size_t index_of(Point point) const {
     return std::size_t{point.layout} * candidates_.rows.size() + point.row;
@@ -162,22 +230,27 @@ class Search {
 
   const Candidates& candidates_;
   const StudyInputs& inputs_;
-  const SearchOptions& options_;
+  SearchOptions options_;
   Journal* journal_;
   std::vector<LayoutFacts> facts_;
   std::vector<std::uint32_t> order_;      // layouts, by estimate
-  std::vector<char> decided_;             // by point
+  std::vector<char> decided_;             // by point: tried, or proven slower by its bound
+  std::vector<std::uint32_t> place_;      // by point: its place in result_.tried, one higher; 0: none
   std::vector<char> no_room_, as_probe_;  // by layout: its probe does not run; by row: it would not
   // By row: it may drop or split documents; its own recompute; it spreads all documents over the CP ranks.
   std::vector<unsigned char> cuts_, recomputes_, exchanges_, slow_;
   double pairs_ = 0;                                  // of all documents
   std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
   OverEstimate over_estimate_;
+  Halving halving_;              // of places in result_.tried
+  std::deque<StudyInputs> few_;  // by rung but the last: the first batches of the study
   std::uint32_t probe_ = 0, best_layout_ = 0;
-  std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending, each once
-  PlanCache plans_;
+  std::vector<double> best_;     // the `keep` lowest seconds per token so far, ascending, each once
+  std::deque<PlanCache> plans_;  // by rung
   mutable std::deque<SharedLeastCosts> least_;  // by base
   std::vector<std::string> alike_;  // by layout: what it must have in common with another to share a plan
+  std::mutex showing_;
+  std::int64_t being_tried_ = 0;  // of the batch that runs: new candidates that are done; guarded by showing_
   SearchResult result_;
 };
 
@@ -260,6 +333,7 @@ void Search::look_at_layouts() {
   facts_.resize(layouts);
   for (const LayoutChoice& layout : candidates_.layouts) alike_.push_back(priced_alike(layout));
   decided_.assign(layouts * candidates_.rows.size(), 0);
+  place_.assign(decided_.size(), 0);
   layout_seconds_.assign(layouts, 0);
   row_seconds_.assign(candidates_.rows.size(), 0);
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
@@ -307,71 +381,143 @@ double Search::limit() const {
   return options_.prune && best_.size() >= options_.keep ? best_.back() : kInfinity;
 }
 
-std::optional<Trial> Search::known_trial(std::size_t n, Point point) const {
+std::optional<Trial> Search::known_trial(std::size_t n, Point point, int batches, double limit) const {
   if (journal_ != nullptr)
-    if (std::optional<Trial> known = journal_->find(n, point, limit())) return known;
-  return options_.known != nullptr ? options_.known->find(point, limit()) : std::nullopt;
+    if (std::optional<Trial> known = journal_->find(n, point, batches, limit)) return known;
+  return options_.known != nullptr ? options_.known->find(point, batches, limit) : std::nullopt;
 }
 
-void Search::try_batch(const std::vector<Point>& batch) {
-  const TrialLimits limits{limit(), options_.most_delay, options_.longest_delay};
-  const std::size_t first = result_.tried.size();
-  std::vector<Trial> trials(batch.size());
-  std::vector<char> done(batch.size(), 0);
-  std::atomic<std::int64_t> ran = 0;
-  // Those that may share a plan behind each other, while it is kept.
-  const auto turns = positions_by(batch.size(), [&](std::size_t i) {
-    return std::tuple(batch[i].row, std::string_view(alike_[batch[i].layout]),
-                      candidates_.layouts[batch[i].layout].layout.data);
-  });
+void Search::show_progress() {
+  if (!options_.progress) return;
+  options_.progress(static_cast<std::int64_t>(result_.tried.size()) + being_tried_,
+                    std::min(options_.budget, result_.candidates - result_.too_large - result_.bounded),
+                    best_.empty() ? 0 : best_.front());
+}
+
+void Search::try_one(Batch& batch, std::size_t i, const TrialLimits& limits) {
+  const Point point = batch.points[i];
+  const auto number = static_cast<std::size_t>(result_.trials) + i;
+  if (std::optional<Trial> known = known_trial(number, point, limits.batches, limits.seconds_per_token)) {
+    batch.trials[i] = *std::move(known);
+    return;
+  }
+  end_if_stopped(options_.run);
   RunStudyOptions run = options_.run;
   run.jobs = 1;
-  const auto try_one = [&](int, std::size_t turn) {
-    const std::size_t i = turns[turn];
-    if (std::optional<Trial> known = known_trial(first + i, batch[i])) {
-      trials[i] = *std::move(known);
-    } else {
-      end_if_stopped(options_.run);
-      trials[i] = try_candidate(candidate_study(candidates_, batch[i], options_.name), inputs_, limits, run,
-                                shared_by(batch[i].layout));
-      ++ran;
-    }
-    done[i] = 1;
-  };
+  batch.trials[i] = try_candidate(candidate_study(candidates_, point, options_.name), inputs_of(batch.rung),
+                                  limits, run, shared_by(point.layout, batch.rung),
+                                  batch.rung == halving_.last() ? &batch.rows[i] : nullptr);
+  const std::lock_guard lock(showing_);
+  ++result_.ran;
+  if (batch.rung == 0) ++being_tried_;
+  show_progress();
+}
+
+// All against the limit before it; on few steps there is none.
+void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
+  const int batches = halving_.batches()[rung];
+  const TrialLimits limits{batches > 0 ? kInfinity : limit(), options_.most_delay, options_.longest_delay,
+                           batches};
+  Batch batch{points, rung, std::vector<Trial>(points.size()),
+              std::vector<std::shared_ptr<const PolicyResult>>(points.size()),
+              std::vector<char>(points.size())};
+  // Those that may share a plan behind each other, while it is kept.
+  const auto turns = positions_by(points.size(), [&](std::size_t i) {
+    return std::tuple(points[i].row, std::string_view(alike_[points[i].layout]),
+                      candidates_.layouts[points[i].layout].layout.data);
+  });
+  bool stopped = false;
   try {
-    parallel_for(std::max(1, options_.run.jobs), batch.size(), try_one);
+    parallel_for(std::max(1, options_.run.jobs), points.size(), [&](int, std::size_t turn) {
+      try_one(batch, turns[turn], limits);
+      batch.done[turns[turn]] = 1;
+    });
   } catch (const Interrupted&) {
-    const auto finished = static_cast<std::size_t>(std::find(done.begin(), done.end(), 0) - done.begin());
-    trials.resize(finished);
-    keep(batch, std::move(trials));
-    throw;
+    stopped = true;
   }
-  result_.ran += ran;
-  keep(batch, std::move(trials));
-  if (options_.progress)
-    options_.progress(static_cast<std::int64_t>(result_.tried.size()),
-                      std::min(options_.budget, result_.candidates - result_.too_large - result_.bounded),
-                      best_.empty() ? 0 : best_.front());
+  being_tried_ = 0;
+  keep(std::move(batch));
+  if (stopped) throw Interrupted();
 }
 
-// The first of the batch, as many as there are trials.
-void Search::keep(const std::vector<Point>& batch, std::vector<Trial> trials) {
-  if (journal_ != nullptr) journal_->add(result_.tried.size(), batch, trials);
-  for (std::size_t i = 0; i < trials.size(); ++i) {
-    decided_[index_of(batch[i])] = 1;
-    if (trials[i].outcome == Outcome::ok) {
-      // Equal to the bit is the same plan under another name, and one place of the ranking.
-      const double seconds = trials[i].seconds_per_token;
-      const auto place = std::lower_bound(best_.begin(), best_.end(), seconds);
-      if (place == best_.end() || *place != seconds) best_.insert(place, seconds);
-      if (best_.size() > options_.keep) best_.pop_back();
+// Those that are done; a journal has them in their order, up to the first that is not.
+void Search::keep(Batch batch) {
+  const auto first = static_cast<std::size_t>(result_.trials);
+  const auto whole = std::ranges::find(batch.done, 0) - batch.done.begin();
+  if (journal_ != nullptr)
+    journal_->add(first, batch.points, std::span(batch.trials).first(static_cast<std::size_t>(whole)));
+  for (std::size_t i = 0; i < batch.points.size(); ++i) {
+    if (batch.done[i] == 0) continue;
+    ++result_.trials;
+    const Point point = batch.points[i];
+    std::uint32_t& place = place_[index_of(point)];
+    decided_[index_of(point)] = 1;
+    if (place == 0) {
+      result_.tried.push_back({point, {}});
+      place = static_cast<std::uint32_t>(result_.tried.size());
     }
-    result_.tried.push_back({batch[i], std::move(trials[i])});
+    Trial& trial = batch.trials[i];
+    const bool runs = trial.outcome == Outcome::ok || trial.outcome == Outcome::dropped;
+    halving_.ran(place - 1, batch.rung, runs ? trial.seconds_per_token : 0, slow_[point.row] != 0);
+    const bool is_ok = trial.outcome == Outcome::ok;
+    replace(place - 1, std::move(trial));
+    if (is_ok) keep_best(place - 1, std::move(batch.rows[i]));
   }
 }
 
-// In the order given; those that bounds prove slower are passed over.
-void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Share share) {
+// The candidate's last trial; those on few steps before it are kept apart.
+void Search::replace(std::size_t place, Trial trial) {
+  Tried& tried = result_.tried[place];
+  if (tried.trial.batches > 0) result_.few.push_back(tried);
+  tried.trial = std::move(trial);
+}
+
+// Ends a candidate that ran on few steps where its bound says that it cannot come among the best.
+bool Search::is_proven_slower(std::size_t place) {
+  const Point point = result_.tried[place].point;
+  const double least = bound_of(point);
+  if (!(least > limit())) return false;
+  Trial trial;
+  trial.outcome = Outcome::slower;
+  trial.seconds_per_token = trial.expected = least;
+  replace(place, std::move(trial));
+  return true;
+}
+
+// Equal to the bit is the same plan under another name, and one place of the ranking.
+void Search::keep_best(std::size_t place, std::shared_ptr<const PolicyResult> row) {
+  const double seconds = result_.tried[place].trial.seconds_per_token;
+  const auto before = std::lower_bound(best_.begin(), best_.end(), seconds);
+  if (before == best_.end() || *before != seconds) best_.insert(before, seconds);
+  if (best_.size() > options_.keep) best_.pop_back();
+  if (row != nullptr) result_.rows.emplace(place, std::move(row));
+  std::erase_if(result_.rows, [&](const auto& kept) {
+    return result_.tried[kept.first].trial.seconds_per_token > best_.back();
+  });
+}
+
+bool Search::is_bounded(Point point) {
+  if (!(bound_of(point) > limit())) return false;
+  decided_[index_of(point)] = 1;
+  ++result_.bounded;
+  return true;
+}
+
+// In the order given, a batch at a time.
+void Search::try_points(const std::vector<Point>& points, std::size_t rung) {
+  for (std::size_t i = 0; i < points.size();) {
+    const std::size_t most = std::clamp(result_.tried.size() / kBatchShare, kLeastBatch, kMostBatch);
+    const std::size_t end = std::min(points.size(), i + most);
+    try_batch(
+        {points.begin() + static_cast<std::ptrdiff_t>(i), points.begin() + static_cast<std::ptrdiff_t>(end)},
+        rung);
+    i = end;
+  }
+}
+
+// In the order given, on few steps; those that bounds prove slower are passed over. `moves_on`: the fastest
+// run on more after each batch.
+void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Share share, bool moves_on) {
   std::vector<Point> batch;
   const auto batch_size = [&] {
     return std::clamp(result_.tried.size() / kBatchShare, kLeastBatch, kMostBatch);
@@ -379,19 +525,61 @@ void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Shar
   for (std::size_t i = 0; i < points.size(); ++i) {
     const Point point = points[i];
     if (static_cast<std::int64_t>(result_.tried.size() + batch.size()) >= budget) break;
-    if (is_decided(point) || !share.has(i / kRun)) continue;
-    if (bound_of(point) > limit()) {
-      decided_[index_of(point)] = 1;
-      ++result_.bounded;
-      continue;
-    }
-    if (options_.only_known && !options_.known->find(point, limit())) continue;
+    if (is_decided(point) || !share.has(i / kRun) || is_bounded(point)) continue;
+    if (options_.only_known && !options_.known->find(point, halving_.batches().front(), limit())) continue;
     batch.push_back(point);
     if (batch.size() < batch_size()) continue;
-    try_batch(batch);
+    try_batch(batch, 0);
+    if (moves_on) move_on();
     batch.clear();
   }
-  if (!batch.empty()) try_batch(batch);
+  if (!batch.empty()) try_batch(batch, 0);
+  if (moves_on) move_on();
+}
+
+// Those that are among the fastest on a number of steps run on more.
+void Search::move_on() {
+  for (std::size_t rung = 0; rung < halving_.last(); ++rung)
+    for (;;) {
+      std::vector<Point> points;
+      for (const std::size_t place : halving_.moving_on(rung)) {
+        const Point point = result_.tried[place].point;
+        const bool is_known =
+            !options_.only_known || options_.known->find(point, halving_.batches()[rung + 1], limit());
+        if (is_known && !is_proven_slower(place))
+          points.push_back(point);
+        else  // it keeps its place among the fastest
+          halving_.ran(place, rung + 1, halving_.reached_by(place).seconds, slow_[point.row] != 0);
+      }
+      if (points.empty()) break;
+      try_points(points, rung + 1);
+    }
+}
+
+// Where the budget reached every candidate: those that few steps dropped run in full, too, or their bounds
+// prove them slower. Of what others tried, all that is known.
+void Search::run_the_rest() {
+  const auto is_reached = [&](std::uint32_t layout) {
+    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+      if (!is_decided({layout, r})) return false;
+    return true;
+  };
+  if (!options_.only_known && !std::ranges::all_of(order_, is_reached)) return;
+  std::vector<std::pair<double, std::size_t>> rest;
+  for (std::size_t place = 0; place < result_.tried.size(); ++place) {
+    const auto& [point, trial] = result_.tried[place];
+    if (trial.batches == 0 || (options_.only_known && !options_.known->find(point, 0, limit()))) continue;
+    const double seconds = halving_.reached_by(place).seconds;
+    rest.emplace_back(seconds > 0 ? seconds : kInfinity, place);
+  }
+  std::ranges::sort(rest);
+  std::vector<Point> batch;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    if (!is_proven_slower(rest[i].second)) batch.push_back(result_.tried[rest[i].second].point);
+    if (batch.size() < kLeastBatch && i + 1 < rest.size()) continue;
+    try_points(batch, halving_.last());
+    batch.clear();
+  }
 }
 
 // WLB-LLM's variable-length packing, whose micro-batches are as large as memory allows, so that it runs
@@ -408,19 +596,30 @@ void Search::choose_probe() {
   probe_ = first == as_probe_.end() ? 0 : static_cast<std::uint32_t>(first - as_probe_.begin());
 }
 
-// First one layout of each set of degrees, then those that promise most by all that was probed.
+std::int64_t Search::probes() const {
+  return std::min(options_.budget - options_.budget / 2,
+                  std::max(kFewestProbes, options_.budget / kProbeShare));
+}
+
+// One layout of each set of degrees.
+void Search::probe_degrees() {
+  try_all(one_of_all_degrees(), (probes() + 1) / 2);
+  learn_from_probes();
+}
+
+// Those that promise most by all that was probed.
 void Search::probe_layouts() {
-  const std::int64_t probes =
-      std::min(options_.budget - options_.budget / 2, std::max(kFewestProbes, options_.budget / kProbeShare));
-  for (std::vector<Point> next = one_of_all_degrees(); !next.empty(); next = most_promising_probes()) {
-    const auto before = static_cast<std::int64_t>(result_.tried.size());
-    try_all(next, before == 0 ? (probes + 1) / 2 : probes);
+  const std::int64_t most = static_cast<std::int64_t>(result_.tried.size()) + probes() / 2;
+  for (std::vector<Point> next = most_promising_probes();
+       !next.empty() && static_cast<std::int64_t>(result_.tried.size()) < most;
+       next = most_promising_probes()) {
+    try_all(next, most);
     learn_from_probes();
-    if (static_cast<std::int64_t>(result_.tried.size()) >= probes) break;
   }
   double best = kInfinity;
   for (const Tried& tried : result_.tried)
-    if (const double seconds = tried.trial.expected; seconds > 0 && seconds < best) {
+    if (const double seconds = tried.trial.expected;
+        tried.point.row == probe_ && seconds > 0 && seconds < best) {
       best = seconds;
       best_layout_ = tried.point.layout;
     }
@@ -430,6 +629,7 @@ void Search::probe_layouts() {
 void Search::learn_from_probes() {
   std::vector<std::pair<std::uint32_t, double>> over;
   for (const Tried& tried : result_.tried) {
+    if (tried.point.row != probe_) continue;
     const double seconds = tried.trial.expected, estimate = facts_[tried.point.layout].estimate;
     no_room_[tried.point.layout] = seconds <= 0 && tried.trial.outcome != Outcome::late ? 1 : 0;
     if (seconds <= 0) continue;
@@ -508,7 +708,7 @@ double Search::foretold(Point point) const {
   return probe > 0 && row > 0 ? layout * row / probe : layout * kUnknownOverEstimate;
 }
 
-// As foretold; rows that pack slowly on one of the best layouts after the other, and on the rest last.
+// As foretold; rows that pack slowly last, on the layouts that promise most first.
 std::vector<Point> Search::order_of_others() const {
   std::vector<std::pair<double, Point>> fast;
   for (const std::uint32_t layout : order_)
@@ -517,25 +717,106 @@ std::vector<Point> Search::order_of_others() const {
         fast.emplace_back(foretold({layout, r}), Point{layout, r});
   std::stable_sort(fast.begin(), fast.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Point> points;
-  std::size_t next = 0;
-  const auto add_fast = [&](std::size_t count) {
-    for (const std::size_t end = std::min(fast.size(), next + count); next < end; ++next)
-      points.push_back(fast[next].second);
-  };
-  std::size_t turns = 0;
-  for (const std::uint32_t layout : layouts_foretold_best()) {
+  for (const auto& [seconds, point] : fast) points.push_back(point);
+  for (const std::uint32_t layout : layouts_foretold_best())
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
       if (slow_[r] != 0 && !is_decided({layout, r})) points.push_back({layout, r});
-    add_fast(++turns < kSlowRowLayouts ? kBetweenSlowRows : fast.size());
-  }
-  add_fast(fast.size());
   return points;
 }
 
+// Between the batches policies are compared, and the fastest move on.
 void Search::try_others() {
+  const std::vector<Point> points = order_of_others();
   const auto probed = static_cast<std::int64_t>(result_.tried.size());
   const std::int64_t left = options_.budget - probed, count = options_.share.count;
-  try_all(order_of_others(), probed + left / count + (left % count > 0 ? 1 : 0), options_.share);
+  const std::int64_t end = probed + left / count + (left % count > 0 ? 1 : 0);
+  const std::int64_t kept = std::min(end - probed, options_.budget / kComparedShare);
+  for (std::int64_t before = -1; before != static_cast<std::int64_t>(result_.tried.size());) {
+    before = static_cast<std::int64_t>(result_.tried.size());
+    try_all(points, std::min(end - kept, kComparedAgain * before), options_.share, true);
+    compare_policies();
+    move_on();
+  }
+  try_all(points, end, options_.share, true);
+}
+
+// The best layouts by what ran on most steps: seconds per token of each one's best, fastest first.
+std::vector<std::pair<double, std::uint32_t>> Search::best_layouts() const {
+  std::map<std::uint32_t, Halving::Reached> of_layout;
+  for (std::size_t place = 0; place < result_.tried.size(); ++place) {
+    const Halving::Reached own = halving_.reached_by(place);
+    if (!(own.seconds > 0)) continue;
+    Halving::Reached& best = of_layout[result_.tried[place].point.layout];
+    if (best.seconds == 0 || own.rung > best.rung || (own.rung == best.rung && own.seconds < best.seconds))
+      best = own;
+  }
+  std::vector<std::pair<double, std::uint32_t>> layouts;
+  for (const auto& [layout, known] : of_layout) layouts.emplace_back(known.seconds, layout);
+  std::ranges::sort(layouts);
+  return layouts;
+}
+
+// Rows that pack slowly, and of each policy of which nothing was tried on the layout the row that promises
+// most.
+std::vector<Point> Search::not_compared_on(std::uint32_t layout) const {
+  std::map<std::string, std::uint32_t> best_row;  // of policies that were not tried there
+  std::set<std::string> tried;
+  std::vector<Point> points;
+  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
+    const std::string policy = candidates_.rows[r].entry["name"].get<std::string>();
+    if (place_[index_of({layout, r})] > 0) tried.insert(policy);
+    if (is_decided({layout, r})) continue;
+    if (slow_[r] != 0) {
+      points.push_back({layout, r});
+      continue;
+    }
+    const auto known = best_row.try_emplace(policy, r).first;
+    if (foretold({layout, r}) < foretold({layout, known->second})) known->second = r;
+  }
+  for (const auto& [policy, row] : best_row)
+    if (!tried.contains(policy)) points.push_back({layout, row});
+  return points;
+}
+
+// Policies that the search came by on other layouts only, or not yet, run on the best ones.
+void Search::compare_policies() {
+  const std::int64_t most = std::min(
+      options_.budget, static_cast<std::int64_t>(result_.tried.size()) + options_.budget / kComparedShare);
+  const auto layouts = best_layouts();
+  std::vector<Point> points;
+  for (std::size_t i = 0; i < std::min(kComparedLayouts, layouts.size()); ++i) {
+    if (layouts[i].first > kWithinReach * layouts.front().first) break;
+    for (const Point point : not_compared_on(layouts[i].second)) points.push_back(point);
+  }
+  try_all(points, most);
+}
+
+// Where the time was over before any candidate ran on all steps: the fastest on few do, until one of them
+// has.
+void Search::run_best_of_few() {
+  const std::atomic<bool>* const interrupt = options_.interrupt;
+  if (interrupt == nullptr || *interrupt || !best_.empty()) return;
+  std::vector<std::pair<double, std::size_t>> ran;
+  for (std::size_t place = 0; place < result_.tried.size(); ++place)
+    if (const double seconds = halving_.reached_by(place).seconds; seconds > 0)
+      ran.emplace_back(seconds, place);
+  std::ranges::sort(ran);
+  journal_ = nullptr;  // a search that goes on comes to these later
+  options_.run.stop = interrupt;
+  try {
+    for (std::size_t i = 0; i < ran.size() && best_.empty(); ++i)
+      try_batch({result_.tried[ran[i].second].point}, halving_.last());
+  } catch (const Interrupted&) {
+  }
+}
+
+void Search::name_what_was_not_compared() {
+  std::set<std::string> tried;
+  for (const Tried& one : result_.tried)
+    tried.insert(candidates_.rows[one.point.row].entry["name"].get<std::string>());
+  for (const RowChoice& row : candidates_.rows)
+    if (const std::string policy = row.entry["name"].get<std::string>(); tried.insert(policy).second)
+      result_.not_compared.push_back(policy);
 }
 
 void Search::rank() {
@@ -547,6 +828,7 @@ void Search::rank() {
       const bool slower = bound_of({layout, r}) > limit();
       ++(slower ? result_.bounded : result_.left);
     }
+  name_what_was_not_compared();
   for (std::size_t i = 0; i < result_.tried.size(); ++i)
     if (result_.tried[i].trial.outcome == Outcome::ok) result_.ranking.push_back(i);
   const auto key = [&](std::size_t i) {
@@ -556,6 +838,16 @@ void Search::rank() {
 }
 
 }  // namespace
+
+std::int64_t SearchResult::dropped() const {
+  return std::ranges::count_if(tried,
+                               [](const Tried& one) { return one.trial.outcome == Outcome::dropped; });
+}
+
+bool SearchResult::complete() const {
+  const auto on_few = [](const Tried& one) { return one.trial.batches > 0; };
+  return left == 0 && !interrupted && !timed_out && std::ranges::none_of(tried, on_few);
+}
 
 SearchResult search(const Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
                     Journal* journal) {

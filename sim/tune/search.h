@@ -7,17 +7,21 @@
 //    what its degrees and its value of each other key take. Then every row on the layout on which the probe
 //    was fastest. That foretells seconds per token of any candidate as (its layout's) x (its row's) /
 //    (both's).
-// 3. All other candidates in the order of what is foretold, until the budget is used up. Rows whose packing
-//    searches on its own (thresholds, groups of HBP, layouts of FlexSP), which takes as long as a hundred
-//    other candidates, take their turn on one of the layouts that promise most after the other, 256 of the
-//    others between two of these, and come last elsewhere.
-// A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that is
-// tried ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
+// 3. All other candidates in the order of what is foretold, until the budget is used up.
+// 4. After the first half of the probes, and each time that twice as many candidates are known, policies are
+//    compared: those that were not tried on the best layouts run there, those among them whose packing
+//    searches on its own (thresholds, groups of HBP, layouts of FlexSP) and takes as long as a hundred other
+//    candidates. So a search that is ended early has compared all policies, not the probe alone.
+// All of that is on few steps. Who is among the fastest there runs on more, then on all (halving.h). Where
+// the budget reached every candidate, the others run on all steps, too.
+//
+// A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that runs on
+// all steps ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
 // candidates, the winner is the best of the space.
 //
 // Candidates are tried in batches whose sizes follow from the search alone, each compared with the limit
-// before the batch, so results depend neither on threads nor on how often the search was interrupted. Cost:
-// one plan and at most one simulation a candidate.
+// before the batch, so results depend neither on threads nor on how often the search was interrupted, nor on
+// when its time was over, but for where it ends.
 //
 // Over machines each does 1 and 2, and of 3 every n-th run of the order, against the limit that its own
 // candidates give it. That limit is never below the one that a single machine has at that candidate, but for
@@ -26,8 +30,11 @@
 // result to the bit: what cannot be told it tries itself.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,26 +58,37 @@ struct SearchOptions {
   const KnownTrials* known = nullptr;  // what others have tried
   bool only_known = false;             // nothing else is tried
   RunStudyOptions run;                 // jobs: threads
-  std::string name;                    // of the study, for messages
-  // Called after each batch: tried, of how many at most, the best seconds per token so far.
+  // The user's own, where run.stop is set by a bound on time, too; null: run.stop.
+  const std::atomic<bool>* interrupt = nullptr;
+  std::string name;  // of the study, for messages
+  // Called after each trial: candidates tried, of how many at most, the best seconds per token so far. Never
+  // at once.
   std::function<void(std::int64_t, std::int64_t, double)> progress;
   // Called with what is run after the search (outcome.h), as it begins; by several threads.
   std::function<void(const std::string&)> show = [](const std::string&) {};
 };
 
 struct SearchResult {
-  std::vector<Tried> tried;                    // in the order of the search
-  std::vector<std::size_t> ranking;            // of `tried`: those that ran, fastest first
-  std::int64_t candidates = 0;                 // of the space
-  std::int64_t too_large = 0;                  // candidates whose states alone do not fit
-  std::int64_t bounded = 0;                    // candidates that bounds alone prove slower
-  std::int64_t left = 0;                       // not reached within the budget, or another's share
-  std::int64_t ran = 0;                        // of `tried`: simulated here, found in no journal
+  std::vector<Tried> tried;          // in the order of the search, with their last trial
+  std::vector<std::size_t> ranking;  // of `tried`: those that ran, fastest first
+  std::int64_t candidates = 0;       // of the space
+  std::int64_t too_large = 0;        // candidates whose states alone do not fit
+  std::int64_t bounded = 0;          // candidates that bounds alone prove slower
+  std::int64_t left = 0;             // not reached within the budget, or another's share
+  std::vector<Tried> few;            // trials on few steps of candidates that then ran on more
+  std::int64_t trials = 0;           // of all candidates
+  std::int64_t ran = 0;              // of `trials`: simulated here, found in no journal
+  std::vector<int> batches;          // that candidates are given, one number after the other; 0: all
+  // By place in `tried`: of the best that ran on all steps here, what a study shows of them.
+  std::map<std::size_t, std::shared_ptr<const PolicyResult>> rows;
+  std::vector<std::string> not_compared;       // policies of the space of which nothing was tried
   std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty where they do
   bool interrupted = false;
   bool timed_out = false;  // ended by the user's bound on time, which is no interruption
 
-  [[nodiscard]] bool complete() const { return left == 0 && !interrupted && !timed_out; }
+  [[nodiscard]] std::int64_t dropped() const;  // candidates that ran on few steps, and were slower there
+  // Whether every candidate ran on all steps, or its bound proves it slower.
+  [[nodiscard]] bool complete() const;
 };
 
 // `journal` may be null. Ends early, with what it has, where options.run.stop is set.

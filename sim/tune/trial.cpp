@@ -32,6 +32,14 @@ double tokens_of(const Step& step) {
   return tokens;
 }
 
+double pairs_of(const Step& step, Reach reach) {
+  double pairs = 0;
+  for (const Lane& lane : step.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches)
+      for (const Slice& slice : micro_batch.slices) pairs += visible_pairs(slice, micro_batch.chunk, reach);
+  return pairs;
+}
+
 // Ends a trial early, as its last `least` is above the limit.
 void end_early(Trial& trial) {
   const double first = trial.least.front(), last = trial.least.back();
@@ -47,71 +55,120 @@ bool splits_backward(const SchedulePolicy& schedule) {
   return schedule.name.starts_with("zb") || schedule.bidirectional;
 }
 
-// Simulates the steps under one sharding rule and compares each with the limit.
-Trial simulate_until_slower(const StudyRow& row, const Plan& plan, const ShardRule& rule,
-                            const StepBound& bound, const RunStudyOptions& options, double limit) {
+// What runs a candidate: its row and its plan, and what is asked of it.
+struct TrialRun {
+  const StudyRow& row;
+  const Plan& plan;
+  const StepBound& bound;
+  const RunStudyOptions& options;
+  const TrialLimits& limits;
+};
+
+// Simulates step `i`, adds to trial.steps and trial.peak_bytes; nothing where it ends the trial.
+std::optional<StepResult> simulate_step(const TrialRun& run, StepRunner& runner, std::size_t i,
+                                        Trial& trial) {
+  end_if_stopped(run.options);
+  ++trial.steps;
+  std::optional<StepResult> result;
+  try {
+    result = runner.simulate(run.plan.steps[i], i);
+  } catch (const UserError& e) {  // a schedule that does not go with the micro-batches
+    trial.outcome = Outcome::refused;
+    trial.reason = e.what();
+    return {};
+  }
+  if (!fits(result->work, run.row.models->memory.capacity_bytes())) {
+    trial.outcome = Outcome::oom;
+    trial.reason = text_of({"step_too_large", "", {{"step", i}}});
+    return {};
+  }
+  trial.peak_bytes = std::max(trial.peak_bytes, result->work.peak.parts.total());
+  return result;
+}
+
+// Simulates the steps under one sharding rule and compares each with the limit. `results`: of the steps that
+// ran.
+Trial simulate_until_slower(const TrialRun& run, const ShardRule& rule, std::vector<StepResult>& results) {
   std::vector<double> least;
   double tokens = 0, rest = 0;
-  for (const Step& step : plan.steps) {
-    least.push_back(bound.seconds(step));
+  for (const Step& step : run.plan.steps) {
+    least.push_back(run.bound.seconds(step));
     rest += least.back();
     tokens += tokens_of(step);
   }
   Trial trial;
-  trial.planned = static_cast<int>(plan.steps.size());
+  trial.planned = static_cast<int>(run.plan.steps.size());
   if (tokens <= 0) return ended(Outcome::refused, {"no_tokens", "", {}});
-  StepRunner runner(row, rule, row.step_options(), options.steps);
+  StepRunner runner(run.row, rule, run.row.step_options(), run.options.steps);
   double seconds = 0;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    end_if_stopped(options);
+  for (std::size_t i = 0; i < run.plan.steps.size(); ++i) {
     trial.least.push_back((seconds + rest) / tokens);
-    if (trial.least.back() > limit) {
+    if (trial.least.back() > run.limits.seconds_per_token) {
       end_early(trial);
       return trial;
     }
-    ++trial.steps;
-    StepResult result;
-    try {
-      result = runner.simulate(plan.steps[i], i);
-    } catch (const UserError& e) {  // a schedule that does not go with the micro-batches
-      trial.outcome = Outcome::refused;
-      trial.reason = e.what();
-      return trial;
-    }
-    if (!fits(result.work, row.models->memory.capacity_bytes())) {
-      trial.outcome = Outcome::oom;
-      trial.reason = text_of({"step_too_large", "", {{"step", i}}});
-      return trial;
-    }
-    trial.peak_bytes = std::max(trial.peak_bytes, result.work.peak.parts.total());
-    seconds += to_seconds(result.times.makespan);
+    std::optional<StepResult> result = simulate_step(run, runner, i, trial);
+    if (!result) return trial;
+    seconds += to_seconds(result->times.makespan);
     rest -= least[i];
+    results.push_back(*std::move(result));
   }
   trial.outcome = Outcome::ok;
   trial.seconds_per_token = trial.expected = seconds / tokens;
   return trial;
 }
 
-// The better of the two rules that static-best chooses from, as simulate_plan has it.
-Trial simulate_candidate(const StudyRow& row, const Plan& plan, const RunStudyOptions& options, double limit,
-                         SharedLeastCosts* least) {
-  const bool splits = splits_backward(row.schedule);
-  const StepBound bound = least == nullptr
-                              ? StepBound(*row.models, row.run, splits)
-                              : StepBound(*row.models, row.run, splits, least->of(row.models->costs));
-  const auto simulated = [&](std::string_view shard) {
-    return simulate_until_slower(row, plan, row.rule(shard), bound, options, limit);
+// Estimates it by the steps of few batches; see trial.h.
+Trial simulate_few(const TrialRun& run, const ShardRule& rule) {
+  const Reach reach = run.row.models->costs.model().reach();
+  const auto work = [&](double tokens, double pairs) {
+    const double seconds = run.bound.even_seconds(tokens, pairs, true, false);
+    return seconds > 0 ? seconds : tokens;  // a profile without such rates
   };
-  if (row.run.rule().choice != ShardChoice::static_best) return simulated(row.run.shard);
-  const Trial first = simulated("per-sequence");
-  const Trial other = simulated("per-document");
+  const bool only_tails = std::ranges::all_of(run.plan.steps, &Step::tail);
+  StepRunner runner(run.row, rule, run.row.step_options(), run.options.steps);
+  Trial trial;
+  trial.planned = static_cast<int>(run.plan.steps.size());
+  double seconds = 0, tokens = 0, pairs = 0, all_tokens = 0, all_pairs = 0;
+  for (std::size_t i = 0; i < run.plan.steps.size(); ++i) {
+    const Step& step = run.plan.steps[i];
+    const double of_tokens = tokens_of(step), of_pairs = pairs_of(step, reach);
+    all_tokens += of_tokens;
+    all_pairs += of_pairs;
+    if (step.tail && !only_tails) continue;
+    const std::optional<StepResult> result = simulate_step(run, runner, i, trial);
+    if (!result) return trial;
+    seconds += to_seconds(result->times.makespan);
+    tokens += of_tokens;
+    pairs += of_pairs;
+  }
+  if (tokens <= 0) return ended(Outcome::refused, {"no_tokens", "", {}});
+  trial.outcome = Outcome::dropped;
+  trial.expected = seconds * work(all_tokens, all_pairs) / work(tokens, pairs) / all_tokens;
+  trial.seconds_per_token = trial.expected;
+  return trial;
+}
+
+// The better of the two rules that static-best chooses from, as simulate_plan has it. `ran`: the steps of the
+// rule that counts, where all of them ran.
+Trial simulate_candidate(const TrialRun& run, SimulatedPlan& ran) {
+  const auto simulated = [&](const std::string& shard, SimulatedPlan& steps) {
+    steps = {shard, run.row.rule(shard), {}};
+    return run.limits.batches > 0 ? simulate_few(run, steps.rule)
+                                  : simulate_until_slower(run, steps.rule, steps.steps);
+  };
+  if (run.row.run.rule().choice != ShardChoice::static_best) return simulated(run.row.run.shard, ran);
+  SimulatedPlan other_steps;
+  const Trial first = simulated("per-sequence", ran), other = simulated("per-document", other_steps);
   const auto rank = [](const Trial& t) {
-    return t.outcome == Outcome::ok ? 0 : t.outcome == Outcome::slower ? 1 : 2;
+    const bool runs = t.outcome == Outcome::ok || t.outcome == Outcome::dropped;
+    return runs ? 0 : t.outcome == Outcome::slower ? 1 : 2;
   };
   const bool stays = rank(first) != rank(other) ? rank(first) < rank(other)
                                                 : first.seconds_per_token <= other.seconds_per_token;
   Trial chosen = stays ? first : other;
   chosen.least.clear();
+  if (!stays) ran = std::move(other_steps);
   return chosen;
 }
 
@@ -149,8 +206,8 @@ void check_schedule(const StudyRow& row) {
 std::shared_ptr<const PackedRow> packed_row(StudyRow& row, const RunStudyOptions& options,
                                             const Shared& shared) {
   const auto pack = [&] {
-    Plan plan = pack_row(row, options).plan;
-    return std::make_shared<const PackedRow>(PackedRow{row.models, row.workload, std::move(plan)});
+    PlannedRow planned = pack_row(row, options);
+    return std::make_shared<const PackedRow>(PackedRow{row.models, row.workload, std::move(planned)});
   };
   if (shared.plans == nullptr) return pack();
   const std::string key = plan_key(shared.alike, *row.models, row.run);
@@ -158,21 +215,32 @@ std::shared_ptr<const PackedRow> packed_row(StudyRow& row, const RunStudyOptions
 }
 
 Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                        const RunStudyOptions& options, const Shared& shared) {
+                        const RunStudyOptions& options, const Shared& shared,
+                        std::shared_ptr<const PolicyResult>* ran) {
   StudyRow row = ready_row(study, inputs, study.policies.front(), trial_options(options));
   check_schedule(row);
   derive_sizes(row, options.ignore_memory);
   if (row.no_room) return ended(Outcome::oom, *row.no_room);
   check_longest(row);
   const std::shared_ptr<const PackedRow> packed = packed_row(row, options, shared);
-  if (const std::optional<Note> late = lateness(row.documents, packed->plan, limits))
+  const Plan& plan = packed->planned.plan;
+  if (const std::optional<Note> late = lateness(row.documents, plan, limits))
     return ended(Outcome::late, *late);
   row.workload = packed->workload;
-  Trial trial = simulate_candidate(row, packed->plan, options, limits.seconds_per_token, shared.least);
-  if (trial.outcome == Outcome::ok)
-    trial.token_delay = plan_metrics(row.documents.batches, packed->plan).token_delay_mean;
-  else
+  const bool splits = splits_backward(row.schedule);
+  const StepBound bound = shared.least == nullptr
+                              ? StepBound(*row.models, row.run, splits)
+                              : StepBound(*row.models, row.run, splits, shared.least->of(row.models->costs));
+  SimulatedPlan steps;
+  Trial trial = simulate_candidate({row, plan, bound, options, limits}, steps);
+  if (trial.outcome != Outcome::ok) {
     trial.peak_bytes = 0;
+    return trial;
+  }
+  trial.token_delay = plan_metrics(row.documents.batches, plan).token_delay_mean;
+  if (ran != nullptr)
+    *ran = std::make_shared<const PolicyResult>(
+        describe_row(row, packed->planned, std::move(steps), trial_options(options)));
   return trial;
 }
 
@@ -198,10 +266,11 @@ std::optional<Trial> under_limit(const Trial& known, double limit) {
 }
 
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                    const RunStudyOptions& options, const Shared& shared) {
+                    const RunStudyOptions& options, const Shared& shared,
+                    std::shared_ptr<const PolicyResult>* ran) {
   Trial trial;
   try {
-    trial = study.impossible.empty() ? plan_and_simulate(study, inputs, limits, options, shared)
+    trial = study.impossible.empty() ? plan_and_simulate(study, inputs, limits, options, shared, ran)
                                      : ended(Outcome::refused, fault_note(study.impossible));
   } catch (const UnplaceableDocument& e) {
     trial = ended(Outcome::unplaceable, fault_note(e.what()));
@@ -209,6 +278,7 @@ Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLi
     trial = ended(Outcome::refused, fault_note(e.what()));
   }
   trial.limit = limits.seconds_per_token;
+  trial.batches = limits.batches;
   return trial;
 }
 

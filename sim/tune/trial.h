@@ -1,11 +1,18 @@
-// One candidate tried: planned, then simulated step by step until it is known to be too slow.
+// One candidate tried: planned, then simulated step by step until it is known to be too slow, or on few
+// steps.
 //
 // After its plan is made every step has a lower bound (bound.h). Steps run in order; once the simulated
 // seconds of those that ran and the bounds of the others say more seconds per token than the limit, the
 // candidate is proven slower than it and ends. That changes no result: who ends early could not have won.
+//
+// On few steps it plans the first global batches of the study alone, and is estimated by
+//   seconds of its steps x (bound of all documents / bound of the documents in those steps),
+// where the bound is that of the work spread evenly over all GPUs. Steps that only empty at the end what was
+// held are not run, so that a policy which holds documents back neither gains nor loses by that.
 #pragma once
 
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,19 +20,23 @@
 
 #include "sim/study/run_options.h"
 #include "sim/study/study_inputs.h"
+#include "sim/study/study_result.h"
 #include "sim/tune/candidates.h"
 #include "sim/tune/plan_cache.h"
 
 namespace equipoise {
 
-enum class Outcome { ok, slower, oom, unplaceable, refused, late };
-inline constexpr std::string_view kOutcomeNames[] = {"ok", "slower", "oom", "unplaceable", "refused", "late"};
+// dropped: it ran on few steps, and others were faster there.
+enum class Outcome { ok, slower, oom, unplaceable, refused, late, dropped };
+inline constexpr std::string_view kOutcomeNames[] = {"ok",      "slower", "oom",    "unplaceable",
+                                                     "refused", "late",   "dropped"};
 
 struct Trial {
   Outcome outcome = Outcome::refused;
-  // ok: seconds of all steps over all tokens. slower: what it takes at least. Else 0.
+  // ok: seconds of all steps over all tokens. slower: what it takes at least. dropped: as estimated. Else 0.
   double seconds_per_token = 0;
   double expected = 0;  // slower: if the other steps exceed their bounds as those that ran did
+  int batches = 0;      // of the study that it was given; 0: all
   int steps = 0;        // simulated
   int planned = 0;      // steps of its plan
   std::string reason;   // why it did not run; empty for ok and slower
@@ -49,14 +60,17 @@ struct TrialLimits {
   double seconds_per_token = std::numeric_limits<double>::infinity();  // no slower candidate is wanted
   double token_delay = std::numeric_limits<double>::infinity();        // most token_delay_mean
   double longest_delay = std::numeric_limits<double>::infinity();  // of any token, those held at the end too
+  int batches = 0;  // the inputs have so many of the study's only, and none is too slow; 0: all
 };
 
 // What the candidate would have come to under another limit, without running it again; nothing where that
 // cannot be told from what is known.
 std::optional<Trial> under_limit(const Trial& known, double limit);
 
-// `study` has one row. Throws Interrupted once options.stop is set.
+// `study` has one row. `ran`: of a candidate that runs to its end, what a study shows of it; null: nobody
+// asks. Throws Interrupted once options.stop is set.
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                    const RunStudyOptions& options, const Shared& shared = {});
+                    const RunStudyOptions& options, const Shared& shared = {},
+                    std::shared_ptr<const PolicyResult>* ran = nullptr);
 
 }  // namespace equipoise

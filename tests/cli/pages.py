@@ -60,7 +60,7 @@ class Pages(Case):
     def tune(self, gpus=4, batch=None, **cluster):
         out = self.folder / "tuned"
         space = {"parallel.tensor": [1, 2], "parallel.context": [1, 2], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}]}
-        self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster, batch=dict(STUDY["batch"], **(batch or {})))), "--space", self.write("space.json", space), "--gpus", gpus, "--out", out, "--quiet")
+        self.ok("tune", self.write("study.json", dict(STUDY, cluster=cluster, batch=dict(STUDY["batch"], **(batch or {})))), "--space", self.write("space.json", space), "--gpus", gpus, "--out", out, "--what-if", "--quiet")
         return out / "report.html"
 
     def validation(self, ops=()):

@@ -229,11 +229,11 @@ class Tune(Case):
             self.assertIn(counts, said)
 
     def test_ctrl_c_after_the_search_keeps_what_was_run(self):
-        """tune.json and best.json are there before the best are run in full; Ctrl-C there ends soon, with them."""
+        """tune.json and best.json are there before what ifs are run; Ctrl-C there ends soon, with them."""
         study = self.write("study.json", {**STUDY, "batch": {**STUDY["batch"], "steps": 30}})
         space = self.write("space.json", {"policies": ["plain", {"name": "equipoise", "moves": 2000}]})
         out = self.folder / "out"
-        process = subprocess.Popen([PROGRAM, "tune", str(study), "--space", str(space), "--out", str(out), "--jobs", "1"],
+        process = subprocess.Popen([PROGRAM, "tune", str(study), "--space", str(space), "--out", str(out), "--jobs", "1", "--what-if"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 100
         while not (out / "report.html").exists() and process.poll() is None and time.monotonic() < deadline:
@@ -242,15 +242,17 @@ class Tune(Case):
         process.send_signal(signal.SIGINT)
         text, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, errors)
-        self.assertIn("in full now: the best of 2 candidates\n", errors)
+        self.assertIn("after the search: what ifs, up to 36 candidates in full\n", errors)
         found = json.loads((out / "tune.json").read_text())
         self.assertTrue(before["interrupted"] and found["interrupted"] and found["complete"])
         self.assertEqual(len(found["tried"]), 2)
         self.assertLess(len(found["what_if"]), 4)
         self.assertEqual(json.loads((out / "best.json").read_text())["baseline"], "plain-4d")
-        self.assertIn("It was ended while its best were run in full, which --resume after tune does.", text)
+        self.assertIn("What follows the search was ended early; --resume after tune runs it.", text)
         self.assertEqual(text.count(" by the search: "), 2 - len(found["ranking"]))
-        self.ok("tune", study, "--space", space, "--out", out, "--resume", "--quiet")
+        self.assertNotIn("after the search: ", run("tune", study, "--space", space, "--out", self.folder / "no-what-if").stderr)
+        again = run("tune", study, "--space", space, "--out", out, "--resume")
+        self.assertIn("after the search: 2 rows that only the journal tells of\n", again.stderr)
         self.assertFalse(json.loads((out / "tune.json").read_text())["interrupted"])
 
     def test_a_node_that_is_not_full_is_noted(self):
@@ -355,7 +357,7 @@ class Tune(Case):
             self.ok("tune", study, "--budget", 100, "--minutes", minutes, "--shard", f"{i}/2", "--out", parts, "--quiet")
         known = [json.loads(line) for path in parts.rglob("tune.journal") for line in path.read_text().splitlines()[1:]]
         best = min(trial["seconds_per_token"] for trial in known if trial["outcome"] == "ok")
-        result = run("merge", merged, parts, "--minutes", 1e-6, "--quiet")
+        result = run("merge", merged, parts, "--minutes", 1e-6, "--what-if", "--quiet")
         self.assertEqual((result.returncode, result.stderr.startswith("the time is over after ")), (0, True), result.stderr)
         found = json.loads((merged / "tune.json").read_text())
         self.assertTrue(found["timed_out"])

@@ -119,7 +119,7 @@ class Tuned:
 
     def tried(self) -> pd.DataFrame:
         """One row per candidate, in the order of the search: degrees and the other keys of its layout, label, policy, outcome
-        (ok, slower, oom, unplaceable, refused, late; states: a layout whose states alone do not fit, with no label), and of
+        (ok, slower, dropped after few steps, oom, unplaceable, refused, late; states: a layout whose states alone do not fit, with no label), and of
         those that ran to their end tokens_per_second_per_gpu, token_delay_mean and peak_memory_bytes; else the reason.
         Of large searches it has every candidate that ran, and 15,000 and 10,000 layouts of the others."""
         search, gpus = self.page["search"], self.page["tune"]["study"]["gpus"]
@@ -160,6 +160,7 @@ def tune(
     resume: bool = False,
     framework: Optional[str] = None,
     max_delay: Union[float, Sequence[float], None] = None,
+    what_if: bool = False,
     gpus: Optional[int] = None,
     jobs: Optional[int] = None,
     out: Optional[StrPath] = None,
@@ -168,7 +169,8 @@ def tune(
     """The fastest policy, options and layout for a study's documents, model and cluster: `equipoise tune`.
 
     `space`: keys of a study with the values to try, and `policies`; a default one without it. `max_delay`: the most
-    iterations that a token may wait, on the mean and at the longest. `minutes`: the time of the search. `framework`: only
+    iterations that a token may wait, on the mean and at the longest. `minutes`: the time of the search. `what_if`: run the
+    winner and its rivals under other conditions, too, up to 36 candidates in full. `framework`: only
     layouts that it has flags for ("megatron": --for). `out`: a folder for tune.json, best.json and the journal that a
     stopped search goes on from with `resume`.
     """
@@ -185,7 +187,7 @@ def tune(
             number("minutes", minutes)
         if framework is not None:
             text_of("framework", framework, "a name")
-        words = _options(set=set, budget=budget, minutes=minutes, resume=flag("resume", resume), max_delay=max_delay, gpus=gpus, jobs=jobs)
+        words = _options(set=set, budget=budget, minutes=minutes, resume=flag("resume", resume), what_if=flag("what_if", what_if), max_delay=max_delay, gpus=gpus, jobs=jobs)
         words += _options(**{"for": framework})
         if space is not None:
             words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir(), "space"))]

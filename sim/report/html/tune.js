@@ -63,6 +63,7 @@ function triedCandidates(tune) {
 
 // Why a layout does not run: a word for its cell, and what it stands for.
 const kWhyNot = { slower: ["slower", "its candidates run, but are proven slower"], oom: ["memory", "out of memory"], states: ["states", "parameters, gradients and optimizer states alone do not fit"],
+  dropped: ["dropped", "its candidates ran on few steps, and others were faster there"],
   unplaceable: ["length", "a document is too long to be placed"], refused: ["refused", "the study does not take the layout"], late: ["late", "its documents wait longer than --max-delay"] };
 
 // Degrees as a map, one a TP degree: CP down, PP across, DP as what is left; the best of all else that was tried.
@@ -199,7 +200,7 @@ function choicesSection(found) {
   behind(parent, [["key", true], ["value", true], ["tokens/s/GPU", false], ["of the best", false], ["candidate", true]], keys.flatMap(([key, values]) => values.map((v) => [key, v.value, whole(v.one.rate), percent(v.share), v.one.name])));
 }
 
-const kFates = [["ok", "run to the end", "var(--s3)"], ["slower", "run until proven slower", "var(--s1)"], ["bound", "slower by their bound", "var(--c0)"],
+const kFates = [["ok", "run to the end", "var(--s3)"], ["slower", "run until proven slower", "var(--s1)"], ["dropped", "dropped after few steps", "var(--s2)"], ["bound", "slower by their bound", "var(--c0)"],
   ["oom", "out of memory", "var(--c1)"], ["states", "states alone do not fit", "var(--c2)"], ["refused", "refused", "var(--c5)"],
   ["unplaceable", "cannot place a document", "var(--c7)"], ["late", "over --max-delay", "var(--c8)"], ["left", "not reached", "var(--c9)"]];
 

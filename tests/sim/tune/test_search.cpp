@@ -7,6 +7,7 @@
 
 #include "policies/base/random.h"
 #include "policies/base/text.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/run_study.h"
 #include "sim/tune/journal.h"
 #include "sim/tune/outcome.h"
@@ -246,10 +247,35 @@ TEST_CASE("the winner's study gives the seconds that the search found") {
   }
 }
 
+TEST_CASE("rows of the search are those that a study runs, and no user's stop takes them away") {
+  const TuneCase& c = small_case();
+  const std::vector<Place> places = places_of(c.candidates, c.find());
+  std::vector<Place> told = places;
+  for (Place& place : told) place.row = nullptr;
+  const Baseline baseline = baseline_to_run(c.file);
+  SearchOptions options;
+  options.keep = 4;
+  std::vector<RankedRow> again, rows;
+  run_ranked(c.candidates, told, c.inputs, baseline, options, again);
+  const std::atomic<bool> stop = true;
+  options.run.stop = &stop;
+  run_ranked(c.candidates, places, c.inputs, baseline, options, rows);
+  REQUIRE(rows.size() == 4);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto shown = [](const RankedRow& row) {
+      json node = summary_json(row.study, row.result)["policies"][0];
+      for (const char* key : {"measured", "gpu_compute_seconds"}) node.erase(key);
+      return node;
+    };
+    CHECK(shown(rows[i]) == shown(again[i]));
+  }
+}
+
 TEST_CASE("what was run in full stays when the user ends the rest") {
   const TuneCase& c = small_case();
   const SearchResult found = c.find();
-  const std::vector<Place> places = places_of(c.candidates, found);
+  std::vector<Place> places = places_of(c.candidates, found);
+  for (Place& place : places) place.row = nullptr;  // as a journal tells of them
   const Baseline baseline = baseline_to_run(c.file);
   std::atomic<bool> stop = false;
   SearchOptions options;
@@ -269,7 +295,7 @@ TEST_CASE("what was run in full stays when the user ends the rest") {
   const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, none, true};
   CHECK(tune_table(report).find("\n3 by the search: " + found_text(report, places[2]) + ".\n") !=
         std::string::npos);
-  CHECK(end_text(report).find("It was ended while its best were run in full") != std::string::npos);
+  CHECK(end_text(report).find("What follows the search was ended early") != std::string::npos);
   CHECK(tune_json(report)["complete"] == true);
   CHECK(tune_json(report)["interrupted"] == true);
 }

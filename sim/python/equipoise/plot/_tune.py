@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 RATE = "tokens_per_second_per_gpu"
 COSTS = {"token_delay_mean": (1, "steps that a token waits, on the mean"), "peak_memory_bytes": (GIB, "most memory of a GPU, GiB")}
-WHY_NOT = {"slower": "slower", "oom": "no memory", "states": "states\ntoo large", "unplaceable": "too long", "refused": "refused", "late": "too late"}
+WHY_NOT = {"slower": "slower", "dropped": "dropped", "oom": "no memory", "states": "states\ntoo large", "unplaceable": "too long", "refused": "refused", "late": "too late"}
 
 
 def _ran(tuned: Tuned) -> Any:

@@ -1,0 +1,52 @@
+// Successive halving (Jamieson and Talwalkar, arXiv 1502.07943), as candidates come (ASHA, Li et al., arXiv
+// 1810.05934): every candidate runs on few global batches, the fastest quarter of those on four times as
+// many, the fastest quarter of those on all. So a search looks at ten times the candidates that it could run
+// in full.
+//
+// Example, a study of 100 steps, 160 candidates: 160 run on 6, 40 of them on 25, 10 of those on all 100.
+//
+// Nobody waits until all have run: a candidate moves on as soon as it is among the fastest quarter of those
+// so far, or among the `keep` fastest, since fewer make no ranking. One that does not run there makes room
+// for the next. Candidates whose packing takes as long as many others' move on two at least and a quarter of
+// their own kind at most. Who moves on follows from what ran, and from nothing else.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace equipoise {
+
+class Halving {
+ public:
+  // `batches`: of the study. `keep`: places of the ranking.
+  Halving(std::size_t batches, std::size_t keep);
+
+  // Global batches that a candidate is given on each rung; 0, which is the last: all.
+  [[nodiscard]] const std::vector<int>& batches() const { return batches_; }
+  [[nodiscard]] std::size_t last() const { return batches_.size() - 1; }
+
+  // What candidate number `candidate` came to on a rung, in seconds per token; 0: it does not run there.
+  void ran(std::size_t candidate, std::size_t rung, double seconds, bool is_slow);
+  // The highest rung where it ran, and what it came to there; 0 seconds: it ran on none.
+  struct Reached {
+    std::size_t rung = 0;
+    double seconds = 0;
+  };
+  [[nodiscard]] Reached reached_by(std::size_t candidate) const;
+  // Who moves on from a rung now, the fastest first.
+  [[nodiscard]] std::vector<std::size_t> moving_on(std::size_t rung) const;
+
+ private:
+  struct Known {
+    std::size_t rung = 0;
+    std::vector<double> seconds;  // by rung; 0: not run
+    bool is_slow = false;
+  };
+
+  std::size_t keep_;
+  std::vector<int> batches_;
+  std::vector<Known> known_;
+};
+
+}  // namespace equipoise

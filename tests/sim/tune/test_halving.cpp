@@ -1,0 +1,154 @@
+// Who moves on to more steps, by hand, and what the search makes of it.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "sim/tune/halving.h"
+#include "sim/tune/journal.h"
+#include "tests/scratch_folder.h"
+#include "tests/sim/tune/tune_case.h"
+
+namespace equipoise {
+namespace {
+
+using testing::small_space;
+using testing::small_study;
+using testing::TuneCase;
+
+TEST_CASE("a study of few steps is not cut into parts of fewer than 4") {
+  CHECK(Halving(100, 10).batches() == std::vector<int>{6, 25, 0});
+  CHECK(Halving(64, 10).batches() == std::vector<int>{4, 16, 0});
+  CHECK(Halving(63, 10).batches() == std::vector<int>{15, 0});
+  CHECK(Halving(15, 10).batches() == std::vector<int>{0});
+  CHECK(Halving(100'000, 10).batches() == std::vector<int>{6250, 25'000, 0});
+}
+
+TEST_CASE("the fastest quarter moves on, two at least") {
+  // 12 candidates of 1 to 12 s a token: a quarter is three. Of those two run on more steps, and the second of
+  // them is slower there than it looked: the quarter of three is none, so that the best two are on all steps.
+  Halving halving(100, 2);
+  for (std::size_t c = 0; c < 12; ++c) halving.ran(c, 0, static_cast<double>(12 - c), false);
+  CHECK(halving.moving_on(0) == std::vector<std::size_t>{11, 10, 9});
+  CHECK(halving.moving_on(1).empty());
+  halving.ran(11, 1, 1.5, false);
+  halving.ran(10, 1, 9, false);
+  CHECK(halving.moving_on(0) == std::vector<std::size_t>{9});
+  CHECK(halving.moving_on(1) == std::vector<std::size_t>{11, 10});
+  CHECK(halving.reached_by(10).rung == 1);
+  CHECK(halving.reached_by(10).seconds == 9);
+}
+
+TEST_CASE("one that does not run on more steps makes room for the next") {
+  Halving halving(100, 2);
+  for (std::size_t c = 0; c < 4; ++c) halving.ran(c, 0, static_cast<double>(1 + c), false);
+  halving.ran(4, 0, 0, false);  // it does not fit
+  CHECK(halving.moving_on(0) == std::vector<std::size_t>{0, 1});
+  halving.ran(0, 1, 0, false);
+  CHECK(halving.moving_on(0) == std::vector<std::size_t>{1, 2});
+  CHECK(halving.reached_by(0).rung == 0);
+}
+
+TEST_CASE("of candidates that pack slowly two move on, whatever room there is") {
+  Halving halving(100, 10);
+  for (std::size_t c = 0; c < 6; ++c) halving.ran(c, 0, static_cast<double>(1 + c), c < 4);
+  CHECK(halving.moving_on(0) == std::vector<std::size_t>{0, 1, 4, 5});
+}
+
+// Of 64 steps and 8 windows each, where a candidate takes a few milliseconds.
+const TuneCase& halved_case() {
+  static const TuneCase kCase = [] {
+    nlohmann::json file = small_study();
+    file["batch"]["steps"] = 64;
+    return TuneCase(file, small_space(), 8);
+  }();
+  return kCase;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool same_search(const SearchResult& a, const SearchResult& b) {
+  if (a.tried.size() != b.tried.size() || a.ranking != b.ranking || a.trials != b.trials) return false;
+  for (std::size_t i = 0; i < a.tried.size(); ++i)
+    if (!(a.tried[i].point == b.tried[i].point) || !(a.tried[i].trial == b.tried[i].trial)) return false;
+  return true;
+}
+
+TEST_CASE("a halved search drops candidates, says so, and finds what running all of them finds") {
+  SearchOptions all;
+  all.prune = false;
+  const SearchResult exhaustive = halved_case().find(all);
+  SearchOptions options;
+  options.budget = 100;
+  const SearchResult found = halved_case().find(options);
+  CHECK(found.batches == std::vector<int>{4, 16, 0});
+  CHECK(found.tried.size() == 100);
+  CHECK(found.dropped() > 20);
+  CHECK(!found.complete());
+  const double best = exhaustive.tried[exhaustive.ranking.front()].trial.seconds_per_token;
+  REQUIRE(!found.ranking.empty());
+  CHECK(found.tried[found.ranking.front()].trial.seconds_per_token <= 1.005 * best);
+  for (const std::size_t place : found.ranking) CHECK(found.tried[place].trial.batches == 0);
+}
+
+TEST_CASE("where the budget reaches all candidates none is dropped, and the ranking is exact") {
+  SearchOptions all;
+  all.prune = false;
+  const SearchResult exhaustive = halved_case().find(all), found = halved_case().find();
+  CHECK(found.complete());
+  CHECK(found.dropped() == 0);
+  REQUIRE(found.ranking.size() >= 10);
+  for (std::size_t i = 0; i < 10; ++i)
+    CHECK(found.tried[found.ranking[i]].point == exhaustive.tried[exhaustive.ranking[i]].point);
+}
+
+TEST_CASE("threads and a journal that is cut change nothing in a halved search") {
+  SearchOptions options;
+  options.budget = 100;
+  const SearchResult whole = halved_case().find(options);
+  options.run.jobs = 2;
+  CHECK(same_search(whole, halved_case().find(options)));
+  const test::Scratch folder;
+  const std::string path = folder.path("tune.journal");
+  {
+    Journal journal(path, nullptr, false);
+    (void)halved_case().find(options, &journal);
+  }
+  const std::string text = text_of(path);
+  folder.write("tune.journal", text.substr(0, text.size() / 2));
+  Journal journal(path, nullptr, true);
+  const SearchResult again = halved_case().find(options, &journal);
+  CHECK(same_search(whole, again));
+  CHECK(again.ran > 0);
+  CHECK(again.ran < again.trials);
+  CHECK(text_of(path) == text);
+}
+
+TEST_CASE("a search whose time is over compares what it has, and one candidate runs on all steps") {
+  std::atomic<bool> stop = false, interrupt = false;
+  SearchOptions options;
+  options.run.stop = &stop;
+  options.interrupt = &interrupt;
+  options.progress = [&](std::int64_t tried, std::int64_t, double) { stop = stop || tried >= 5; };
+  const SearchResult found = halved_case().find(options);
+  CHECK(found.interrupted);
+  CHECK(found.tried.size() < 32);
+  CHECK(found.ranking.size() == 1);
+  // Only the probe, wlb, was tried.
+  CHECK(found.not_compared == std::vector<std::string>{"plain-4d", "chunkflow"});
+}
+
+TEST_CASE("policies are compared before the budget is spent on probes") {
+  SearchOptions options;
+  options.budget = 48;
+  const SearchResult found = halved_case().find(options);
+  CHECK(found.not_compared.empty());
+}
+
+}  // namespace
+}  // namespace equipoise
