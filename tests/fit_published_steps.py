@@ -266,44 +266,13 @@ def fit_host(name, rows, benchmark_of, args):
             "known": f"fitted, {100 * mean:.1f} % off on sizes of model that the fit did not see"}
     slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0] if family.scores else 1, "full_load": True}
     gpus = ["A100"] if family.scores else ["H100", *SAME_CHIP["H100"]]
-    errors = errors_table(seen_by_none, family.rows, args.shapes)
-    return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": held_out, "errors": errors}
-
-
-def errors_table(errors, rows, shapes):
-    """What a preset says of each family of steps: (row's id, error) of rows that the numbers did not see, by kind of model,
-    size, GPU and precision. Printed, too."""
-    of_row, of_model = {row["row_id"]: row for row in rows}, {model["model_id"]: model for model in shapes}
-    families = defaultdict(list)
-    for row_id, error in errors:
-        row = of_row[row_id]
-        families[steps.family_of_error(row, of_model[row["model_id"]])].append(error)
-    for family, members in sorted(families.items()):
-        print_errors("  family: " + ", ".join(family), members)
-    return [dict(zip(("kind", "size", "gpu", "precision"), family)) | summary(members) for family, members in sorted(families.items())]
+    args.held_out |= dict(seen_by_none)
+    return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": held_out}
 
 
 def preset_text(preset):
     """A preset's file: launches of both passes, and other pairs of numbers, on one line."""
     return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(preset, indent=1)) + "\n"
-
-
-def keep_errors(name, errors):
-    """Puts families' errors into a preset instead of those of the same kind, GPU and precision."""
-    path = PRESETS / f"{name}.json"
-    preset = json.loads(path.read_text())
-    key = lambda e: (e["kind"], e["gpu"], e["precision"])
-    fresh = {key(e) for e in errors}
-    kept = [e for e in preset["kernels"].get("errors", []) if key(e) not in fresh]
-    preset["kernels"]["errors"] = kept + errors
-    for gpu, seen in preset["kernels"].get("on_gpus", {}).items():  # the same rows, whatever their size
-        members = [e for e in kept + errors if e["gpu"] == gpu]
-        count = sum(e["rows"] for e in members)
-        mean = lambda key: round(sum(e["rows"] * e[key] for e in members) / count, 4)
-        if members:
-            seen.update(rows=count, mean_abs_error=mean("mean_abs_error"), mean_error=mean("mean_error"),
-                        worst=max((e["worst"] for e in members), key=abs))
-    path.write_text(preset_text(preset))
 
 
 def write_preset(name, kernels, host=None):
@@ -313,8 +282,8 @@ def write_preset(name, kernels, host=None):
     before = preset.get("kernels", {})
     if "on_gpus" in before:
         kernels["on_gpus"] = before["on_gpus"]
-    if "errors" in before and "errors" not in kernels:
-        kernels["errors"] = before["errors"]
+    if "there" in before:
+        kernels["there"] = before["there"]
     if "experts" in before and "experts" not in kernels:
         kernels["experts"] = before["experts"]
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
@@ -332,7 +301,9 @@ def main():
     parser.add_argument("--experts", action="store_true", help="only the experts' number, of the preset megatron")
     parser.add_argument("--host", action="store_true", help="only what a launch takes the host of nanotron and megatron-2022")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--errors", metavar="FILE", help="write the error of each row by the fit that did not see it (published_errors.py)")
     args = parser.parse_args()
+    args.held_out = {}
     of_vtrain = [path for path in args.rows if "iteration time (ms)" in Path(path).read_text().splitlines()[0]]
     if of_vtrain and args.only in (None, published_a100.PRESET):
         a100, models = published_a100.read_rows(of_vtrain)
@@ -341,10 +312,9 @@ def main():
         # And with the slowdowns of today's Megatron carried over, without what it overlaps and shards.
         carried = [{**row, "zero": 0, "tp_overlap": 0} for row in a100]
         slowdowns = json.loads((PRESETS / "megatron.json").read_text())["kernels"]["slowdowns"]
-        errors = errors_table(errors_of_others("megatron", carried, slowdowns, args), carried, args.shapes)
+        print_errors("megatron on A100, carried over", [error for _, error in errors_of_others("megatron", carried, slowdowns, args)])
         if args.write:
             write_preset(published_a100.PRESET, *reversed(fitted))
-            keep_errors("megatron", errors)
     args.shapes = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
     rows = steps.read_tables([path for path in args.rows if path not in of_vtrain], ("gpu", "model_id", "step_time_s"))
     with_stages(rows, args.shapes)
@@ -367,21 +337,23 @@ def main():
         of_family = [row for row in rows if steps.family_of(row) == name]
         if not of_family or args.only not in (None, name):
             continue
-        kernels, held_out = fit_family(name, of_family, args)
+        kernels, left_out = fit_family(name, of_family, args)
+        args.held_out |= dict(left_out)
         of_others = [row for row in others if steps.family_of(row) == name]
-        held_out += errors_of_others(name, of_others, kernels["slowdowns"], args)
-        errors = errors_table(held_out, of_family + of_others, args.shapes)
+        if of_others:
+            print_errors(f"{name}, other precisions",
+                         [error for _, error in errors_of_others(name, of_others, kernels["slowdowns"], args)])
         if args.write:
             write_preset(name, kernels)
-            keep_errors(name, errors)
     if with_experts and args.only in (None, "megatron"):
-        seconds, experts, held_out = fit_experts("megatron", with_experts, args)
-        errors = errors_table(held_out, with_experts, args.shapes)
+        seconds, experts, left_out = fit_experts("megatron", with_experts, args)
+        args.held_out |= dict(left_out)
         if args.write:
             kernels = json.loads((PRESETS / "megatron.json").read_text())["kernels"]
             kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = round(seconds, 8), experts
             write_preset("megatron", kernels)
-            keep_errors("megatron", errors)
+    if args.errors:
+        Path(args.errors).write_text(json.dumps(args.held_out))
 
 
 if __name__ == "__main__":

@@ -38,14 +38,14 @@ from published_settings import SETTINGS, with_settings, with_stages
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = ("megatron", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
-SIZES = ((3, "below 3B"), (20, "3B to 20B"), (100, "20B to 100B"), (float("inf"), "100B and more"))
-GPUS = ("A100", "H800", "H200", "H100", "B200")
 LEAST_MFU = 15  # %: rows of a sweep of layouts below it depend on stalls that no kernel explains
 
 
 def family_of(row):
-    """The preset of the framework that ran a row: by its group's name, never by the row."""
+    """The preset of the framework that ran a row: the one that it states, or by its group's name."""
     group = row.get("group") or ""
+    if row.get("preset"):
+        return row["preset"]
     if group.startswith(("titan", "aws")):
         return "torchtitan"
     if group.startswith("ultrascale"):
@@ -123,27 +123,6 @@ def model_flops(row, model):
     ffn = (3 if model.get("gated_mlp") == "1" else 2) * hidden * int(model["ffn_hidden"])
     matrices = layers * ((2 * heads + 2 * kv_heads) * head_dim * hidden + ffn) + hidden * int(model["vocab"])
     return int(row["gbs_seqs"]) * sequence * (6 * matrices + 6 * layers * sequence * heads * head_dim)
-
-
-def billions(row, model):
-    """Parameters of what a row ran, in billions: all of them, experts' too."""
-    number = lambda key: int(model.get(key) or 0)
-    hidden, heads, layers = number("hidden"), number("n_heads"), int(row.get("layers_run") or model["n_layers"])
-    head_dim = number("head_dim") or hidden // heads
-    attention = (2 * heads + 2 * (number("n_kv_heads") or heads)) * head_dim * hidden
-    products = 2 if str(model.get("gated_mlp")) == "0" else 3
-    sparse = layers - number("dense_layers") if number("n_experts") else 0
-    ffn = (layers - sparse) * number("ffn_hidden") + sparse * (number("n_experts") * number("moe_ffn_hidden") + number("shared_ffn"))
-    embedding = (1 if model.get("tied_embeddings") == "1" else 2) * number("vocab") * hidden
-    return (layers * attention + products * hidden * ffn + embedding) / 1e9
-
-
-def family_of_error(row, model):
-    """What an error is a family's of: kind of model, its size, GPU and precision; the words are those of sim/framework/errors.h."""
-    size = next((name for most, name in SIZES if billions(row, model) < most), SIZES[-1][1])
-    gpu = next(word for word in GPUS if word in row["gpu"])
-    precision = "fp8" if (row.get("precision") or "bf16").startswith("fp8") else "bf16"
-    return "experts" if model.get("n_experts") else "dense", size, gpu, precision
 
 
 def add_constant(results, rows, models):

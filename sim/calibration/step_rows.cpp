@@ -61,6 +61,13 @@ std::vector<std::string_view> terms_of(std::string_view list, char between = ','
   return terms;
 }
 
+// "deepep or hybridep": the words of which something is known.
+std::string words_of(const json& known) {
+  std::vector<std::string> words;
+  for (const auto& [word, _] : known.items()) words.push_back(word);
+  return all_joined(words, " or ");
+}
+
 // "q_lora=1536 kv_lora=512 qk_nope=128 qk_rope=64 v_head=128"
 json mla_of(const std::string& id, std::string_view said) {
   json mla = json::object();
@@ -121,8 +128,12 @@ class RowReader {
   [[nodiscard]] nlohmann::json parallel(const nlohmann::json& recompute) const;
   [[nodiscard]] nlohmann::json framework() const;
   void add_routing(json& study) const;
+  void add_adapters(json& study) const;
+  void set_keys(json& study) const;
   [[nodiscard]] std::string profile() const;
   void add_experts(std::size_t model_row, nlohmann::json& model) const;
+  [[nodiscard]] std::size_t row_of_model() const;      // its table's number of rows: it is none of them
+  [[nodiscard]] const ModelShape* builtin() const;     // null: the program has no model of this name
   [[nodiscard]] bool has_experts() const;
   [[nodiscard]] std::int64_t expert_tensor() const;
 
@@ -139,11 +150,7 @@ void RowReader::add_words(const json& columns, json& study) const {
     const std::string said = text(column.c_str());
     if (said.empty()) continue;
     const std::string word = said.substr(0, said.find(" ("));
-    if (!known.contains(word)) {
-      std::vector<std::string> allowed;
-      for (const auto& [name, _] : known.items()) allowed.push_back(name);
-      throw NotThisRow{column + " \"" + said + "\", expected " + all_joined(allowed, " or ")};
-    }
+    if (!known.contains(word)) throw NotThisRow{column + " \"" + said + "\", expected " + words_of(known)};
     study.merge_patch(known[word]);
     const json details = words()["numbers_in_details"].value(column, json::object());
     for (const auto& [before, key] : details.items())
@@ -192,9 +199,12 @@ json RowReader::model() const {
     if (text("layers_run").empty()) return id;
     throw NotThisRow{"layers_run needs a table of models"};
   }
-  std::size_t at = 0;
-  while (at < models_->rows() && models_->text(at, "model_id") != id) ++at;
-  if (at == models_->rows()) throw NotThisRow{"unknown model " + id};
+  const std::size_t at = row_of_model();
+  if (at == models_->rows()) {
+    if (builtin() == nullptr) throw NotThisRow{"unknown model " + id};
+    if (text("layers_run").empty()) return id;
+    throw NotThisRow{"layers_run needs the model in the table of models"};
+  }
   const auto has = [&](const char* column) { return !models_->text(at, column).empty(); };
   const auto of_model = [&](const char* column) {
     const std::optional<double> value = models_->number(at, column);
@@ -240,7 +250,7 @@ json RowReader::parallel(const json& recompute) const {
   json parallel = {{"tensor", size("tp")}, {"context", size("cp")},  {"pipeline", size("pp")},
                    {"data", size("dp")},   {"recompute", recompute}, {"virtual_pipeline", size_or("vp", 1)}};
   if (!has_experts()) return parallel;
-  parallel["expert"] = size("ep");
+  parallel["expert"] = size_or("ep", 1);
   parallel["expert_tensor"] = expert_tensor();
   if (size_or("fsdp_shard", 1) > 1 && size("fsdp_shard") != size("dp"))
     throw NotThisRow{"fsdp_shard " + text("fsdp_shard") + ", expected dp = " + text("dp")};
@@ -302,7 +312,33 @@ json RowReader::study(const json& recompute) const {
   else if (stated ||
            (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>()))
     study["parallel"]["count_embedding_and_head"] = true;
+  add_adapters(study);
+  set_keys(study);
   return study;
+}
+
+// "16:linear_qkv,linear_proj", the rank and the layers that have an adapter; "16:all".
+void RowReader::add_adapters(json& study) const {
+  const std::string said = text("lora");
+  if (said.empty()) return;
+  const json& known = words()["adapted_modules"];
+  json modules = json::array();
+  for (const std::string_view word : terms_of(std::string_view(said).substr(said.find(':') + 1))) {
+    if (!known.contains(word))
+      throw NotThisRow{"lora \"" + said + "\", expected RANK:MODULE,... with a MODULE of " + words_of(known)};
+    for (const json& module : known[std::string(word)])
+      if (std::ranges::find(modules, module) == modules.end()) modules.push_back(module);
+  }
+  study["lora"] = {{"dim", number_after(said, "")}, {"target_modules", std::move(modules)}};
+}
+
+// What the row says in a study's own words: {"framework.permute_fusion": true}.
+void RowReader::set_keys(json& study) const {
+  const std::string said = text("study_set");
+  if (said.empty()) return;
+  const json keys = parse_json(said, "study_set");
+  for (const auto& [key, value] : keys.items())
+    set_study_key(study, key + "=" + value.dump());
 }
 
 std::string RowReader::benchmark() const {
@@ -312,12 +348,22 @@ std::string RowReader::benchmark() const {
   return named == std::string::npos ? benchmark_of(group) : group.substr(0, named + model.size());
 }
 
+std::size_t RowReader::row_of_model() const {
+  std::size_t at = 0;
+  while (at < models_->rows() && models_->text(at, "model_id") != text("model_id")) ++at;
+  return at;
+}
+
+const ModelShape* RowReader::builtin() const {
+  const auto found = std::ranges::find(builtin_models(), text("model_id"), &ModelShape::name);
+  return found == builtin_models().end() ? nullptr : &*found;
+}
+
 bool RowReader::has_experts() const {
-  if (models_ == nullptr) return !text("ep").empty() && size("ep") > 1;
-  for (std::size_t at = 0; at < models_->rows(); ++at)
-    if (models_->text(at, "model_id") == text("model_id"))
+  if (models_ != nullptr)
+    if (const std::size_t at = row_of_model(); at < models_->rows())
       return models_->number(at, "n_experts").value_or(0) > 0;
-  return false;
+  return builtin() != nullptr && builtin()->moe.has_value();
 }
 
 void RowReader::add_experts(std::size_t at, json& model) const {
@@ -365,7 +411,7 @@ std::int64_t RowReader::expert_tensor() const {
       continue;
     const RowReader other(rows_, models_, tables_, i);
     const std::int64_t ranks = other.size("tp") * other.size("cp") * other.size("dp");
-    if (ranks % (other.size("ep") * other.size("tp")) != 0) return 1;
+    if (ranks % (other.size_or("ep", 1) * other.size("tp")) != 0) return 1;
   }
   return size("tp");
 }
@@ -456,6 +502,7 @@ std::string benchmark_of(const std::string& group) {
 double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts,
                         std::optional<double> seconds_per_launch) const {
   Study slowed = study;
+  slowed.framework.says_slowdowns = true;  // these, and not the preset's own for this GPU and precision
   for (FrameworkOptions* options : {&slowed.framework.in_training, &slowed.framework.alone}) {
     options->gemm_slowdown = slowdowns[0];
     options->attention_slowdown = slowdowns[1];

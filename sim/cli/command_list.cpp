@@ -88,7 +88,7 @@ std::vector<ListedName> framework_rows() {
   for (const std::string& name : shipped_frameworks()) {
     const FrameworkPreset preset = FrameworkPreset::load(name);
     rows.push_back({name, name == kDefaultFramework ? "default" : "framework",
-                    text_of(preset.kernel_note()) + (preset.host ? "; " + text_of(*preset.host) : ""),
+                    text_of(preset.kernel_note(preset.options)) + (preset.host ? "; " + text_of(*preset.host) : ""),
                     preset.summary});
   }
   return rows;

@@ -62,7 +62,7 @@ Op ExpertCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std:
     op.launches = static_cast<std::uint32_t>(local);
   }
   // A grouped kernel is one launch for all; what the framework takes for each product does not occur.
-  const double each = expert_gemm_ ? 0 : basis_.framework.expert_product_seconds;
+  const double each = expert_gemm_ ? 0 : basis_.framework.product_seconds();
   op.duration = to_picoseconds(to_seconds(op.duration) * basis_.framework.expert_gemm_slowdown +
                                as_double(local) * each);
   return op;

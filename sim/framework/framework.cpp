@@ -200,30 +200,51 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
                       {"known", text_field(node, "known", where)}}};
 }
 
-template <std::size_t N>
-int one_of(const json& node, const char* key, const std::string_view (&names)[N], const std::string& where) {
-  const std::string found = text_field(node, key, where);
-  for (std::size_t i = 0; i < N; ++i)
-    if (found == names[i]) return static_cast<int>(i);
-  throw UserError(where, ".", key, ": expected one of ", all_joined(names), ", found \"", found, "\"");
+std::vector<std::string> read_gpu_families(const json& node, const std::string& where) {
+  if (!node.contains("gpu_families") || !node["gpu_families"].is_array() || node["gpu_families"].empty())
+    throw UserError(where, ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
+  std::vector<std::string> families;
+  for (const json& family : node["gpu_families"]) {
+    if (!family.is_string() || family.get_ref<const std::string&>().empty())
+      throw UserError(where, ".gpu_families: expected words of GPU names, found ", shown_json(family));
+    families.push_back(family.get<std::string>());
+  }
+  return families;
 }
 
-constexpr std::string_view kKinds[] = {"dense", "experts"}, kPrecisions[] = {"bf16", "fp8"};
+std::optional<Load> read_load(const json& slowdowns, const std::string& where) {
+  const auto full = slowdowns.find("full_load");
+  if (full == slowdowns.end()) return std::nullopt;
+  if (!full->is_boolean())
+    throw UserError(where, ".full_load: expected true or false, found ", shown_json(*full));
+  return full->get<bool>() ? Load::full : Load::as_measured;
+}
 
-std::vector<FamilyError> read_family_errors(const json& kernels, const std::string& where) {
-  std::vector<FamilyError> errors;
-  if (!kernels.contains("errors")) return errors;
-  if (!kernels["errors"].is_array()) throw UserError(where, ".errors: expected a list of families");
-  for (const json& node : kernels["errors"]) {
-    const std::string place = where + ".errors[" + std::to_string(errors.size()) + "]";
-    refuse_unknown_keys(
-        node, {"kind", "size", "gpu", "precision", "rows", "mean_abs_error", "mean_error", "worst"}, place);
-    errors.push_back({{one_of(node, "kind", kKinds, place) == 1, one_of(node, "size", kModelSizes, place),
-                       text_field(node, "gpu", place), one_of(node, "precision", kPrecisions, place) == 1},
-                      static_cast<std::int64_t>(number_within(node, "rows", 1, 1e9, place)),
-                      non_negative_field(node, "mean_abs_error", place)});
+std::vector<SlowdownsThere> read_slowdowns_there(const json& kernels, const std::string& where) {
+  std::vector<SlowdownsThere> all;
+  if (!kernels.contains("there")) return all;
+  if (!kernels["there"].is_array()) throw UserError(where, ".there: expected a list");
+  for (const json& node : kernels["there"]) {
+    const std::string place = where + ".there[" + std::to_string(all.size()) + "]";
+    refuse_unknown_keys(node, {"gpu_families", "precision", "slowdowns", "fit"}, place);
+    SlowdownsThere& there = all.emplace_back();
+    there.gpu_families = read_gpu_families(node, place);
+    if (node.contains("precision"))
+      there.precision = static_cast<Precision>(
+          choice_of(text_field(node, "precision", place), place + ".precision", kPrecisionNames));
+    const json& slowdowns = object_field(node, "slowdowns", place);
+    const std::string of = place + ".slowdowns";
+    refuse_unknown_keys(slowdowns, {"gemm", "attention", "full_load", "expert_product_seconds"}, of);
+    const auto number = [&](const char* key, double least, double most) -> std::optional<double> {
+      if (!slowdowns.contains(key)) return std::nullopt;
+      return number_within(slowdowns, key, least, most, of);
+    };
+    there.gemm = number("gemm", 0.1, 100);
+    there.attention = number("attention", 0.1, 100);
+    there.expert_product_seconds = number("expert_product_seconds", 0, 1);
+    there.load = read_load(slowdowns, of);
   }
-  return errors;
+  return all;
 }
 
 void read_kernels(const json& file, const std::string& origin, FrameworkPreset& preset) {
@@ -231,7 +252,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
   const std::string where = origin + ": kernels";
   const json& node = object_field(file, "kernels", origin + ": file");
   refuse_unknown_keys(
-      node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts", "on_gpus", "errors"},
+      node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts", "on_gpus", "there"},
       where);
   const std::string kind = text_field(node, "kind", where);
   if (kind != "fitted" && kind != "borrowed")
@@ -243,11 +264,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
       slowdowns, {"gemm", "attention", "elementwise", "full_load", "expert_gemm", "expert_product_seconds"},
       where + ".slowdowns");
   FrameworkOptions& o = preset.options;
-  if (const auto full = slowdowns.find("full_load"); full != slowdowns.end()) {
-    if (!full->is_boolean())
-      throw UserError(where, ".slowdowns.full_load: expected true or false, found ", shown_json(*full));
-    o.load = full->get<bool>() ? Load::full : Load::as_measured;
-  }
+  o.load = read_load(slowdowns, where + ".slowdowns").value_or(o.load);
   o.gemm_slowdown = number_within(slowdowns, "gemm", 0.1, 100, where + ".slowdowns");
   o.attention_slowdown = number_within(slowdowns, "attention", 0.1, 100, where + ".slowdowns");
   o.elementwise_slowdown = number_within(slowdowns, "elementwise", 0.1, 100, where + ".slowdowns");
@@ -255,15 +272,9 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
     o.expert_gemm_slowdown = number_within(slowdowns, "expert_gemm", 0.1, 100, where + ".slowdowns");
   if (slowdowns.contains("expert_product_seconds"))
     o.expert_product_seconds = number_within(slowdowns, "expert_product_seconds", 0, 1, where + ".slowdowns");
-  if (!node.contains("gpu_families") || !node["gpu_families"].is_array() || node["gpu_families"].empty())
-    throw UserError(where, ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
-  for (const json& family : node["gpu_families"]) {
-    if (!family.is_string() || family.get_ref<const std::string&>().empty())
-      throw UserError(where, ".gpu_families: expected words of GPU names, found ", shown_json(family));
-    preset.gpu_families.push_back(family.get<std::string>());
-  }
+  preset.gpu_families = read_gpu_families(node, where);
   preset.on_gpus = read_errors_on_gpus(node, where);
-  preset.errors = read_family_errors(node, where);
+  preset.there = read_slowdowns_there(node, where);
   if (node.contains("left_out") && !node["left_out"].is_null())
     preset.error =
         non_negative_field(object_field(node, "left_out", where), "mean_abs_error", where + ".left_out");
@@ -410,13 +421,32 @@ Notes measured_errors(const Profile& profile, const std::string& kernel, const s
   return errors;
 }
 
+static bool is_of(const std::vector<std::string>& families, const std::string& gpu) {
+  return std::ranges::any_of(families, [&](const std::string& family) {
+    return names(family, gpu) || (is_hopper(family) && is_hopper(gpu));
+  });
+}
+
+bool SlowdownsThere::hold_on(const std::string& gpu, Precision of_steps) const {
+  return is_of(gpu_families, gpu) && (!precision || *precision == of_steps);
+}
+
 SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {
   if (kernels == KernelTimes::benchmark || kernels_are_measured(profile)) return SlowdownRule::alone;
   const std::string& gpu = profile.device().name;
-  const bool known = std::ranges::any_of(gpu_families, [&](const std::string& family) {
-    return names(family, gpu) || (is_hopper(family) && is_hopper(gpu));
-  });
-  return known ? SlowdownRule::fitted : SlowdownRule::carried;
+  const bool seen = std::ranges::any_of(
+      there, [&](const SlowdownsThere& slowdowns) { return is_of(slowdowns.gpu_families, gpu); });
+  return seen || is_of(gpu_families, gpu) ? SlowdownRule::fitted : SlowdownRule::carried;
+}
+
+void FrameworkPreset::slow_down(FrameworkOptions& slowed, const std::string& gpu, Precision precision) const {
+  const auto found = std::ranges::find_if(
+      there, [&](const SlowdownsThere& slowdowns) { return slowdowns.hold_on(gpu, precision); });
+  if (found == there.end()) return;
+  slowed.gemm_slowdown = found->gemm.value_or(slowed.gemm_slowdown);
+  slowed.attention_slowdown = found->attention.value_or(slowed.attention_slowdown);
+  slowed.expert_product_seconds = found->expert_product_seconds.value_or(slowed.expert_product_seconds);
+  slowed.load = found->load.value_or(slowed.load);
 }
 
 std::optional<Note> FrameworkPreset::error_on(const Profile& profile) const {
@@ -431,32 +461,6 @@ std::optional<Note> FrameworkPreset::error_on(const Profile& profile) const {
   return {};
 }
 
-std::string StepFamily::text() const {
-  return concatenated(kKinds[experts ? 1 : 0], ", ", kModelSizes[static_cast<std::size_t>(size)], ", ", gpu,
-                      ", ", kPrecisions[fp8 ? 1 : 0]);
-}
-
-int model_size_class(double parameters) {
-  constexpr double kLeast[] = {3e9, 20e9, 100e9};  // of the second class and those behind it
-  return static_cast<int>(std::upper_bound(std::begin(kLeast), std::end(kLeast), parameters) -
-                          std::begin(kLeast));
-}
-
-const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) const {
-  const auto distance = [&](const StepFamily& family) {
-    return std::tuple(family.fp8 != steps.fp8, !names(family.gpu, steps.gpu),
-                      std::abs(family.size - steps.size));
-  };
-  const FamilyError* nearest = nullptr;
-  for (const FamilyError& seen : errors) {
-    const StepFamily& family = seen.family;
-    const bool alike = names(family.gpu, steps.gpu) || (is_hopper(family.gpu) && is_hopper(steps.gpu));
-    if (family.experts != steps.experts || !alike) continue;
-    if (nearest == nullptr || distance(family) < distance(nearest->family)) nearest = &seen;
-  }
-  return nearest;
-}
-
 Note slowdowns_note(const FrameworkOptions& options, Notes known) {
   Notes load;
   if (options.load == Load::full) load.push_back({"of_full_load", "", {}});
@@ -469,12 +473,12 @@ Note slowdowns_note(const FrameworkOptions& options, Notes known) {
            {"known", std::move(known)}}};
 }
 
-Note FrameworkPreset::kernel_note() const {
+Note FrameworkPreset::kernel_note(const FrameworkOptions& slowed) const {
   if (kernels == KernelTimes::benchmark) return {"kernels_at_benchmark", "", {}};
   if (kernels == KernelTimes::borrowed)
-    return slowdowns_note(options, {{"borrowed", "", {{"from", borrowed_from}}}});
-  if (!error) return slowdowns_note(options, {{"fitted_error_unknown", "", {}}});
-  return slowdowns_note(options, {{"fitted_error", "", {{"error", *error}}}});
+    return slowdowns_note(slowed, {{"borrowed", "", {{"from", borrowed_from}}}});
+  if (!error) return slowdowns_note(slowed, {{"fitted_error_unknown", "", {}}});
+  return slowdowns_note(slowed, {{"fitted_error", "", {{"error", *error}}}});
 }
 
 std::vector<std::string> shipped_frameworks() {

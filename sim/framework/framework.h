@@ -43,22 +43,14 @@ struct ErrorOnGpu {
   double mean_abs_error = 0, mean_error = 0;
 };
 
-// Steps that are alike in what errors hang on. Sizes of model are classes by parameters, experts' too.
-struct StepFamily {
-  bool experts = false;
-  int size = 0;  // of kModelSizes
-  std::string gpu;
-  bool fp8 = false;
-  [[nodiscard]] std::string text() const;  // "dense, 3B to 20B, H100, bf16"
-};
-inline constexpr std::string_view kModelSizes[] = {"below 3B", "3B to 20B", "20B to 100B", "100B and more"};
-int model_size_class(double parameters);
+// Slowdowns that published steps of some GPUs or of a precision ask for, instead of the preset's own.
+struct SlowdownsThere {
+  std::vector<std::string> gpu_families;  // as the preset's
+  std::optional<Precision> precision;     // none: every one
+  std::optional<double> gemm, attention, expert_product_seconds;
+  std::optional<Load> load;
 
-// How far published steps of a family were predicted off by numbers that did not see them.
-struct FamilyError {
-  StepFamily family;
-  std::int64_t rows = 0;
-  double mean_abs_error = 0;
+  [[nodiscard]] bool hold_on(const std::string& gpu, Precision of_steps) const;
 };
 
 struct FrameworkPreset {
@@ -72,7 +64,7 @@ struct FrameworkPreset {
   std::string borrowed_from;              // of KernelTimes::borrowed
   std::vector<std::string> gpu_families;  // words of a device's name; one of Hopper's means all of them
   std::vector<ErrorOnGpu> on_gpus;
-  std::vector<FamilyError> errors;
+  std::vector<SlowdownsThere> there;      // the first that holds counts
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
   std::string skew_source;      // what is known of defaults.expert_skew, where the preset says it
   std::optional<Note> host;     // what a launch takes it; empty: no host is meant
@@ -88,11 +80,10 @@ struct FrameworkPreset {
   [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
   // How far off it is on published steps of the profile's GPU. Empty where there are none.
   [[nodiscard]] std::optional<Note> error_on(const Profile& profile) const;
-  // The error of the family nearest to these steps: of the same kind on the same GPU or another Hopper; of
-  // those the same precision counts first, then the GPU, then the size. Null: no published step is like them.
-  [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps) const;
-  // How much slower than alone its kernels run, and how well that is known.
-  [[nodiscard]] Note kernel_note() const;
+  // Puts the slowdowns of these steps in place of the preset's own, where published steps ask for others.
+  void slow_down(FrameworkOptions& slowed, const std::string& gpu, Precision precision) const;
+  // How much slower than alone its kernels run with these options, and how well that is known.
+  [[nodiscard]] Note kernel_note(const FrameworkOptions& slowed) const;
 };
 
 // Whether someone measured its GEMMs on a machine, all of them or the few that calibrated another's.

@@ -97,6 +97,10 @@ struct FrameworkOptions {
   // What each expert's product takes in addition to its arithmetic: launch, first and last wave, as far as
   // those of its neighbours do not hide them, and a host that falls behind.
   double expert_product_seconds = 0;
+  // A captured graph launches the products one behind the other.
+  [[nodiscard]] double product_seconds() const {
+    return host.graphs >= Graphs::layer ? 0 : expert_product_seconds;
+  }
   // The grouped kernel of the profile that takes all experts' products in one launch ("cutlass-grouped");
   // empty: the library's GEMM, one an expert, on `expert_streams`.
   std::string expert_kernel;

@@ -51,7 +51,7 @@ struct Metrics : PlanMetrics {
     Metric recompute;   // its communication apart, which is in exposed_comm_ratio
   } losses;
   Metric speedup_low, speedup_high;  // 95% interval of `speedup` (below)
-  Metric expected_error;             // of step_seconds, mean absolute, as published steps of its family show
+  Metric expected_error_low, expected_error_high;  // of step_seconds: measured over predicted, 90 % interval
   double seconds = 0;                // all steps
   double tokens = 0;
   int steps = 0;

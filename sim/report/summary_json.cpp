@@ -57,8 +57,12 @@ json published_json(const std::vector<PublishedRow>& rows, const std::string& la
 
 json expected_error_json(const StudyResult& result) {
   if (!result.expected_error) return nullptr;
-  const FamilyError& error = *result.expected_error;
-  return {{"mean_abs_error", error.mean_abs_error}, {"rows", error.rows}, {"family", error.family.text()}};
+  const ExpectedError& error = *result.expected_error;
+  json node = {{"low", nullptr},          {"high", nullptr}, {"rows", 0}, {"sources", 0}, {"nearest", error.nearest},
+               {"nearest_mean_abs_error", error.nearest_error}, {"speed_up", nullptr}};
+  if (const auto& step = error.step)
+    node.update({{"low", step->low}, {"high", step->high}, {"rows", step->rows}, {"sources", step->sources}});
+  return node;
 }
 
 }  // namespace

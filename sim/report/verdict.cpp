@@ -22,26 +22,30 @@ double rate_of(const PolicyResult& row) {
 }
 
 // Parts of a sentence on a row's figures: how much of them is extrapolated, and how far off such steps are.
-Notes trust_of(const Study& study, const StudyResult& result, const PolicyResult& row) {
+Notes trust_of(const StudyResult& result, const PolicyResult& row) {
   Notes parts;
   const double beyond = beyond_samples_share(row.use);
   if (beyond > 0 && beyond < 0.01) parts.push_back({"few_beyond_samples", "", {}});
   if (beyond >= 0.01) parts.push_back({"beyond_samples", "", {{"share", beyond}}});
-  const std::string framework = study.framework.preset.name + ", ";
   if (!result.expected_error) {
-    parts.push_back({"error_unknown", "", {{"family", framework + result.family.text()}}});
+    parts.push_back({"error_unknown", "", {{"family", result.family.text()}}});
     if (!result.kernel_errors.empty())
       parts.push_back({"kernel_errors", "", {{"errors", result.kernel_errors}}});
     return parts;
   }
-  const FamilyError& error = *result.expected_error;
-  const StepFamily& family = error.family;
-  const bool same = family.size == result.family.size && family.fp8 == result.family.fp8 &&
-                    result.family.gpu.find(family.gpu) != std::string::npos;
-  parts.push_back(
-      {same ? "error_of_family" : "error_of_nearest",
-       "",
-       {{"family", framework + family.text()}, {"error", error.mean_abs_error}, {"rows", error.rows}}});
+  const ExpectedError& error = *result.expected_error;
+  if (error.step)
+    parts.push_back({"step_interval",
+                     "",
+                     {{"low", error.step->low * *row.metrics.step_seconds},
+                      {"high", error.step->high * *row.metrics.step_seconds},
+                      {"rows", error.step->rows},
+                      {"sources", error.step->sources},
+                      {"nearest", error.nearest}}});
+  else
+    parts.push_back({"error_of_jump",
+                     "",
+                     {{"family", result.family.text()}, {"nearest", error.nearest}, {"error", error.nearest_error}}});
   return parts;
 }
 
@@ -212,7 +216,7 @@ std::optional<Note> limits_of(const Study& study, const StudyResult& result) {
               best->run.label,
               {{"asides", asides},
                {"losses", Notes{blame_of(best->metrics, study.layout.pipeline)}},
-               {"trust", trust_of(study, result, *best)}}};
+               {"trust", trust_of(result, *best)}}};
 }
 
 bool significantly_different(const Metrics& a, const Metrics& b) {
@@ -263,7 +267,7 @@ Notes verdict_of(const Study& study, const StudyResult& result) {
                winner->run.label,
                {{"tied", ties_of(result, *winner)},
                 {"rate", rate_of(*winner)},
-                {"trust", trust_of(study, result, *winner)}}};
+                {"trust", trust_of(result, *winner)}}};
   if (winner != &baseline) {
     fastest.kind = winner->metrics.speedup ? "fastest" : "fastest_without_baseline";
     fastest.numbers.emplace("baseline", baseline.run.label);

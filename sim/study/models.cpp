@@ -131,7 +131,7 @@ RunModels::RunModels(const ModelShape& model, const Layout& l, const Cluster& c,
 }
 
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
-    : RunModels(study.model, l, study.cluster, study.framework.on(profile), profile) {}
+    : RunModels(study.model, l, study.cluster, study.framework.on(profile, l.precision), profile) {}
 
 RunModels::RunModels(const RunModels& other, const Layout& l)
     : RunModels(other.costs.model(), l, other.cluster, other.costs.framework(), other.costs.profile()) {}

@@ -54,21 +54,19 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
     result.lengths = length_bins(inputs.documents);
   }
   result.profile = inputs.profile.name();
-  result.kernels = study.framework.kernel_notes_on(inputs.profile);
+  result.kernels = study.framework.kernel_notes_on(inputs.profile, study.layout.precision);
   result.mfu_peak = peak_note(study.layout, inputs.profile.device());
   result.slowdowns = study.framework.rule_on(inputs.profile);
-  result.family = {study.model.moe.has_value(),
-                   model_size_class(static_cast<double>(study.model.parameters())),
-                   inputs.profile.device().name, study.layout.precision == Precision::fp8};
-  if (const FamilyError* error = study.framework.expected_error(result.family, inputs.profile))
-    result.expected_error = *error;
-  else
+  result.family = {study.framework.preset.name, study.model.moe.has_value(), study.model.training.lora_dim > 0,
+                   inputs.profile.device().name, study.layout.precision};
+  result.expected_error = study.framework.error_of(result.family, inputs.profile);
+  if (!result.expected_error)
     result.kernel_errors = study.framework.kernel_errors_on(inputs.profile, study.cluster.network.name);
-  const FrameworkOptions framework = study.framework.on(inputs.profile);
+  const FrameworkOptions framework = study.framework.on(inputs.profile, study.layout.precision);
   if (study.model.moe && framework.expert_gemm_slowdown != 1)
     result.kernels.push_back({"experts_slower", "", {{"slowdown", framework.expert_gemm_slowdown}}});
-  if (study.model.moe && framework.expert_product_seconds > 0)
-    result.kernels.push_back({"expert_product_takes", "", {{"us", 1e6 * framework.expert_product_seconds}}});
+  if (study.model.moe && framework.product_seconds() > 0)
+    result.kernels.push_back({"expert_product_takes", "", {{"us", 1e6 * framework.product_seconds()}}});
   if (study.model.moe && study.layout.expert > 1)
     result.kernels.push_back(study.framework.routing_note_on(inputs.profile));
   result.notes = study.framework.notes_on(inputs.profile);
@@ -140,9 +138,12 @@ StudyResult study_of_rows(const Study& study, const StudyInputs& inputs, const R
       refusing_other_types(inputs.profile.origin(), [&] { return heading(study, inputs, options); });
   result.policies = std::move(rows);
   compare_with_baseline(inputs.documents, result);
+  if (!result.expected_error || !result.expected_error->step) return result;
   for (PolicyResult& row : result.policies)
-    if (row.metrics.step_seconds && result.expected_error)
-      row.metrics.expected_error = result.expected_error->mean_abs_error;
+    if (row.metrics.step_seconds) {
+      row.metrics.expected_error_low = result.expected_error->step->low;
+      row.metrics.expected_error_high = result.expected_error->step->high;
+    }
   return result;
 }
 

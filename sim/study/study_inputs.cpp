@@ -304,7 +304,7 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
   list.push_back({"model", study.model.name, "published", "shape as its authors state it"});
   add_profile(study, inputs.profile, list);
   add_rates(study, inputs.profile, list);
-  const std::string kernels = joined_texts(study.framework.kernel_notes_on(inputs.profile), "; ");
+  const std::string kernels = joined_texts(study.framework.kernel_notes_on(inputs.profile, study.layout.precision), "; ");
   const SlowdownRule rule = study.framework.rule_on(inputs.profile);
   const bool stated = study.framework.says_slowdowns || rule == SlowdownRule::alone ||
                       study.framework.preset.kernels == KernelTimes::borrowed;

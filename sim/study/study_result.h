@@ -143,7 +143,7 @@ struct StudyResult {
   Notes kernels;
   SlowdownRule slowdowns = SlowdownRule::alone;
   StepFamily family;                          // of its steps
-  std::optional<FamilyError> expected_error;  // of the family nearest to it; none: unknown
+  std::optional<ExpectedError> expected_error;  // none: unknown
   Notes kernel_errors;                        // what its own fits state where that is unknown; empty: nothing
   std::optional<Note> mfu_peak;               // what MFU is a share of; empty: the profile does not say
   Notes notes;                                // of the framework on the profile's GPU

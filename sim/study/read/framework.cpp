@@ -77,8 +77,11 @@ SlowdownRule Framework::rule_on(const Profile& profile) const {
   return *carry_slowdowns ? SlowdownRule::carried : SlowdownRule::alone;
 }
 
-FrameworkOptions Framework::on(const Profile& profile) const {
-  FrameworkOptions options = rule_on(profile) == SlowdownRule::alone ? alone : in_training;
+FrameworkOptions Framework::on(const Profile& profile, Precision precision) const {
+  const SlowdownRule rule = rule_on(profile);
+  FrameworkOptions options = rule == SlowdownRule::alone ? alone : in_training;
+  if (rule != SlowdownRule::alone && !says_slowdowns)
+    preset.slow_down(options, profile.device().name, precision);
   const Kept kept = kept_on(*this, profile);
   if (kept.attention) options.attention_slowdown = in_training.attention_slowdown;
   if (kept.elementwise) options.elementwise_slowdown = in_training.elementwise_slowdown;
@@ -129,9 +132,10 @@ Notes Framework::notes_on(const Profile& profile) const {
   return found;
 }
 
-Notes Framework::kernel_notes_on(const Profile& profile) const {
-  if (says_slowdowns) return {slowdowns_note(on(profile), {{"as_stated", "", {}}})};
-  if (preset.kernels == KernelTimes::benchmark) return {preset.kernel_note()};
+Notes Framework::kernel_notes_on(const Profile& profile, Precision precision) const {
+  const FrameworkOptions options = on(profile, precision);
+  if (says_slowdowns) return {slowdowns_note(options, {{"as_stated", "", {}}})};
+  if (preset.kernels == KernelTimes::benchmark) return {preset.kernel_note(options)};
   switch (rule_on(profile)) {
     case SlowdownRule::alone: {
       Notes more;
@@ -142,21 +146,21 @@ Notes Framework::kernel_notes_on(const Profile& profile) const {
       return {{"kernels_as_profile", "", {{"more", more}}}};
     }
     case SlowdownRule::carried:
-      return {slowdowns_note(in_training, {{"carried_over",
+      return {slowdowns_note(options, {{"carried_over",
                                             "",
                                             {{"families", all_joined(preset.gpu_families)},
                                              {"error", Notes{error_there(preset, profile)}}}}})};
     case SlowdownRule::fitted:
       break;
   }
-  Notes found{preset.kernel_note()};
+  Notes found{preset.kernel_note(options)};
   add(found, preset.error_on(profile));
   return found;
 }
 
-const FamilyError* Framework::expected_error(const StepFamily& steps, const Profile& profile) const {
-  const bool own = !says_slowdowns && rule_on(profile) != SlowdownRule::alone;
-  return own ? preset.expected_error(steps) : nullptr;
+std::optional<ExpectedError> Framework::error_of(const StepFamily& steps, const Profile& profile) const {
+  if (says_slowdowns || rule_on(profile) == SlowdownRule::alone) return std::nullopt;
+  return expected_error(steps);
 }
 
 Notes Framework::kernel_errors_on(const Profile& profile, const std::string& network) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "profiler/profile/profile.h"
+#include "sim/framework/expected_error.h"
 #include "sim/framework/framework.h"
 
 namespace equipoise {
@@ -27,15 +28,15 @@ struct Framework {
   Notes notes;
 
   [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
-  // The options on a profile's GPU.
-  [[nodiscard]] FrameworkOptions on(const Profile& profile) const;
+  // The options on a profile's GPU, for steps in this precision.
+  [[nodiscard]] FrameworkOptions on(const Profile& profile, Precision precision = Precision::bf16) const;
   // What a user must know of them there; nothing if the preset applies as it is.
   [[nodiscard]] Notes notes_on(const Profile& profile) const;
   // How much slower than alone kernels run there, and how well that is known.
-  [[nodiscard]] Notes kernel_notes_on(const Profile& profile) const;
-  // What published steps of the nearest family show, which the preset's numbers did not see. Null where the
-  // preset's own slowdowns do not count.
-  [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps, const Profile& profile) const;
+  [[nodiscard]] Notes kernel_notes_on(const Profile& profile, Precision precision = Precision::bf16) const;
+  // How long steps predicted with these options really take. Null where the preset's own slowdowns do not
+  // count, or where no published step is like them.
+  [[nodiscard]] std::optional<ExpectedError> error_of(const StepFamily& steps, const Profile& profile) const;
   // What the profile states of its kernels where that is all that is known (measured_errors); else empty.
   [[nodiscard]] Notes kernel_errors_on(const Profile& profile, const std::string& network = {}) const;
   // How evenly the router is taken to load the experts' ranks there.

@@ -96,7 +96,8 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
     return rows.excluded[0].why;
   };
   CHECK(why("attention_impl", "flash-attn-3") ==
-        "attention_impl \"flash-attn-3\", expected cudnn or flash-attention");
+        "attention_impl \"flash-attn-3\", expected cudnn or flash-attention or flash-attention-2 or "
+        "flash-attention-3");
   CHECK(why("optimizer_state_dtype", "int8") == "optimizer_state_dtype \"int8\", expected bf16 or fp32");
   CHECK(why("n_gpus", "512") == "n_gpus 512, expected tp x cp x pp x dp = 8");
   CHECK(why("stage_layers", "2;x") == "stage_layers 2;x, expected layers of each virtual stage, as 6;5;5;0");
@@ -106,7 +107,13 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   CHECK(with("tp_overlap_sms", "12").study.framework.in_training.tp_overlap_sms == 12);
   CHECK(why("tp_overlap_sms", "1.7") == "tp_overlap_sms 1.7, expected an integer from 1");
   CHECK(with("context_comm", "ring").study.layout.context_comm == ContextComm::ring);
-  CHECK(why("context_comm,notes", "torus,ring") == "context_comm \"torus\", expected ring");
+  CHECK(why("context_comm,notes", "torus,ring") == "context_comm \"torus\", expected all-gather or ring or ulysses");
+  const Training lora = with("lora", "\"16:linear_qkv,linear_fc2\"").study.model.training;
+  CHECK(lora.lora_dim == 16);
+  CHECK(lora.adapted == with("lora", "\"16:linear_q_proj,linear_fc2\"").study.model.training.adapted);
+  CHECK(lora.adapted != with("lora", "16:all").study.model.training.adapted);
+  CHECK(why("lora", "16:linear_qv").starts_with("lora \"16:linear_qv\", expected RANK:MODULE,..."));
+  CHECK(with("study_set", "\"{\"\"framework.gradient_bytes\"\": 4}\"").study.framework.in_training.gradient_bytes == 4);
   CHECK(with("act_recompute,recompute_layers", "full,3").study.layout.recompute_layers == 3);
   CHECK(why("act_recompute,recompute_layers", "none,3") ==
         "recompute_layers, expected with act_recompute full");

@@ -80,7 +80,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.gemm_slowdown == 1.5);
   CHECK(options.attention_slowdown == 1.25);
   CHECK(options.elementwise_slowdown == 2.5);
-  CHECK(study.framework.preset.kernel_note() ==
+  CHECK(study.framework.preset.kernel_note(study.framework.preset.options) ==
         Note{"kernels_slowed",
              "",
              {{"gemm", 1.5},
@@ -95,7 +95,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.load == Load::as_measured);  // as files of before this key meant it
   CHECK(full.options.load == Load::full);
   CHECK(full.alone().load == Load::as_measured);
-  CHECK(test::has_note(full.kernel_note().get<Notes>("load"), "of_full_load"));
+  CHECK(test::has_note(full.kernel_note(full.options).get<Notes>("load"), "of_full_load"));
   loaded["kernels"]["slowdowns"]["full_load"] = 1;
   CHECK_THROWS_WITH_AS((void)FrameworkPreset::read(loaded, "mine.json"),
                        "mine.json: kernels.slowdowns.full_load: expected true or false, found 1", UserError);
@@ -118,7 +118,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   file["framework"] = "borrowed.json";
   const FrameworkPreset lent = parse_study(file, folder.path("study.json")).framework.preset;
   CHECK(!lent.error);
-  CHECK(lent.kernel_note().get<Notes>("known") == Notes{{"borrowed", "", {{"from", "fsdp"}}}});
+  CHECK(lent.kernel_note(lent.options).get<Notes>("known") == Notes{{"borrowed", "", {{"from", "fsdp"}}}});
 
   file["framework"] = {{"preset", "mine.json"}, {"gemm_slowdown", 1.1}, {"reduce_each_micro_batch", true}};
   file["parallel"]["zero"] = 1;
@@ -129,7 +129,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(other.framework.on(shipped("h100-sxm")).elementwise_slowdown == 2.5);
 
   // What a result says of kernels is what its GPU's kernels were priced with.
-  CHECK(study.framework.kernel_notes_on(shipped("h100-sxm")) == Notes{study.framework.preset.kernel_note()});
+  CHECK(study.framework.kernel_notes_on(shipped("h100-sxm")) == Notes{study.framework.preset.kernel_note(study.framework.preset.options)});
   CHECK(
       study.framework.kernel_notes_on(shipped("cpu")) ==
       Notes{{"kernels_as_profile",

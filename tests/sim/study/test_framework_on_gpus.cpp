@@ -69,40 +69,47 @@ TEST_CASE("On another family slowdowns are carried over, marked so, with what it
   CHECK(framework_in({{"carry_slowdowns", true}}).carry_slowdowns == true);
 }
 
-TEST_CASE(
-    "A step's expected error is that of the nearest family of published steps, unknown where there is none") {
-  json preset = own_preset();
-  const auto family = [](const char* kind, const char* size, const char* gpu, const char* precision,
-                         double error) {
-    return json{{"kind", kind},           {"size", size}, {"gpu", gpu},
-                {"precision", precision}, {"rows", 3},    {"mean_abs_error", error}};
-  };
-  preset["kernels"]["errors"] = {
-      family("dense", "below 3B", "H100", "bf16", 0.02), family("dense", "20B to 100B", "H100", "bf16", 0.03),
-      family("dense", "3B to 20B", "H100", "fp8", 0.05), family("dense", "3B to 20B", "B200", "fp8", 0.06)};
-  const FrameworkPreset mine = FrameworkPreset::read(preset, "mine.json");
-  const auto error = [&](const StepFamily& steps) {
-    return mine.expected_error(steps) ? mine.expected_error(steps)->mean_abs_error : -1;
-  };
-  CHECK(error({false, model_size_class(1e9), "NVIDIA H100 SXM", false}) == 0.02);
-  CHECK(error({false, model_size_class(400e9), "NVIDIA H200 SXM", false}) ==
-        0.03);  // the nearest size, the other Hopper
-  CHECK(error({false, model_size_class(8e9), "NVIDIA H100 SXM", true}) == 0.05);  // precision before size
-  CHECK(error({false, model_size_class(8e9), "NVIDIA B200", false}) == 0.06);
-  CHECK(error({true, model_size_class(8e9), "NVIDIA H100 SXM", false}) == -1);  // no experts were seen
-  CHECK(error({false, model_size_class(8e9), "NVIDIA A100", false}) == -1);
+TEST_CASE("A step's expected error is that of the narrowest kind of published steps, none where there is none") {
+  const auto known = [](const StepFamily& steps) { return expected_error(steps); };
+  const auto h100 = known({"megatron", false, false, "NVIDIA H100 SXM", Precision::bf16});
+  REQUIRE(h100);
+  REQUIRE(h100->step);
+  CHECK(h100->step->low < 1);
+  CHECK(h100->step->high > 1);
+  CHECK(h100->step->sources >= 9);  // fewer have no 90 % interval
+  // Another architecture than any published step's: no interval, but what it is nearest to.
+  const auto elsewhere = known({"megatron", true, false, "Some GPU of tomorrow", Precision::fp8});
+  REQUIRE(elsewhere);
+  CHECK_FALSE(elsewhere->step);
+  CHECK(elsewhere->nearest_error > 0);
+  CHECK_FALSE(known({"mine", false, false, "NVIDIA H100 SXM", Precision::bf16}));
   // Own slowdowns, and kernels that run as the profile has them, are not what those rows were predicted with.
-  Framework framework = framework_with(mine);
-  const StepFamily steps{false, 0, "H100", false};
-  CHECK(framework.expected_error(steps, shipped("h100-sxm")) != nullptr);
-  CHECK(framework.expected_error(steps, shipped("cpu")) == nullptr);
+  Framework framework = framework_of("megatron");
+  const StepFamily steps{"megatron", false, false, "NVIDIA H100 SXM", Precision::bf16};
+  CHECK(framework.error_of(steps, shipped("h100-sxm")));
+  CHECK_FALSE(framework.error_of(steps, shipped("cpu")));
   framework.says_slowdowns = true;
-  CHECK(framework.expected_error(steps, shipped("h100-sxm")) == nullptr);
-  preset["kernels"]["errors"][0]["size"] = "2B";
-  CHECK_THROWS_WITH_AS(FrameworkPreset::read(preset, "mine.json"),
-                       "mine.json: kernels.errors[0].size: expected one of below 3B, 3B to 20B, 20B to 100B, "
-                       "100B and more, found \"2B\"",
-                       UserError);
+  CHECK_FALSE(framework.error_of(steps, shipped("h100-sxm")));
+}
+
+TEST_CASE("Slowdowns of a GPU or a precision count there, the preset's own elsewhere, a study's own everywhere") {
+  json preset = own_preset();
+  preset["kernels"]["there"] = {
+      {{"gpu_families", {"H100"}}, {"precision", "fp8"}, {"slowdowns", {{"gemm", 1.25}}}},
+      {{"gpu_families", {"B200"}}, {"slowdowns", {{"gemm", 0.75}, {"expert_product_seconds", 1e-5}}}}};
+  Framework mine = framework_with(FrameworkPreset::read(preset, "mine.json"));
+  const double own = mine.preset.options.gemm_slowdown;
+  CHECK(mine.on(shipped("h100-sxm")).gemm_slowdown == own);
+  CHECK(mine.on(shipped("h200-sxm"), Precision::fp8).gemm_slowdown == 1.25);  // the other Hopper
+  CHECK(mine.on(shipped("b200-sxm")).gemm_slowdown == 0.75);
+  CHECK(mine.on(shipped("b200-sxm")).expert_product_seconds == 1e-5);
+  CHECK(mine.rule_on(shipped("b200-sxm")) == SlowdownRule::fitted);
+  mine.says_slowdowns = true;
+  CHECK(mine.on(shipped("b200-sxm")).gemm_slowdown == own);
+  preset["kernels"]["there"][0]["precision"] = "fp4";
+  CHECK_THROWS_WITH_AS(
+      FrameworkPreset::read(preset, "mine.json"),
+      doctest::Contains("mine.json: kernels.there[0].precision: "), UserError);
 }
 
 TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
