@@ -1,6 +1,7 @@
 #include "traces/json_text.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -183,6 +184,27 @@ std::string found_at(std::string_view text, std::size_t at) {
   throw UserError(where, ": not JSON, near ", found_at(text, parsed.at));
 }
 
+// The text with a number or null for each Infinity and NaN outside of strings. Empty where there is none.
+std::string without_python_numbers(std::string_view text) {
+  if (text.find("Infinity") == std::string_view::npos && text.find("NaN") == std::string_view::npos)
+    return {};
+  constexpr std::pair<std::string_view, std::string_view> kNumbers[] = {
+      {"Infinity", "1.7976931348623157e308"}, {"NaN", "null"}};
+  std::string plain;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '"') quoted = !quoted;
+    const auto* const number = std::ranges::find_if(
+        kNumbers, [&](const auto& one) { return !quoted && text.substr(i).starts_with(one.first); });
+    const std::size_t taken = number != std::end(kNumbers) ? number->first.size()
+                              : quoted && text[i] == '\\'  ? 2
+                                                           : 1;
+    plain += number != std::end(kNumbers) ? number->second : text.substr(i, taken);
+    i += taken;
+  }
+  return plain;
+}
+
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name) {
@@ -201,6 +223,31 @@ json parse_json_line(std::string_view line, const std::string& where) {
   Parsed parsed = parse(line, false);
   if (parsed.fault.what.empty()) return std::move(parsed.value);
   refuse(parsed, line, where);
+}
+
+json parse_python_json(std::string_view text, const std::string& name) {
+  const std::string plain = without_python_numbers(text);
+  return parse_json(plain.empty() ? text : plain, name);
+}
+
+json parse_python_json_line(std::string_view line, const std::string& where) {
+  const std::string plain = without_python_numbers(line);
+  return parse_json_line(plain.empty() ? line : plain, where);
+}
+
+bool looks_like_json(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n\xef\xbb\xbf";
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  const std::size_t second =
+      first == std::string_view::npos ? first : text.find_first_not_of(kBlanks, first + 1);
+  if (second == std::string_view::npos)
+    return first != std::string_view::npos && (text[first] == '{' || text[first] == '[');
+  const std::string_view opens = text[first] == '{' ? "\"}/" : text[first] == '[' ? "[{]/" : "";
+  if (opens.find(text[second]) == std::string_view::npos) return false;
+  const std::size_t end = text.find('\n', second);
+  if (end == std::string_view::npos || text.find_first_not_of(kBlanks, end) == std::string_view::npos)
+    return true;
+  return !json::accept(text.substr(first, end - first));  // else the next line is another document
 }
 
 json json_or_word(std::string_view text, const std::string& where) {

@@ -22,6 +22,15 @@ nlohmann::json read_json_file(const std::string& path);
 // One value on a line of a file; `where` is "file:line".
 nlohmann::json parse_json_line(std::string_view line, const std::string& where);
 
+// As Python's json module writes it, which its readers take: Infinity and NaN among the numbers. They become
+// the largest double and null.
+nlohmann::json parse_python_json(std::string_view text, const std::string& name);
+nlohmann::json parse_python_json_line(std::string_view line, const std::string& where);
+
+// Whether a text is meant as one JSON document of objects. A line of a log may begin with a bracket or a
+// brace, too ("[rank0]: step: 1", "{'loss': 1.2}"), and a file of one object a line is not one document.
+bool looks_like_json(std::string_view text);
+
 // A value as it is typed for an option: JSON, or what is none as a string. `where` is the option.
 nlohmann::json json_or_word(std::string_view text, const std::string& where);
 

@@ -13,6 +13,7 @@ struct ForeignFile {
   std::string gpu;       // as the tool names it; empty where it does not
   std::size_t used = 0;  // samples
   std::map<std::string, std::size_t> skipped;  // rows or calls, by the reason
+  std::string unread = {};  // what else there is, which the reader does not know; empty: nothing
 
   void skip(const std::string& reason, std::size_t count = 1) { skipped[reason] += count; }
 };
@@ -27,6 +28,7 @@ inline std::string shown(const ForeignFile& file) {
     text += separator + std::to_string(count) + " " + reason;
     separator = ", ";
   }
+  if (!file.unread.empty()) text += "; " + file.unread;
   return text;
 }
 

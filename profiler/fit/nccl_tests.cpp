@@ -237,22 +237,37 @@ bool all_digits(std::string_view word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Removes what mpirun ("[1,0]<stdout>:") or srun ("0: ") put before a line of output.
-std::string_view without_prefix(std::string_view line) {
-  const std::size_t first = line.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  line.remove_prefix(first);
-  if (line.front() == '[') {
-    constexpr std::string_view kTag = ">:";
-    const std::size_t end = line.find(kTag);
-    if (end != std::string_view::npos && line.substr(0, end).find("]<std") != std::string_view::npos)
-      line.remove_prefix(end + kTag.size());
-  } else if (const std::size_t colon = line.find(": ");
-             colon != std::string_view::npos && all_digits(line.substr(0, colon))) {
-    line.remove_prefix(colon + 2);
+// What a launcher puts before a line of output: "[1,0]<stdout>:" (Open MPI), "[0] " (MPICH, PBS), "[rank0]: "
+// (torchrun), and "0: " (srun), "node-1: " (pdsh) or a time where nccl-tests' own line follows.
+std::size_t prefix_of(std::string_view line) {
+  if (line.starts_with('[')) {
+    std::size_t end = line.find(']');
+    if (end == std::string_view::npos) return 0;
+    end += 1;
+    if (line.substr(end).starts_with("<std")) end = std::min(line.find('>', end), line.size() - 1) + 1;
+    return line.substr(end).starts_with(':') ? end + 1 : end;
   }
-  const std::size_t begin = line.find_first_not_of(" \t");
-  return begin == std::string_view::npos ? std::string_view() : line.substr(begin);
+  const std::size_t tag = line.find("<std");
+  if (const std::size_t close = tag == std::string_view::npos ? tag : line.find(">:", tag);
+      close != std::string_view::npos)
+    return close + 2;
+  const std::size_t colon = line.find(": ");
+  if (colon == std::string_view::npos ||
+      line.substr(0, colon).find_first_of(" \t#") != std::string_view::npos)
+    return 0;
+  return colon + 2;
+}
+
+// The line of nccl-tests itself, however many launchers it went through.
+std::string_view without_prefix(std::string_view line) {
+  while (true) {
+    const std::size_t first = line.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return {};
+    line.remove_prefix(first);
+    const std::size_t prefix = prefix_of(line);
+    if (prefix == 0) return line;
+    line.remove_prefix(prefix);
+  }
 }
 
 // Calls body(line) for every line, without its prefix, until it returns true. Returns whether it did.

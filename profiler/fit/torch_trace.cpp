@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -126,7 +129,8 @@ class CallReader {
   void read(const json& events) {
     for (const json& event : events) add_host_event(event);
     for (std::size_t i = 0; i < events.size(); ++i) add_kernel(events[i], i);
-    for (const Call& call : calls_) sort_in(call);
+    for (const Call& call : calls_)
+      if (!sort_in(call) && call.has_kernel) unread_us_[call.name] += call.us;
   }
 
   void give(SampleSet& set) {
@@ -143,6 +147,7 @@ class CallReader {
     for (auto& [key, times] : attention_)
       set.attention.push_back(attention_sample(key, median(std::move(times)) * 1e-6));
     file_.used = gemms_.size() + attention_.size();
+    file_.unread = unread();
     if (kernels_ == 0)
       throw UserError(name_, ": expected GPU kernels (profile with ProfilerActivity.CUDA), found none");
     if (file_.used == 0 && !any_shapes_)
@@ -183,6 +188,7 @@ class CallReader {
       throw UserError(name_, ": traceEvents[", place, "].dur: expected microseconds >= 0, found ",
                       node.contains("dur") ? shown_json(node["dur"]) : "nothing");
     ++kernels_;
+    kernel_us_ += *event->length;
     if (event->arguments == nullptr) return;
     std::optional<std::int64_t> id = external_id(*event->arguments);
     if (!id)
@@ -195,13 +201,35 @@ class CallReader {
     calls_[call->second].has_kernel = true;
   }
 
-  void sort_in(const Call& call) {
+  // Whether the reader knows the op.
+  bool sort_in(const Call& call) {
     for (const std::string_view packed : kPacked)
-      if (call.name == packed) return file_.skip(kPackedReason);
+      if (call.name == packed) return file_.skip(kPackedReason), true;
     for (const GemmOp& op : kGemms)
-      if (call.name == op.name) return add_gemm(call, op);
+      if (call.name == op.name) return add_gemm(call, op), true;
     for (const AttentionOp& op : kAttentions)
-      if (call.name == op.name) return add_attention(call, op);
+      if (call.name == op.name) return add_attention(call, op), true;
+    return false;
+  }
+
+  // The ops that the reader does not know and that take longest: compiled ones, those of other libraries.
+  [[nodiscard]] std::string unread() const {
+    constexpr std::size_t kListed = 6;
+    constexpr double kLeastShare = 0.01;  // of the kernel time
+    std::vector<std::pair<double, std::string_view>> longest;
+    double sum = 0;
+    for (const auto& [op, us] : unread_us_) {
+      longest.emplace_back(us, op);
+      sum += us;
+    }
+    if (!(sum > kLeastShare * kernel_us_)) return "";
+    std::ranges::stable_sort(longest, std::greater<>(), &std::pair<double, std::string_view>::first);
+    if (longest.size() > kListed) longest.resize(kListed);
+    return concatenated(
+        percent(sum / kernel_us_), " of the kernel time (", grouped(std::llround(sum)),
+        " us) is of ops whose shapes are not read: ", all_joined(longest, ", ", [](const auto& op) {
+          return concatenated(op.second, " ", grouped(std::llround(op.first)), " us");
+        }));
   }
 
   // Whether the call has a time and an operand type that a table covers. Otherwise it is counted as skipped.
@@ -285,6 +313,8 @@ class CallReader {
   std::unordered_map<std::int64_t, std::size_t> call_of_id_;
   std::unordered_map<std::int64_t, std::int64_t> id_of_correlation_;
   std::map<Key, std::vector<double>> gemms_, attention_;
+  std::map<std::string_view, double> unread_us_;  // of ops that are not known, by name
+  double kernel_us_ = 0;                          // of all kernels
   std::size_t kernels_ = 0;
   bool any_shapes_ = false;
 };
@@ -294,14 +324,6 @@ const json* events_of(const json& file) {
   if (!file.is_object()) return nullptr;
   const auto it = file.find("traceEvents");
   return it != file.end() ? &*it : nullptr;
-}
-
-std::string gpu_of(const json& file) {
-  if (!file.is_object()) return "";
-  const auto devices = file.find("deviceProperties");
-  if (devices == file.end() || !devices->is_array() || devices->empty() || !(*devices)[0].is_object())
-    return "";
-  return std::string(text_in((*devices)[0], "name"));
 }
 
 }  // namespace
@@ -324,12 +346,26 @@ const json& torch_events(const json& file, const std::string& name) {
   return *events;
 }
 
+std::string torch_gpu(const json& file) {
+  if (!file.is_object()) return "";
+  const auto devices = file.find("deviceProperties");
+  if (devices == file.end() || !devices->is_array() || devices->empty() || !(*devices)[0].is_object())
+    return "";
+  return std::string(text_in((*devices)[0], "name"));
+}
+
+std::optional<std::int64_t> torch_world_size(const json& file) {
+  if (!file.is_object()) return std::nullopt;
+  const auto job = file.find("distributedInfo");
+  return job != file.end() && job->is_object() ? id_in(*job, {"world_size"}) : std::nullopt;
+}
+
 bool looks_like_torch_trace(const json& file) {
   return events_of(file) != nullptr;
 }
 
 ForeignFile add_torch_trace(const json& node, const std::string& name, SampleSet& set) {
-  ForeignFile file{"torch.profiler", "", gpu_of(node), 0, {}};
+  ForeignFile file{"torch.profiler", "", torch_gpu(node), 0, {}};
   CallReader reader(name, file);
   reader.read(torch_events(node, name));
   reader.give(set);

@@ -8,9 +8,11 @@
 //   the dense flash and cuDNN kernels of scaled_dot_product_attention, and the ops of flash_attn, forward and
 //   backward
 // It skips and counts calls over packed documents (cu_seqlens), whose lengths no trace records, and calls
-// without a kernel or shapes, with an operand type that no table covers, or with a mask tensor.
+// without a kernel or shapes, with an operand type that no table covers, or with a mask tensor. Ops that it
+// does not know (Transformer Engine's, compiled ones) are named with their kernels' time.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -32,6 +34,12 @@ std::optional<TorchEvent> torch_event(const nlohmann::json& node);
 
 // The list of a trace's events, complete or not. Throws UserError where the file has none.
 const nlohmann::json& torch_events(const nlohmann::json& file, const std::string& name);
+
+// The GPU that a trace was taken on; empty where it does not say.
+std::string torch_gpu(const nlohmann::json& file);
+
+// How many ranks its job had; nothing where it does not say.
+std::optional<std::int64_t> torch_world_size(const nlohmann::json& file);
 
 bool looks_like_torch_trace(const nlohmann::json& file);
 

@@ -24,6 +24,7 @@
 #include "profiler/fit/sample_lists.h"
 #include "profiler/fit/sample_tables.h"
 #include "profiler/fit/torch_trace.h"
+#include "profiler/profile/gpu_model.h"
 #include "profiler/profile/profile.h"
 #include "sim/calibration/step_rows.h"
 #include "sim/cli/command_profiles.h"
@@ -97,7 +98,7 @@ void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std:
 
 void add_json_file(std::string_view text, const std::string& path, const std::string& network, ReadFiles& all,
                    std::ostream& notes) {
-  const nlohmann::json file = parse_json(text, path);
+  const nlohmann::json file = parse_python_json(text, path);
   if (looks_like_torch_trace(file))
     return add_foreign(add_torch_trace(file, path, all.samples), path, all, notes);
   if (looks_like_nccl_tests(file))
@@ -124,9 +125,7 @@ void add_samples_file(const std::string& path, const DocumentHistogram& histogra
     return add_samples_table(text, path, histogram, all, notes);
   if (looks_like_nccl_tests(std::string_view(text)))
     return add_foreign(add_nccl_tests(std::string_view(text), path, network, all.samples), path, all, notes);
-  const std::size_t first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
-  if (first != std::string::npos && (text[first] == '{' || text[first] == '['))
-    return add_json_file(text, path, network, all, notes);
+  if (looks_like_json(text)) return add_json_file(text, path, network, all, notes);
   refuse_kind(path);
 }
 
@@ -156,18 +155,6 @@ std::string date_of(const std::vector<std::string>& paths) {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
   return text;
-}
-
-// The word of a GPU's name that says which it is, such as H100 or MI300X; empty where there is none.
-std::string gpu_model(const std::string& name) {
-  std::istringstream words(name);
-  for (std::string word; words >> word;) {
-    const std::string model = word.substr(0, word.find('-'));
-    if (!model.empty() && std::isupper(static_cast<unsigned char>(model[0])) != 0 &&
-        model.find_first_of("0123456789") != std::string::npos)
-      return model;
-  }
-  return "";
 }
 
 // Kernels of one GPU do not say how fast another is, so each GPU that samples name is noted where it is not

@@ -179,8 +179,11 @@ int validate_log(Study study, const ValidateOptions& options, std::ostream& out)
   keep_rows(options.policy, study, log);
   RunStudyOptions run;
   run.jobs = threads_of(0);
-  const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), run, !log.ops.empty());
+  const StudyInputs inputs = load_inputs(study);
+  const SimulatedForLog simulated = simulate_for_log(study, inputs, run, !log.ops.empty());
   Validation validation = compare_with_log(log, simulated.policies, kCudaLimits);
+  for (Note& note : unlike_runs(log, study, inputs.profile.device().name))
+    validation.notes.push_back(std::move(note));
   validation.study = study.name;
   validation.profile = study.cluster.profile;
   validation.notes.insert(validation.notes.end(), simulated.notes.begin(), simulated.notes.end());

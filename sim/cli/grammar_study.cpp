@@ -309,7 +309,8 @@ void add_validate(CLI::App& program, const std::vector<std::string>& arguments, 
       ->capture_default_str();
   command.add_option(
       "--measured", options->measured,
-      "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
+      "A log instead of a run: CSV (step,step_seconds), a framework's (Megatron-LM, torchtitan, DeepSpeed, "
+      "NeMo, verl, Hugging Face), a torch profiler trace");
   command.add_option("--out", options->out, "Folder: report.html, validation.json, .txt; ranks' timelines");
   command.callback([options, arguments, &status] {
     status = run_validate_command(*options, arguments, std::cout, std::cerr);

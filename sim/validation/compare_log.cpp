@@ -8,6 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "profiler/profile/gpu_model.h"
 #include "sim/execution/executable_step.h"
 #include "sim/report/verdict.h"
 #include "sim/study/row/plan_row.h"
@@ -46,6 +47,11 @@ void check_policies(const MeasuredLog& log, const std::vector<std::string>& labe
   };
   for (const LoggedSteps& entry : log.steps) check(entry.policy);
   for (const LoggedOp& op : log.ops) check(op.policy);
+}
+
+// Of the study's global batch: documents where it counts them, else windows.
+std::int64_t samples_per_step(const Study& study) {
+  return study.batch.documents_per_step > 0 ? study.batch.documents_per_step : study.batch.sequences_per_step;
 }
 
 class Comparison {
@@ -88,6 +94,16 @@ class Comparison {
       throw UserError(log_.name + ": step_seconds of " + policy.label + ": " + doubt);
   }
 
+  // Of the entry, whose rate is of a step with so many tokens.
+  double seconds_of(const LoggedSteps& entry, const SimulatedPolicy& policy, std::int64_t tokens) const {
+    if (entry.tokens_per_second_per_gpu > 0)
+      return as_double(tokens) / (entry.tokens_per_second_per_gpu * as_double(policy.gpus));
+    if (entry.samples_per_second > 0)
+      return as_double(log_.run.samples_per_step.value_or(policy.samples_per_step)) /
+             entry.samples_per_second;
+    return entry.seconds;
+  }
+
   static bool has_steps(const SimulatedPolicy& policy, std::int64_t first, std::int64_t count) {
     const auto steps = static_cast<std::int64_t>(policy.steps.size());
     return first < steps && count <= steps - first;
@@ -107,15 +123,17 @@ class Comparison {
   PolicyPairs pair_steps(const SimulatedPolicy& policy, Notes& notes) const {
     std::map<std::pair<std::int64_t, std::int64_t>, StepPair> pairs;
     std::vector<double> elsewhere;
+    StepPair whole;
+    if (!policy.steps.empty()) whole = mean_of(policy, 0, static_cast<std::int64_t>(policy.steps.size()));
     for (const LoggedSteps& entry : log_.steps) {
       if (!is_of(entry.policy, policy)) continue;
       if (!has_steps(policy, entry.step, entry.count)) {
-        elsewhere.push_back(entry.seconds);
+        elsewhere.push_back(seconds_of(entry, policy, whole.tokens));
         continue;
       }
       const auto [pair, fresh] = pairs.try_emplace({entry.step, entry.count});
       if (fresh) pair->second = mean_of(policy, entry.step, entry.count);
-      pair->second.measured_seconds.push_back(entry.seconds);
+      pair->second.measured_seconds.push_back(seconds_of(entry, policy, pair->second.tokens));
       if (entry.tokens > 0 && pair->second.tokens > 0 && entry.tokens != pair->second.tokens)
         throw UserError(log_.name + ": step " + std::to_string(entry.step) + " of " + policy.label +
                         ": expected " + std::to_string(pair->second.tokens) +
@@ -125,7 +143,7 @@ class Comparison {
     out.label = policy.label;
     for (auto& [steps, pair] : pairs) out.steps.push_back(std::move(pair));
     if (out.steps.empty() && !policy.steps.empty()) {
-      out.steps.push_back(mean_of(policy, 0, static_cast<std::int64_t>(policy.steps.size())));
+      out.steps.push_back(std::move(whole));
       out.steps.back().measured_seconds = std::move(elsewhere);
       notes.push_back({"no_step_of_log", policy.label, {{"steps", policy.steps.size()}}});
     } else if (!elsewhere.empty()) {
@@ -168,6 +186,20 @@ class Comparison {
 Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies,
                             const ValidationLimits& limits) {
   return Comparison(log, policies).run(limits);
+}
+
+Notes unlike_runs(const MeasuredLog& log, const Study& study, const std::string& gpu) {
+  Notes notes;
+  const auto compare = [&](const char* kind, std::optional<std::int64_t> logged, std::int64_t own) {
+    if (logged && *logged != own)
+      notes.push_back({kind, printable(log.name), {{"logged", *logged}, {"study", own}}});
+  };
+  compare("log_global_batch", log.run.samples_per_step, samples_per_step(study));
+  compare("log_world_size", log.run.gpus, study.layout.gpus());
+  if (!log.run.gpu.empty() && unlike_gpus(log.run.gpu, gpu))
+    notes.push_back(
+        {"log_gpu", log.name, {{"logged", log.run.gpu}, {"study", gpu}, {"profile", study.cluster.profile}}});
+  return notes;
 }
 
 void keep_rows(const std::string& label, Study& study, MeasuredLog& log) {
@@ -285,6 +317,8 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
     simulated.beyond_samples[policy.label] = beyond_samples_share(row.use);
     simulated.notes.insert(simulated.notes.end(), row.notes.begin(), row.notes.end());
     policy.all_reduces = row.layout.zero == 0;
+    policy.gpus = row.layout.gpus();
+    policy.samples_per_step = samples_per_step(study);
     for (const StepResult& step : row.steps)
       policy.steps.push_back({to_seconds(step.times.makespan), step.work.tokens, {}});
     if (with_ops) add_ops(study, inputs, run, row, gpu, policy);

@@ -30,6 +30,8 @@ struct SimulatedPolicy {
   std::string label;
   std::vector<SimulatedStep> steps;
   bool all_reduces = false;  // gradients (ZeRO-0)
+  std::int64_t gpus = 1;
+  std::int64_t samples_per_step = 1;  // of the global batch: windows, or documents
 };
 
 // Pairs entries with the simulated steps of their numbers; one of several steps with their mean. A log that
@@ -38,6 +40,9 @@ struct SimulatedPolicy {
 // study has not, a log of one run for several policies, and an op that is no kind.
 Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies,
                             const ValidationLimits& limits);
+
+// What the log says of its run and the study has otherwise: the global batch, the number of GPUs, the GPU.
+Notes unlike_runs(const MeasuredLog& log, const Study& study, const std::string& gpu);
 
 // The study with nothing but the rows that the log has, its notes on them alone; with a label that row alone,
 // and what the log says of it (entries that name none stay). Throws UserError where the study has no such

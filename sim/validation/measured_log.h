@@ -3,18 +3,19 @@
 //   CSV             columns step, step_seconds; optional policy, tokens, and op, seconds (a line an op or a
 //                   kind of ops, its sum over the step on one GPU). Equal steps are repetitions. steps.csv
 //                   of `study --out` is such a file.
-//   Megatron-LM     the training log: "iteration 10/ 100 | ... | elapsed time per iteration (ms): 1234.5 |".
-//                   Iteration i is step i - 1; with a log interval an entry is the mean of the steps since
-//                   the one before. Entries with any of the log's first 3 iterations are warm-up and
-//                   excluded, unless nothing else is there.
+//   training logs   of Megatron-LM ("iteration 10/ 100 | ... | elapsed time per iteration (ms): 1234.5 |"),
+//                   torchtitan, DeepSpeed, NeMo, nanotron, verl and Hugging Face's Trainer (line_log.h). With
+//                   a log interval an entry is the mean of the steps since the one before. Entries with any
+//                   of the log's first 3 iterations are warm-up and excluded, unless nothing else is there.
 //   torch.profiler  a Chrome trace of one rank: ProfilerStep#N give the steps, GPU kernels by their names the
 //                   kinds of ops (below). All steps of the trace are used: the profiler's schedule has
 //                   its own warm-up.
 //
-// A file may be compressed (gzip, zstd). The form is told by the contents, not by the name.
+// A file may be compressed (gzip, zstd). The form is found by the contents, not by the name.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,10 @@ struct LoggedSteps {
   std::string policy;       // empty: the log does not say
   std::int64_t step = 0;    // the first that the entry is the mean of
   std::int64_t count = 1;   // how many
-  double seconds = 0;       // of one
+  double seconds = 0;       // of one; 0: one of the rates below says it
   std::int64_t tokens = 0;  // 0: unknown
+  double tokens_per_second_per_gpu = 0;
+  double samples_per_second = 0;
 };
 
 struct LoggedOp {
@@ -41,12 +44,20 @@ struct LoggedOp {
   double seconds = 0;  // sum over the step on one rank
 };
 
+// What a log says of the run that wrote it, where it does.
+struct LoggedRun {
+  std::optional<std::int64_t> samples_per_step;  // its global batch
+  std::optional<std::int64_t> gpus;              // its world size
+  std::string gpu;                               // as the log names it; empty: unknown
+};
+
 struct MeasuredLog {
   std::string form;  // "CSV", "Megatron-LM log", "torch.profiler trace"
   std::string name;  // of the file
   std::vector<LoggedSteps> steps;
   std::vector<LoggedOp> ops;
-  Notes notes;  // what was excluded, about the file
+  LoggedRun run;
+  Notes notes;  // what was excluded
 };
 
 // Throws UserError: file, line or key, what was found, what is allowed.

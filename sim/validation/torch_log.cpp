@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,8 +28,16 @@ constexpr double kMicroseconds = 1e-6;
 struct Event {
   std::string_view name, category;
   double begin = 0, length = 0;
+  std::string_view collective = {};  // of a kernel, as the process group named it
   [[nodiscard]] double end() const { return begin + length; }
 };
+
+std::string_view collective_of(const TorchEvent& event) {
+  if (event.arguments == nullptr) return {};
+  const auto name = event.arguments->find("Collective name");
+  if (name == event.arguments->end() || !name->is_string()) return {};
+  return name->get_ref<const std::string&>();
+}
 
 // Where a step lies on the host and, if the trace has it, on the GPU, which runs behind.
 struct StepSpan {
@@ -46,7 +55,7 @@ class TraceReader {
       if (!found->begin || !found->length || !(*found->length >= 0))
         throw UserError(name, ": traceEvents[", i, "]: expected ts and dur as numbers, dur >= 0, found ",
                         shown_json(events[i]));
-      const Event event{found->name, found->category, *found->begin, *found->length};
+      const Event event{found->name, found->category, *found->begin, *found->length, collective_of(*found)};
       if (event.name.starts_with(kStep))
         add_step(event);
       else if (found->kernel())
@@ -100,16 +109,50 @@ class TraceReader {
 
   void add_kernels(MeasuredLog& log) const {
     std::map<std::pair<std::int64_t, std::string_view>, double> sums;
+    std::map<std::string_view, double> unknown;  // seconds, by name
     std::size_t outside = 0;
-    for (const Event& kernel : kernels_)
-      if (const std::optional<std::int64_t> step = step_at(kernel.begin))
-        sums[{*step, kind_of_kernel(kernel.name)}] += kernel.length * kMicroseconds;
-      else
+    double all = 0;
+    for (const Event& kernel : kernels_) {
+      const std::optional<std::int64_t> step = step_at(kernel.begin);
+      if (!step) {
         ++outside;
+        continue;
+      }
+      const double seconds = kernel.length * kMicroseconds;
+      const std::string_view kind = kind_of_kernel(kernel.name, kernel.collective);
+      all += seconds;
+      if (kind.empty())
+        unknown[kernel.name] += seconds;
+      else
+        sums[{*step, kind}] += seconds;
+    }
     for (const auto& [key, seconds] : sums)
       if (seconds > 0) log.ops.push_back({"", key.first, std::string(key.second), seconds});
     if (outside > 0) log.notes.push_back({"kernels_outside", printable(name_), {{"kernels", outside}}});
     if (kernels_.empty()) log.notes.push_back({"no_gpu_kernels", printable(name_), {}});
+    add_unknown(unknown, all, log.notes);
+  }
+
+  // The longest of the kernels whose names say no kind.
+  void add_unknown(const std::map<std::string_view, double>& unknown, double all, Notes& notes) const {
+    constexpr std::size_t kListed = 5;
+    std::vector<std::pair<double, std::string_view>> longest;
+    double sum = 0;
+    for (const auto& [kernel, seconds] : unknown) {
+      longest.emplace_back(seconds, kernel);
+      sum += seconds;
+    }
+    if (!(sum > 0)) return;
+    std::ranges::stable_sort(longest, std::greater<>(), &std::pair<double, std::string_view>::first);
+    Notes parts;
+    for (const auto& [seconds, kernel] : std::span(longest).first(std::min(kListed, longest.size())))
+      parts.push_back({"trace_kernel",
+                       "",
+                       {{"name", printable(kernel.substr(0, utf8_prefix(kernel.substr(0, 80))))},
+                        {"share", seconds / all}}});
+    notes.push_back({"trace_unknown",
+                     printable(name_),
+                     {{"share", sum / all}, {"names", unknown.size()}, {"longest", std::move(parts)}}});
   }
 
   const std::string& name_;
@@ -126,12 +169,70 @@ struct Rule {
 };
 // The first rule that fits counts. An all-to-all is grouped sends to NCCL: SendRecv, unless it comes from
 // elsewhere.
-constexpr Rule kNccl[] = {{"allgather", "all_gather"}, {"reducescatter", "reduce_scatter"},
-                          {"allreduce", "all_reduce"}, {"alltoall", "send_recv"},
-                          {"sendrecv", "send_recv"},   {"broadcast", "all_gather"}};
-constexpr Rule kKernels[] = {{"flash", "attention"},     {"fmha", "attention"}, {"sdpa", "attention"},
-                             {"attention", "attention"}, {"gemm", "gemm"},      {"cutlass", "gemm"},
-                             {"nvjet", "gemm"},          {"cublas", "gemm"},    {"xmma", "gemm"}};
+constexpr Rule kCollectives[] = {{"allgather", "all_gather"},
+                                 {"reducescatter", "reduce_scatter"},
+                                 {"allreduce", "all_reduce"},
+                                 {"crossdevicereduce", "all_reduce"},
+                                 {"quickreduce", "all_reduce"},
+                                 {"alltoall", "send_recv"},
+                                 {"sendrecv", "send_recv"},
+                                 {"broadcast", "all_gather"},
+                                 // Transformer Engine's userbuffers, by unicast (rr) or multicast (mc)
+                                 {"rrag", "all_gather"},
+                                 {"mcag", "all_gather"},
+                                 {"rrrs", "reduce_scatter"},
+                                 {"mcrs", "reduce_scatter"},
+                                 {"gpurr", "all_reduce"},
+                                 {"gpumc", "all_reduce"},
+                                 {"push", "send_recv"},
+                                 {"pull", "send_recv"},
+                                 // DeepEP and MoE libraries
+                                 {"dispatch", "send_recv"},
+                                 {"combine", "send_recv"},
+                                 {"put", "send_recv"},
+                                 {"send", "send_recv"},
+                                 {"recv", "send_recv"},
+                                 {"reduce", "all_reduce"}};
+// Libraries whose kernels are collectives.
+constexpr std::string_view kCollectiveLibraries[] = {
+    "nccl",        "rccl",      "multimem",     "symm_mem",     "userbuffers",     "deep_ep",
+    "nvshmem",     "oneshot",   "one_shot_all", "two_shot_all", "twoshot",         "cross_device_reduce",
+    "quickreduce", "allreduce", "all_reduce_",  "mscclpp",      "all_gather_into", "rocshmem"};
+constexpr Rule kKernels[] = {{"flash", "attention"},
+                             {"fmha", "attention"},
+                             {"sdpa", "attention"},
+                             {"attention", "attention"},
+                             {"attn", "attention"},
+                             {"mha_", "attention"},
+                             {"gemm", "gemm"},
+                             {"cutlass", "gemm"},
+                             {"nvjet", "gemm"},
+                             {"cublas", "gemm"},
+                             {"xmma", "gemm"},
+                             {"gemv", "gemm"},
+                             {"splitkreduce", "gemm"},
+                             // AMD: Tensile's products of rocBLAS and hipBLASLt, composable kernels, AITER
+                             {"cijk_", "gemm"},
+                             {"flatmm", "gemm"},
+                             {"wvsplitk", "gemm"},
+                             {"hipblas", "gemm"},
+                             {"streamk", "gemm"},
+                             // experts, and products that a compiler makes
+                             {"fused_moe", "gemm"},
+                             {"fmoe", "gemm"},
+                             {"grouped_mm", "gemm"},
+                             {"matmul", "gemm"},
+                             {"triton_tem_", "gemm"},
+                             {"scaled_mm", "gemm"}};
+constexpr std::string_view kElementwise[] = {
+    "elementwise", "vectorized", "reduce",       "norm",       "copy",    "cat",           "softmax",
+    "triton_",     "adam",       "multi_tensor", "foreach",    "rope",    "rotary",        "index",
+    "scatter",     "gather",     "embedding",    "fill",       "memset",  "memcpy",        "transpose",
+    "permute",     "cast",       "quant",        "sort",       "scan",    "topk",          "silu",
+    "gelu",        "swiglu",     "act_and_mul",  "activation", "dropout", "cross_entropy", "nll_loss",
+    "loss",        "bias",       "add",          "mul",        "arange",  "distribution",  "random",
+    "where",       "mask",       "pad",          "histogram",  "cub::",   "thrust",        "conv1d",
+    "optimizer",   "sgd",        "amax",         "unpermute",  "router",  "sum",           "compute_"};
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -140,27 +241,46 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+bool has_any(std::span<const std::string_view> parts, const std::string& name) {
+  return std::ranges::any_of(parts,
+                             [&](std::string_view part) { return name.find(part) != std::string::npos; });
+}
+
 template <class Rules>
 std::string_view kind_by(const Rules& rules, const std::string& name) {
   for (const Rule& rule : rules)
     if (name.find(rule.part) != std::string::npos) return rule.kind;
-  return "elementwise";
+  return {};
+}
+
+// Process groups and kernels write all_gather, AllGather and _allgather_base.
+std::string_view kind_of_collective(std::string name) {
+  std::erase(name, '_');
+  return kind_by(kCollectives, name);
 }
 
 }  // namespace
 
 MeasuredLog read_torch_steps(std::string_view text, const std::string& name) {
-  const json file = parse_json(text, name);
-  return TraceReader(torch_events(file, name), name).log();
+  const json file = parse_python_json(text, name);
+  MeasuredLog log = TraceReader(torch_events(file, name), name).log();
+  log.run.gpu = printable(torch_gpu(file));
+  log.run.gpus = torch_world_size(file);
+  return log;
 }
 
 std::span<const std::string_view> log_kinds() {
   return kKinds;
 }
 
-std::string_view kind_of_kernel(std::string_view name) {
+std::string_view kind_of_kernel(std::string_view name, std::string_view collective) {
   const std::string known = lower(name);
-  return known.find("nccl") != std::string::npos ? kind_by(kNccl, known) : kind_by(kKernels, known);
+  if (has_any(kCollectiveLibraries, known)) {
+    const std::string_view kind = kind_of_collective(known);
+    return kind.empty() ? kind_of_collective(lower(collective)) : kind;
+  }
+  if (const std::string_view kind = kind_by(kKernels, known); !kind.empty()) return kind;
+  return has_any(kElementwise, known) ? "elementwise" : "";
 }
 
 std::string_view kind_of_op(OpName op, bool all_reduces) {

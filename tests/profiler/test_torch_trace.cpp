@@ -87,6 +87,21 @@ TEST_CASE("products are read with their shapes; calls of one shape are one sampl
   CHECK(file.skipped.at("calls of aten::mm without a kernel of their own") == 1);
 }
 
+TEST_CASE("ops that the reader does not know are named with their share of the kernel time") {
+  Trace trace;
+  trace.op("_Linear", {{12288, 4096}, {8192, 4096}}, "c10::BFloat16", {1150.0});
+  trace.op("FusedAttnFunc", {{8192, 1, 32, 128}}, "c10::BFloat16", {900.0});
+  SampleSet none;
+  const ForeignFile alone = add_torch_trace(trace.file(), "t.json", none);
+  CHECK(alone.used == 0);
+  CHECK(alone.unread ==
+        "100.0 % of the kernel time (2,050 us) is of ops whose shapes are not read: _Linear 1,150 us, "
+        "FusedAttnFunc 900 us");
+  trace.op("aten::mm", {{128, 64}, {64, 256}}, "c10::BFloat16", {2050.0});
+  SampleSet some;
+  CHECK(add_torch_trace(trace.file(), "t.json", some).unread.starts_with("50.0 % of the kernel time"));
+}
+
 TEST_CASE("a kernel without an External id follows the correlation of its launch") {
   Trace trace;
   trace.op("aten::mm", {{16, 32}, {32, 64}}, "c10::BFloat16", {});
@@ -133,8 +148,7 @@ TEST_CASE("dense attention by both layouts of its ops; packed and masked calls a
     CHECK(sample.most_keys == (flash ? 4096 : 1024));
     CHECK(sample.seconds[0] == doctest::Approx(flash ? 500e-6 : 80e-6));
   }
-  CHECK(file.skipped.at("attention calls over packed documents, whose lengths a trace does not record") ==
-        2);
+  CHECK(file.skipped.at("attention calls over packed documents, whose lengths a trace does not record") == 2);
   CHECK(file.skipped.at("attention calls that do not say whether they are causal (Concrete Inputs)") == 1);
 }
 

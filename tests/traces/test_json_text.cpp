@@ -65,6 +65,25 @@ TEST_CASE("numbers beyond doubles, other encodings and what is no JSON are refus
   CHECK(refusal("{\"a\": 1} {}") == "f.json:1: not JSON, near \"{\"a\": 1} {}\"");
 }
 
+TEST_CASE("Python's Infinity and NaN are read where its files are") {
+  const json file = parse_python_json(
+      "{\"limit\": [0.0, Infinity, -Infinity], \"none\": NaN, \"text\": \"Infinity \\\" NaN\"}", "f");
+  CHECK(file["limit"][1] == std::numeric_limits<double>::max());
+  CHECK(file["limit"][2] == std::numeric_limits<double>::lowest());
+  CHECK(file["none"].is_null());
+  CHECK(file["text"] == "Infinity \" NaN");
+  CHECK_THROWS_WITH((void)parse_json("[Infinity]", "f"), doctest::Contains("not JSON"));
+}
+
+TEST_CASE("A text is JSON by what follows its first bracket, not by that alone") {
+  for (const char* is :
+       {"{\"a\": 1}", "[{\"a\": 1}]", " {\n \"a\": 1}", "[\n{}]", "{}", "[]", "{\"a\": 1}\n"})
+    CHECK(looks_like_json(is));
+  for (const char* other : {"[rank0]: step: 1", "[0] # nThread 1", "[2025-03-01 10:00] x", "{'loss': 1.2}",
+                            "", "x", "{\"loss\": 1.2}\n{\"loss\": 1.1}\n"})
+    CHECK_FALSE(looks_like_json(other));
+}
+
 TEST_CASE("an option's value is JSON or a word") {
   CHECK(json_or_word("64K", "--set a") == json("64K"));
   CHECK(json_or_word("[1, 2]", "--set a") == json{1, 2});

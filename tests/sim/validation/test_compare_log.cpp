@@ -66,6 +66,42 @@ TEST_CASE("An entry of several steps is compared with their mean") {
   CHECK(v.policies[0].steps[1].predicted_seconds == 3.5);
 }
 
+TEST_CASE("A rate becomes seconds by the step's tokens and GPUs, or by the samples of its batch") {
+  SimulatedPolicy policy = four_steps("plain");
+  policy.gpus = 4;
+  policy.samples_per_step = 8;
+  MeasuredLog log;
+  log.steps = {{"", 1, 1, 0, 0, 10.0}};  // 100 tokens over 4 GPUs at 10 tokens/s each
+  CHECK(compare_with_log(log, {policy}, {}).policies[0].steps[0].measured_seconds ==
+        std::vector<double>{2.5});
+  log.steps = {{"", 1, 1, 0, 0, 0, 4.0}};
+  CHECK(compare_with_log(log, {policy}, {}).policies[0].steps[0].measured_seconds ==
+        std::vector<double>{2.0});
+  log.run.samples_per_step = 16;  // as the log says of its own
+  CHECK(compare_with_log(log, {policy}, {}).policies[0].steps[0].measured_seconds ==
+        std::vector<double>{4.0});
+}
+
+TEST_CASE("What a log says of its run is compared with the study's") {
+  Study study;
+  study.batch.sequences_per_step = 16;
+  study.layout.data = 8;
+  study.cluster.profile = "h200-sxm";
+  MeasuredLog log;
+  CHECK(unlike_runs(log, study, "NVIDIA H200").empty());
+  log.run = {256, 8, "NVIDIA H200 SXM 141GB"};
+  CHECK(unlike_runs(log, study, "NVIDIA H200") ==
+        Notes{{"log_global_batch", "", {{"logged", 256}, {"study", 16}}}});
+  study.batch.documents_per_step = 256;
+  CHECK(unlike_runs(log, study, "NVIDIA H200").empty());
+  log.run = {256, 16, "NVIDIA A100-SXM4-80GB"};
+  CHECK(unlike_runs(log, study, "NVIDIA H200") ==
+        Notes{{"log_world_size", "", {{"logged", 16}, {"study", 8}}},
+              {"log_gpu",
+               "",
+               {{"logged", "NVIDIA A100-SXM4-80GB"}, {"study", "NVIDIA H200"}, {"profile", "h200-sxm"}}}});
+}
+
 TEST_CASE("A log that shares no step is compared as a whole") {
   const Validation v =
       compare_with_log(log_of("step,step_seconds\n100,2\n101,3\n102,7\n"), {four_steps("plain")}, {});
