@@ -2,8 +2,10 @@
 """Records document lengths of real text: tokenises it and writes one length a line.
 
 Inputs are files and folders (one file = one document; .gz is unpacked, HTML is stripped to its text on --html),
-.jsonl (one object = one document, --field) and .parquet (through pyarrow: a text column, a column of token ids, or a
-column of lengths). OUT.json next to the output records the tokenizer with its SHA-256, the sources and what was skipped.
+.jsonl (one object = one document, --field), and tables, through pyarrow: .parquet, .arrow, folders of them, and what
+save_to_disk of Hugging Face's datasets wrote. A table has a column of text, of token ids (with what says where the
+documents of a packed row begin: seq_lengths, cu_seqlens, seq_start_id, position_ids, attention_mask), or of lengths; it
+is read in parts, and needs no tokenizer unless it is text. OUT.json next to the output records the tokenizer with its SHA-256, the sources and what was skipped.
 
 Example: equipoise trace record ~/corpus --out mine.txt.zst
          equipoise trace record data.jsonl --field text --tokenizer tokenizer.json --out mine.txt.gz
@@ -194,6 +196,32 @@ def record_text(text):
     return tokens, digest, len(text)
 
 
+class Tokenizing:
+    """The worker processes, which start with the first text: token ids and lengths need no tokenizer."""
+
+    def __init__(self, jobs, worker):
+        self.jobs, self.worker, self.pool, self.about = jobs, worker, None, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.pool is not None:
+            self.pool.terminate()
+
+    def start(self):
+        if self.pool is None:
+            _, self.about = load_tokenizer(self.worker["tokenizer"])
+            self.pool = multiprocessing.Pool(self.jobs, start_worker, (self.worker,))
+        return self.pool
+
+    def texts(self, texts):
+        return self.start().imap(record_text, texts, 16)
+
+    def files(self, paths):
+        return self.start().imap(record_file, paths, 16)
+
+
 # --- Inputs ---------------------------------------------------------------------------------------------------------
 
 
@@ -230,36 +258,169 @@ def texts_of_jsonl(path, field):
         yield value[field]
 
 
-def parquet_column(path, field):
+# --- Tables ---------------------------------------------------------------------------------------------------------
+
+PACKED = {  # what says where the documents of a row begin, as traces/formats/packed_row.h has it
+    "lengths": ("seq_lengths", "seq_lens", "seqlens", "sequence_lengths"),
+    "borders": ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seq_lens_q"),
+    "starts": ("seq_start_id", "seq_start_ids"),
+    "positions": ("position_ids", "input_pos", "inputs_position"),
+    "segments": ("segment_ids", "inputs_segmentation", "seq_idx"),
+}
+TOKENS = ("input_ids", "token_ids")
+ROWS = 1024  # of a table that are in memory at one time
+
+
+def borders_of_row(row, tokens, where):
+    """Begin and end of each document of a row: a dict of lists, and the number of its tokens (None: unknown)."""
+    kind, numbers = next(
+        ((kind, row[name]) for kind, names in PACKED.items() for name in names if row.get(name)), (None, None))
+    if kind is None:
+        return [(0, tokens)]
+    if kind == "lengths":
+        ends = [0]
+        for length in numbers:
+            ends.append(ends[-1] + length)
+    elif kind == "borders":
+        ends = [end for end in numbers if end >= 0]
+    elif kind == "starts":
+        ends = [*numbers, tokens]
+    else:
+        begins = [
+            place for place, now in enumerate(numbers)
+            if place == 0 or (now == 0 if kind == "positions" else now != numbers[place - 1])]
+        ends = [*begins, len(numbers)]
+    if ends[:1] != [0] or None in ends or ends != sorted(ends) or (tokens is not None and ends[-1] > tokens):
+        raise UserError(f"{where}: expected {kind} of documents that rise from 0 to at most {tokens} tokens, found {numbers[:20]}")
+    padded = row.get("segment_ids") or row.get("inputs_segmentation") if kind == "segments" else None
+    return [(begin, end) for begin, end in zip(ends, ends[1:]) if end > begin and not (padded and padded[begin] == 0)]
+
+
+def documents_of_row(row, where):
+    """The lengths of a row's documents: what its attention mask has as 0 is padding, and where it counts documents,
+    a new number begins one."""
+    tokens = next((len(row[name]) for name in TOKENS if row.get(name) is not None), None)
+    mask = row.get("attention_mask")
+    lengths = []
+    for begin, end in borders_of_row(row, len(mask) if tokens is None and mask else tokens, where):
+        if not mask:
+            lengths.append(end - begin)
+            continue
+        seen = [number for number in mask[begin:end] if number]
+        first = 0
+        for place in range(1, len(seen) + 1):
+            if place == len(seen) or seen[place] != seen[place - 1]:
+                lengths.append(place - first)
+                first = place
+    return [length for length in lengths if length > 0]
+
+
+def arrow():
     try:
+        import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UserError(f"{path}: Parquet needs pyarrow; try: pip install pyarrow") from None
-    table = pyarrow.parquet.ParquetFile(path)
-    if field not in table.schema_arrow.names:
-        raise UserError(f"{path}: no column '{field}' (--field); it has {', '.join(table.schema_arrow.names)}")
-    return table
+        raise UserError("Parquet and Arrow files need pyarrow; try: pip install pyarrow") from None
+    return pyarrow
 
 
-def results_of(path, options, pool):
-    """Yields one result a document of one input path, in order."""
-    if path.suffix in (".jsonl", ".ndjson") and path.is_file():
-        yield from pool.imap(record_text, texts_of_jsonl(path, options.field), 16)
-    elif path.suffix == ".parquet" and path.is_file():
-        import pyarrow.types
+def is_table(path):
+    """By what the file begins with: a download may have lost its suffix."""
+    if not path.is_file():
+        return False
+    if path.suffix in (".parquet", ".arrow"):
+        return True
+    with path.open("rb") as file:
+        return file.read(6).startswith((b"PAR1", b"ARROW1"))
 
-        table = parquet_column(path, options.field)
-        kind = table.schema_arrow.field(options.field).type
-        for batch in table.iter_batches(columns=[options.field], batch_size=4096):
+
+def batches_of(path):
+    """The schema of a table, and a function that yields its batches of rows for some columns."""
+    pyarrow = arrow()
+    with path.open("rb") as file:
+        magic = file.read(6)
+    try:
+        if magic.startswith(b"PAR1"):
+            table = pyarrow.parquet.ParquetFile(path)
+            return table.schema_arrow, lambda columns: table.iter_batches(columns=columns, batch_size=ROWS)
+        source = pyarrow.memory_map(str(path))
+        if magic == b"ARROW1":
+            reader = pyarrow.ipc.open_file(source)
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        else:  # what Hugging Face's datasets writes has no magic
+            reader = pyarrow.ipc.open_stream(source)
+            batches = iter(reader)
+        return reader.schema, lambda columns: (batch.select(columns) for batch in batches)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: expected a Parquet or Arrow file, found none ({str(error).splitlines()[0]})") from None
+
+
+def column_of(path, schema, field):
+    """The column to read: the one that is named, else text, else token ids."""
+    if field is None:
+        field = next((name for name in ("text", *TOKENS) if name in schema.names), "text")
+    if field not in schema.names:
+        raise UserError(f"{path}: no column '{field}' (--field); it has {', '.join(schema.names)}")
+    return field
+
+
+def results_of_table(path, field, texts):
+    types = arrow().types
+    schema, batches = batches_of(path)
+    field = column_of(path, schema, field)
+    kind = schema.field(field).type
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if not is_list:
+        for batch in batches([field]):
             column = batch.column(0).to_pylist()
-            if pyarrow.types.is_integer(kind):
+            if types.is_integer(kind):
                 yield from ((value, None, 0) if value else "empty" for value in column)
-            elif pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
-                yield from ((len(value), None, 0) if value else "empty" for value in column)
             else:
-                yield from pool.imap(record_text, (value or "" for value in column), 16)
+                yield from texts((value or "" for value in column))
+        return
+    packing = [name for names in PACKED.values() for name in names if name in schema.names]
+    if field in TOKENS:
+        beside = [*packing, *(name for name in ("attention_mask",) if name in schema.names)]
+    elif field in packing:  # alone, but for the tokens that say where the last document ends
+        beside = [name for name in TOKENS if name in schema.names]
     else:
-        yield from pool.imap(record_file, files_below(path, options.include, options.exclude), 16)
+        beside = []
+    row_number = 0
+    for batch in batches([field, *(name for name in beside if name != field)]):
+        if not beside and field not in packing:
+            yield from ((len(value), None, 0) if value else "empty" for value in batch.column(0).to_pylist())
+            continue
+        for row in batch.to_pylist():
+            row_number += 1
+            lengths = documents_of_row(row, f"{path}: row {row_number}") if row[field] else []
+            yield from ((length, None, 0) for length in lengths) if lengths else ("empty",)
+
+
+def tables_below(folder):
+    """The tables of a folder that is a data set, in its order; an empty list where it is none."""
+    if (folder / "dataset_dict.json").is_file():
+        splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8")).get("splits", [])
+        if len(splits) != 1 and "train" not in splits:
+            raise UserError(f"{folder}: expected the folder of one split, found {', '.join(splits) or 'none'}")
+        return tables_below(folder / ("train" if "train" in splits else splits[0]))
+    if (folder / "state.json").is_file():
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        if state.get("_indices_data_files") or state.get("_indices_files"):
+            raise UserError(f"{folder}: its rows are in the order of another file; flatten_indices() before save_to_disk")
+        return [folder / file["filename"] for file in state.get("_data_files", [])]
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".parquet", ".arrow") and path.is_file())
+
+
+def results_of(path, options, texts, files):
+    """Yields one result a document of one input path, in order."""
+    tables = [path] if is_table(path) else tables_below(path) if path.is_dir() else []
+    if path.suffix in (".jsonl", ".ndjson") and path.is_file():
+        yield from texts(texts_of_jsonl(path, options.field or "text"))
+    elif tables:
+        for table in tables:
+            yield from results_of_table(table, options.field, texts)
+    else:
+        yield from files(files_below(path, options.include, options.exclude))
 
 
 # --- Output ---------------------------------------------------------------------------------------------------------
@@ -338,15 +499,14 @@ def record(options):
         raise UserError(f"{out}: the folder {out.parent} does not exist")
     require_no_input((out, sidecar_of(out)), inputs, options)
     pack = packer(out)
-    _, tokenizer = load_tokenizer(options.tokenizer)
 
     lengths, seen, skipped, sources = [], set(), {}, []
     worker = {"tokenizer": options.tokenizer, "eod": 1 if options.eod else 0, "html": options.html}
-    with multiprocessing.Pool(options.jobs, start_worker, (worker,)) as pool:
+    with Tokenizing(options.jobs, worker) as pool:
         for label, path in inputs:
             first, characters = len(lengths), 0
             tokens = 0
-            for result in results_of(path, options, pool):
+            for result in results_of(path, options, pool.texts, pool.files):
                 if isinstance(result, str):
                     skipped[result] = skipped.get(result, 0) + 1
                     continue
@@ -380,8 +540,8 @@ def record(options):
         "tokens": sum(lengths),
         "longest": max(lengths),
         "recorded": datetime.date.today().isoformat(),
-        "tokenizer": tokenizer,
-        "end_of_document_tokens": worker["eod"],
+        "tokenizer": pool.about,
+        "end_of_document_tokens": worker["eod"] if pool.about else 0,
         "order": order,
         "html_stripped": options.html,
         "sources": sources,
@@ -398,7 +558,7 @@ def main(arguments=None):
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file or folder; LABEL=PATH names it in the sidecar")
     parser.add_argument("--out", help="lengths.txt, .txt.gz or .txt.zst; always needed")
     parser.add_argument("--tokenizer", default="llama-3", help="llama-3 (default), qwen, or a tokenizer.json")
-    parser.add_argument("--field", default="text", help="JSONL field or Parquet column (default: text)")
+    parser.add_argument("--field", help="JSONL field or column of a table (default: text, else input_ids)")
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help="only files whose path matches, e.g. '*.c'")
     parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="leave out files whose path matches, e.g. '*/tests/*'")
     parser.add_argument("--html", action="store_true", help="strip HTML files to their text")

@@ -26,7 +26,7 @@ void refuse_unsupported(std::string_view bytes, const std::string& name) {
   if (bytes.starts_with("PAR1") || bytes.starts_with("ARROW1") || name.ends_with(".parquet") ||
       name.ends_with(".arrow"))
     throw UserError(name, ": Parquet and Arrow files are read by the recorder: equipoise trace record ", name,
-                    " --out lengths.txt.zst");
+                    " --out lengths.txt.zst (--field input_ids where it has token ids)");
 }
 
 TraceFormat detect(std::string_view bytes, std::string_view path) {

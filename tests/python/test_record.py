@@ -23,6 +23,17 @@ BATCHES = {
         "input_ids": np.zeros((1, 9)),
         "position_ids": np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4]]),
     },
+    "lengths of packed rows": {"input_ids": np.zeros((1, 9)), "seq_lengths": [[4, 5]]},
+    "borders padded by -1": {"cu_seqlens": np.array([0, 4, 9, -1, -1], dtype=np.int32)},
+    "positions that begin again, under a mask of ones": {
+        "position_ids": np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4]]),
+        "attention_mask": np.ones((1, 9)),
+    },
+    "positions of padding": {
+        "position_ids": np.array([[0, 1, 2, 3, 0, 0], [1, 0, 1, 2, 3, 4]]),
+        "attention_mask": np.array([[1, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1]]),
+    },
+    "a mask that counts documents": {"attention_mask": np.array([[1, 1, 1, 1, 2, 2, 2, 2, 2, 0]])},
     "a list of documents": {"input_ids": [[7] * 4, [7] * 5]},
     "documents without a name": [np.zeros(4), np.zeros(5)],
     "samples": [{"input_ids": [1] * 4}, {"input_ids": [1] * 5}],

@@ -158,6 +158,63 @@ TEST_CASE("JSONL errors name the line, the field and the fields there are") {
   CHECK(contains(refusal("{\"input_ids\": []}\n", "r.jsonl"), "an empty array"));
 }
 
+TEST_CASE("JSONL: a row that is a pack gives its documents, in every library's form") {
+  const Lengths three_and_five{3, 5};
+  const std::string ids = "\"input_ids\": [5, 6, 7, 8, 9, 10, 11, 12]";
+  for (const std::string more :
+       {"\"seq_lengths\": [3, 5]", "\"seq_lens\": [3, 5]", "\"cu_seqlens\": [0, 3, 8]",
+        "\"cu_seqlens_q\": [0, 3, 8, -1, -1]", "\"cu_seq_lens_q\": [0, 3, 8, 8]", "\"seq_start_id\": [0, 3]",
+        "\"position_ids\": [0, 1, 2, 0, 1, 2, 3, 4]", "\"seq_idx\": [0, 0, 0, 1, 1, 1, 1, 1]",
+        "\"segment_ids\": [1, 1, 1, 2, 2, 2, 2, 2]", "\"attention_mask\": [1, 1, 1, 2, 2, 2, 2, 2]",
+        "\"position_ids\": [0, 1, 2, 0, 1, 2, 3, 4], \"attention_mask\": [1, 1, 1, 1, 1, 1, 1, 1]",
+        "\"seq_lengths\": [3, 5], \"num_tokens\": 8", "\"doc_ids\": [4, 9], \"seq_start_id\": [0, 3]"}) {
+    CAPTURE(more);
+    CHECK(lengths_of("{" + ids + ", " + more + "}\n", "r.jsonl") == three_and_five);
+    CHECK(lengths_of("{" + ids + ", " + more + "}\n", "r.jsonl", "input_ids") == three_and_five);
+  }
+  // Padding is no text, in front or behind, with what else the row says.
+  for (const std::string more :
+       {"\"attention_mask\": [1, 1, 1, 1, 1, 0, 0, 0]", "\"attention_mask\": [0, 0, 0, 1, 1, 1, 1, 1]",
+        "\"attention_mask\": [true, true, true, true, true, false, false, false]",
+        "\"segment_ids\": [1, 1, 1, 1, 1, 0, 0, 0]", "\"seq_lengths\": [5]", "\"cu_seqlens\": [0, 5]",
+        "\"position_ids\": [0, 1, 2, 3, 4, 0, 0, 0], \"attention_mask\": [1, 1, 1, 1, 1, 0, 0, 0]",
+        "\"attention_mask\": [1, 1, 1, 1, 1, 0, 0, 0], \"length\": 8"}) {
+    CAPTURE(more);
+    CHECK(lengths_of("{" + ids + ", " + more + "}\n", "r.jsonl") == Lengths{5});
+  }
+  // A field alone, by name or as the only one.
+  CHECK(lengths_of("{\"seq_lengths\": [3, 5], \"x\": 1}\n", "r.jsonl") == three_and_five);
+  CHECK(lengths_of("{\"seq_lengths\": [3, 5]}\n", "r.jsonl", "seq_lengths") == three_and_five);
+  CHECK(lengths_of("{\"pack\": {\"cu_seqlens\": [0, 3, 8]}}\n", "r.jsonl", "pack.cu_seqlens") ==
+        three_and_five);
+  CHECK(lengths_of("{\"doc_lens\": [3, 5]}\n", "r.jsonl", "doc_lens") == three_and_five);
+  CHECK(lengths_of("{\"prompt_tokens\": [3, 5, 7]}\n", "r.jsonl", "prompt_tokens") == Lengths{3});
+}
+
+TEST_CASE("JSONL: fields that disagree, and lists that may be anything, are refused") {
+  const std::string ids = "{\"input_ids\": [5, 6, 7, 8], ";
+  CHECK(contains(refusal(ids + "\"seq_lengths\": [3, 5]}\n", "r.jsonl"),
+                 "r.jsonl:1: seq_lengths: expected at most the 4 tokens of input_ids, found 8"));
+  CHECK(
+      contains(refusal(ids + "\"seq_lengths\": [-1]}\n", "r.jsonl"), "seq_lengths: expected lengths from 0"));
+  CHECK(contains(refusal(ids + "\"cu_seqlens\": [1, 4]}\n", "r.jsonl"),
+                 "cu_seqlens: expected numbers that rise from 0"));
+  CHECK(contains(refusal(ids + "\"position_ids\": [0, 1]}\n", "r.jsonl"), "expected as many numbers as"));
+  CHECK(contains(refusal(ids + "\"attention_mask\": [0, 0, 0, 0]}\n", "r.jsonl"), "a row of padding"));
+  CHECK(contains(refusal("{\"seq_start_id\": [0, 3]}\n", "r.jsonl", "seq_start_id"), "expected token ids"));
+  CHECK(contains(refusal("{\"scores\": [3, 5]}\n", "r.jsonl", "scores"),
+                 "r.jsonl:1: scores: found [3,5]; expected a length"));
+  CHECK(contains(refusal("{\"input_ids\": [3, 5], \"length\": 9}\n", "r.jsonl"),
+                 "length is 9 and the number of its tokens is 2: which of them counts tokens?"));
+  CHECK(contains(refusal("{\"length\": 400, \"num_tokens\": 100}\n", "r.jsonl"),
+                 "r.jsonl:1: length is 400 and num_tokens is 100: which of them counts tokens?"));
+  CHECK(lengths_of("{\"length\": 400, \"num_tokens\": 100}\n", "r.jsonl", "num_tokens") == Lengths{100});
+  CHECK(lengths_of("{\"length\": 400, \"num_tokens\": 400}\n", "r.jsonl") == Lengths{400});
+  CHECK(contains(refusal("length,num_tokens\n4,4\n400,100\n", "t.csv"),
+                 "t.csv:3: length is 400 and num_tokens is 100"));
+  CHECK(lengths_of("length,num_tokens\n400,100\n", "t.csv", "num_tokens") == Lengths{100});
+}
+
 TEST_CASE("npy: every integer type, either byte order, header versions 1 and 2") {
   const auto npy = [](const std::string& descr, const std::string& shape, const std::string& data,
                       char version = 1) {

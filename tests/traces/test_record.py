@@ -99,6 +99,71 @@ class RecorderTest(unittest.TestCase):
         self.assertIn("out.txt.zst: .zst needs zstandard", message)
         self.assertFalse(self.out.exists())
 
+    def test_documents_of_a_packed_row(self):
+        ids = {"input_ids": [5, 6, 7, 8, 9, 10, 11, 12]}
+        for more in (
+            {"seq_lengths": [3, 5]}, {"cu_seqlens": [0, 3, 8, -1]}, {"cu_seq_lens_q": [0, 3, 8]}, {"seq_start_id": [0, 3]},
+            {"position_ids": [0, 1, 2, 0, 1, 2, 3, 4]}, {"seq_idx": [0, 0, 0, 1, 1, 1, 1, 1]},
+            {"attention_mask": [1, 1, 1, 2, 2, 2, 2, 2]},
+            {"position_ids": [0, 1, 2, 0, 1, 2, 3, 4], "attention_mask": [1] * 8},
+        ):
+            self.assertEqual(record.documents_of_row({**ids, **more}, "t"), [3, 5], more)
+        for more in (
+            {"attention_mask": [0, 0, 0, 1, 1, 1, 1, 1]}, {"segment_ids": [1, 1, 1, 1, 1, 0, 0, 0]}, {"seq_lengths": [5]},
+            {"position_ids": [0, 1, 2, 3, 4, 0, 0, 0], "attention_mask": [1, 1, 1, 1, 1, 0, 0, 0]},
+        ):
+            self.assertEqual(record.documents_of_row({**ids, **more}, "t"), [5], more)
+        with self.assertRaisesRegex(record.UserError, "t: expected lengths of documents"):
+            record.documents_of_row({**ids, "seq_lengths": [3, 9]}, "t")
+
+    def test_tables_of_token_ids_need_no_tokenizer(self):
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet
+        except ImportError:
+            self.skipTest("pyarrow is not installed")
+
+        def no_tokenizer(_name):
+            raise AssertionError("a tokenizer was loaded")
+
+        record.load_tokenizer = no_tokenizer
+        table = pa.table({"input_ids": [[1] * n for n in (100, 2000, 300)]})
+        packed = pa.table({"input_ids": [[1] * 8, [1] * 4], "seq_lengths": [[3, 5], [4]]})
+
+        def write(path, data, make=pa.ipc.new_stream):
+            with pa.OSFile(str(path), "wb") as file, make(file, data.schema) as writer:
+                writer.write_table(data, max_chunksize=1)
+            return path
+
+        pyarrow.parquet.write_table(table, self.folder / "t.parquet")
+        pyarrow.parquet.write_table(table, self.folder / "renamed.bin")
+        stream = write(self.folder / "data-00000-of-00001.arrow", table)
+        random_access = write(self.folder / "f.arrow", table, pa.ipc.new_file)
+        for path in (self.folder / "t.parquet", self.folder / "renamed.bin", stream, random_access):
+            for field in ([], ["--field", "input_ids"]):
+                self.assertEqual(self.run_recorder(path, *field, "--no-shuffle")[0], 0, path)
+                self.assertEqual(self.lengths(), [100, 2000, 300], path)
+        self.assertIsNone(json.loads((self.folder / "out.txt.json").read_text())["tokenizer"])
+        # What save_to_disk writes, alone and in splits; rows that are packs.
+        for name in ("set/train", "set/test"):
+            folder = self.folder / name
+            folder.mkdir(parents=True)
+            write(folder / "data-00001-of-00002.arrow", packed)
+            write(folder / "data-00000-of-00002.arrow", table.slice(0, 1))
+            files = [{"filename": f"data-0000{i}-of-00002.arrow"} for i in (1, 0)]
+            (folder / "state.json").write_text(json.dumps({"_data_files": files, "_indices_data_files": None}))
+        (self.folder / "set" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+        for folder in (self.folder / "set", self.folder / "set" / "test"):
+            self.assertEqual(self.run_recorder(folder, "--no-shuffle")[0], 0)
+            self.assertEqual(self.lengths(), [3, 5, 4, 100])
+        self.assertEqual(self.run_recorder(self.folder / "set" / "test", "--field", "seq_lengths", "--no-shuffle")[0], 2)
+        status, message = self.run_recorder(write(self.folder / "p.arrow", packed), "--field", "seq_lengths", "--no-shuffle")
+        self.assertEqual((status, self.lengths()), (0, [3, 5, 4]), message)
+        (self.folder / "broken.arrow").write_bytes(b"no such thing")
+        status, message = self.run_recorder(self.folder / "broken.arrow")
+        self.assertEqual(status, 2)
+        self.assertIn("broken.arrow: expected a Parquet or Arrow file", message)
+
     def test_the_shuffle_is_the_one_of_the_policies(self):
         # SplitMix64 from state 0 gives 16294208416658607535, then 7960286522194355700. Three items: j = first mod 3 = 1
         # (digit sum 88) swaps items 2 and 1, then j = second mod 2 = 0 swaps items 1 and 0: [a b c] -> [a c b] -> [c a b].

@@ -6,11 +6,13 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "policies/base/text.h"
+#include "traces/formats/packed_row.h"
 #include "traces/json_text.h"
 #include "traces/synth.h"
 
@@ -107,6 +109,15 @@ static std::string listed(const std::vector<std::string>& names) {
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 
+// The columns whose names say that they have lengths, the most specific first.
+static std::vector<std::size_t> obvious_columns(const std::vector<std::string>& header) {
+  std::vector<std::size_t> columns;
+  for (const std::string_view wanted : kLengthNames)
+    for (std::size_t i = 0; i < header.size(); ++i)
+      if (lower(header[i]) == wanted) columns.push_back(i);
+  return columns;
+}
+
 // The index of the column with the lengths. `header` is the first row, which holds numbers in a file without
 // header.
 static std::size_t choose_column(const std::vector<std::string>& header, bool has_names,
@@ -122,9 +133,8 @@ static std::size_t choose_column(const std::vector<std::string>& header, bool ha
                                : std::to_string(header.size()) + " columns without names, counted from 0"));
   }
   if (has_names)
-    for (const std::string_view wanted : kLengthNames)
-      for (std::size_t i = 0; i < header.size(); ++i)
-        if (lower(header[i]) == wanted) return i;
+    if (const std::vector<std::size_t> obvious = obvious_columns(header); !obvious.empty())
+      return obvious.front();
   if (header.size() == 1) return 0;
   throw UserError(name, ": cannot tell which of ", header.size(),
                   " columns holds the lengths; name it (--column): ", listed(header));
@@ -141,6 +151,9 @@ Lengths read_csv(std::string_view bytes, const std::string& name, const std::str
   });
   const std::size_t index = choose_column(row, has_names, column, name);
   const std::size_t columns = row.size();
+  const std::vector<std::string> header = row;
+  const std::vector<std::size_t> others =
+      has_names && column.empty() ? obvious_columns(header) : std::vector<std::size_t>();
   if (has_names && !reader.next(row)) return lengths;
   lengths.reserve(bytes.size() / 16);
   do {
@@ -153,14 +166,19 @@ Lengths read_csv(std::string_view bytes, const std::string& name, const std::str
     const std::string_view text = trimmed(row[index]);
     const std::int64_t value = parse_length(text);
     if (!is_length(value)) refuse_length(where, text);
+    for (const std::size_t other : others)
+      if (const std::int64_t also = other < row.size() ? parse_length(trimmed(row[other])) : -1;
+          also >= 0 && also != value)
+        throw UserError(where, ": ", trimmed(header[index]), " is ", value, " and ", trimmed(header[other]),
+                        " is ", also, ": which of them counts tokens? Name it (--column)");
     lengths.push_back(value);
   } while (reader.next(row));
   return lengths;
 }
 
-// One JSON object a line. The field is an integer (the length) or a flat array of token ids (its size is the
-// length, so that such files need no conversion). A line may also be the bare integer or array. Without a
-// name only fields that mean nothing else are taken: an "id" is a number, too.
+// One JSON object a line. The field is an integer (the length) or a flat array of a row's tokens, which may
+// be a pack (packed_row.h), so that such files need no conversion. A line may also be the bare integer or
+// array. Without a name only fields that mean nothing else are taken: an "id" is a number, too.
 
 namespace {
 
@@ -186,60 +204,96 @@ const json* descend(const json& object, std::string_view field) {
   return outer == object.end() ? nullptr : descend(*outer, field.substr(dot + 1));
 }
 
-constexpr std::array<std::string_view, 5> kLengthFields = {"length", "num_tokens", "n_tokens", "token_count",
-                                                           "input_ids"};
+constexpr std::array<std::string_view, 4> kLengthFields = {"length", "num_tokens", "n_tokens", "token_count"};
 
 // What text lacks to be a trace.
 constexpr std::string_view kRecord = "; of text without lengths `equipoise trace record` counts its tokens";
-
-std::string choose_field(const json& first, const std::string& where) {
-  for (const std::string_view name : kLengthFields)
-    if (first.contains(name)) return std::string(name);
-  throw UserError(
-      where,
-      ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
-      "token_count or input_ids, or its name by --column (trace.column of a study); found ",
-      keys_of(first),
-      (std::ranges::any_of(first, [](const json& value) { return value.is_string(); }) ? std::string(kRecord)
-                                                                                       : ""));
-}
 
 std::int64_t length_of(const json& value, const std::string& where) {
   std::int64_t length = -1;
   if (value.is_string())
     throw UserError(where, ": found ", shown_json(value), "; expected a length", kRecord);
-  if (value.is_array() && !std::ranges::all_of(value, [](const json& id) { return id.is_number_integer(); }))
-    throw UserError(where, ": found ", shown_json(value),
-                    "; expected a length, or one flat array of token ids");
-  if (value.is_array())
-    length = static_cast<std::int64_t>(value.size());
-  else if (value.is_number_unsigned())
+  if (value.is_number_unsigned())
     length = static_cast<std::int64_t>(std::min<std::uint64_t>(
         value.get<std::uint64_t>(), static_cast<std::uint64_t>(kLongestDocument) + 1));
-  if (!is_length(length)) refuse_length(where, value.is_array() ? "an empty array" : shown_json(value));
+  if (!is_length(length)) refuse_length(where, shown_json(value));
   return length;
+}
+
+[[noreturn]] void refuse_unlike(const std::string& where, std::string_view one, std::int64_t of_one,
+                                std::string_view other, std::int64_t of_other) {
+  throw UserError(where, ": ", one, " is ", of_one, " and ", other, " is ", of_other,
+                  ": which of them counts tokens? Name it by --column (trace.column of a study)");
+}
+
+// A row of which nobody said which field has its length: its one field of lengths, or its tokens. Several
+// have to agree. `chosen` is the field that the rows before it have.
+void add_row(const json& row, const std::string& where, std::string& chosen, Lengths& lengths) {
+  if (!chosen.empty() && !row.contains(chosen))
+    throw UserError(where, ": no field '", chosen, "'; the object has ", keys_of(row));
+  std::string_view first;
+  std::int64_t length = 0;
+  for (const std::string_view name : kLengthFields) {
+    const auto at = row.find(name);
+    if (at == row.end() || at->is_null()) continue;
+    const std::int64_t found = length_of(*at, where);
+    if (!first.empty() && found != length) refuse_unlike(where, first, length, name, found);
+    if (first.empty()) first = name, length = found;
+  }
+  if (chosen.empty()) chosen = first;
+  if (has_token_fields(row)) {
+    const std::size_t before = lengths.size();
+    add_documents(row, where, lengths);
+    const std::int64_t tokens = std::accumulate(lengths.begin() + static_cast<std::ptrdiff_t>(before),
+                                                lengths.end(), std::int64_t{0});
+    const auto ids = row.find("input_ids");
+    const auto padded = ids != row.end() && ids->is_array() ? static_cast<std::int64_t>(ids->size()) : tokens;
+    if (!first.empty() && length != tokens && length != padded)
+      refuse_unlike(where, first, length, "the number of its tokens", tokens);
+  } else if (!first.empty()) {
+    lengths.push_back(length);
+  } else {
+    throw UserError(
+        where,
+        ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
+        "token_count or input_ids, or its name by --column (trace.column of a study); found ",
+        keys_of(row),
+        (std::ranges::any_of(row, [](const json& value) { return value.is_string(); }) ? std::string(kRecord)
+                                                                                       : ""));
+  }
+}
+
+// The object that has the last part of a field's name.
+const json& holder_of(const json& row, const std::string& field) {
+  const std::size_t dot = field.rfind('.');
+  if (row.contains(field) || dot == std::string::npos) return row;
+  const json* const outer = descend(row, std::string_view(field).substr(0, dot));
+  return outer == nullptr ? row : *outer;
 }
 
 }  // namespace
 
 Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::string& field) {
   Lengths lengths;
-  std::string key = field;
+  std::string chosen;
   for (std::int64_t line = 1; !bytes.empty(); ++line) {
     const std::size_t size = std::min(bytes.find('\n'), bytes.size());
     const std::string_view text = trimmed(bytes.substr(0, size));
     bytes.remove_prefix(std::min(size + 1, bytes.size()));
     if (text.empty()) continue;
     const std::string where = name + ":" + std::to_string(line);
-    const json value = parse_json_line(text, where);
-    if (!value.is_object()) {
-      lengths.push_back(length_of(value, where));
+    const json value = parse_python_json_line(text, where);
+    if (value.is_object() && field.empty()) {
+      add_row(value, where, chosen, lengths);
       continue;
     }
-    if (key.empty()) key = choose_field(value, where);
-    const json* found = descend(value, key);
-    if (found == nullptr) throw UserError(where, ": no field '", key, "'; the object has ", keys_of(value));
-    lengths.push_back(length_of(*found, where));
+    const json* const found = value.is_object() ? descend(value, field) : &value;
+    if (found == nullptr) throw UserError(where, ": no field '", field, "'; the object has ", keys_of(value));
+    if (found->is_array())
+      add_documents_of(value.is_object() ? holder_of(value, field) : value, value.is_object() ? field : "",
+                       *found, where, lengths);
+    else
+      lengths.push_back(length_of(*found, where));
   }
   return lengths;
 }

@@ -30,20 +30,24 @@ def _array(batch: Any, key: str) -> np.ndarray:
 
 def lengths_of(batch: Any) -> List[int]:
     """Tokens of each document of a batch, in its order. A mapping is asked for what says it best: cu_seqlens
-    (borders of packed documents), lengths, attention_mask (ones of each row), position_ids (0 begins a
-    document), input_ids as a list of documents; a list is one of documents. Raises ValueError for a padded
-    tensor without its mask."""
+    (borders of packed documents), lengths, position_ids (0 begins a document), attention_mask (what is not 0 of
+    each row; another number is another document), input_ids as a list of documents; a list is one of
+    documents. Raises ValueError for a padded tensor without its mask."""
     get = batch.get if hasattr(batch, "get") else lambda key: None
-    for key in ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q"):
+    for key in ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q", "cu_seq_lens"):
         if get(key) is not None:
-            return [int(n) for n in np.diff(_array(batch, key).ravel())]
-    for key in ("lengths", "length"):
+            borders = _array(batch, key).ravel()
+            return [int(n) for n in np.diff(borders[borders >= 0])]
+    for key in ("seq_lengths", "seq_lens", "lengths", "length"):
         if get(key) is not None:
-            return [int(n) for n in _array(batch, key).ravel()]
+            return [int(n) for row in _rows(batch, key) for n in row]
+    mask = None
     if get("attention_mask") is not None and _array(batch, "attention_mask").ndim == 2:
-        return [int(n) for n in _array(batch, "attention_mask").astype(bool).sum(axis=1)]
+        mask = _array(batch, "attention_mask").astype(np.int64)
     if get("position_ids") is not None:
-        return _between_zeros(_array(batch, "position_ids"))
+        return _between_zeros(np.atleast_2d(_array(batch, "position_ids")), mask)
+    if mask is not None:
+        return [n for row in mask for n in _counted(row)]
     documents = get("input_ids") if hasattr(batch, "get") else batch
     if isinstance(documents, (list, tuple)) and documents and all(_is_document(d) for d in documents):
         return [len(d["input_ids"]) if hasattr(d, "get") else len(d) for d in documents]
@@ -59,12 +63,28 @@ def _is_document(value: Any) -> bool:
     )
 
 
-def _between_zeros(positions: np.ndarray) -> List[int]:
+def _rows(batch: Any, key: str) -> List[Any]:
+    """The rows of a batch under a key, which may hold unlike numbers."""
+    value = batch.get(key)
+    ragged = isinstance(value, (list, tuple)) and value and all(isinstance(row, (list, tuple)) for row in value)
+    return list(value) if ragged else [_array(batch, key).ravel()]
+
+
+def _counted(mask: np.ndarray) -> List[int]:
+    """Documents of a row by its mask: 0 is padding, another number than before another document (axolotl)."""
+    seen = mask[mask != 0]
+    begins = np.flatnonzero(np.diff(seen, prepend=0))
+    return [int(n) for n in np.diff(np.append(begins, seen.size))]
+
+
+def _between_zeros(positions: np.ndarray, mask: Optional[np.ndarray]) -> List[int]:
     lengths: List[int] = []
-    for row in np.atleast_2d(positions):
-        begins = np.flatnonzero(row == 0)
+    for i, row in enumerate(positions):
+        if mask is not None and mask.shape == positions.shape:
+            row = row[mask[i] != 0]
+        begins = np.union1d(np.flatnonzero(row == 0), [0])
         lengths += [int(n) for n in np.diff(np.append(begins, row.size))]
-    return lengths
+    return [n for n in lengths if n > 0]
 
 
 def record(
