@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/workload/model.h"
@@ -24,38 +25,46 @@ using nlohmann::json;
 
 // ---- Keys that are not read ----
 
-constexpr std::string_view kHarmless[] = {
-    // What Transformers writes into every config.
-    "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version",
-    "use_bfloat16", "torchscript", "return_dict", "output_attentions", "output_hidden_states",
-    "output_router_logits", "use_cache", "is_decoder", "tokenizer_class", "prefix", "problem_type",
-    "id2label", "label2id", "num_labels", "finetuning_task", "task_specific_params",
-    "chunk_size_feed_forward", "gradient_checkpointing", "name", "quantization_config", "compression_config",
-    "cache_implementation", "attn_implementation", "for_llm_compressor", "is_llama_config",
-    "interpolate_factor", "full_attn_mod",
-    // Generation.
-    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature",
-    "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "diversity_penalty",
-    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences", "output_scores",
-    "return_dict_in_generate", "remove_invalid_values",
-    // Positions, norms, scales.
-    "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "model_max_length", "max_seq_len",
-    "max_sequence_length", "initial_context_length", "original_max_position_embeddings",
-    "partial_rotary_factor", "rotary_pct", "rotary_dim", "rotary_emb_base", "no_rope_layers",
-    "no_rope_layer_interval", "attn_temperature_tuning", "floor_scale", "attn_scale", "norm_type",
-    "initializer_range", "initializer_cutoff_factor", "init_method", "query_pre_attn_scalar", "logit_scale",
-    "logits_scaling", "embedding_multiplier", "residual_multiplier", "attention_multiplier", "clip_qkv",
-    "attn_logit_softcapping", "final_logit_softcapping", "scale_attn_weights",
-    "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "attention_softmax_in_fp32",
-    "scale_attention_softmax_in_fp32", "use_qk_norm", "qk_norm", "qk_layernorm", "swiglu_limit", "mlp_bias",
-    "pretraining_tp", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-    "summary_use_proj", "validate_runner_input", "inference_runner", "pad_key_length",
-    "pre_allocate_kv_cache", "max_batch_size",
-    // Routing: who gets a token, not how much is computed.
-    "norm_topk_prob", "scoring_func", "topk_method", "n_group", "topk_group", "routed_scaling_factor",
-    "router_jitter_noise", "router_dtype", "aux_loss_alpha", "seq_aux", "ep_size",
-    // Read, or of no effect without what reads them.
-    "model_type"};
+// Why keys are passed over: neither parameters nor FLOPs nor bytes that we count hang on them. (Biases and
+// norms other than those of Q, K, V and the two of a layer are below a thousandth of a model and not
+// counted.)
+struct PassedOver {
+  std::string_view why, keys;  // a space between two
+};
+constexpr PassedOver kPassedOver[] = {
+    {"what Transformers writes into every config",
+     "_name_or_path architectures auto_map dtype torch_dtype transformers_version use_bfloat16 torchscript "
+     "return_dict output_attentions output_hidden_states output_router_logits use_cache is_decoder "
+     "tokenizer_class prefix problem_type id2label label2id num_labels finetuning_task "
+     "task_specific_params chunk_size_feed_forward gradient_checkpointing name quantization_config "
+     "compression_config cache_implementation attn_implementation for_llm_compressor is_llama_config "
+     "interpolate_factor full_attn_mod model_type"},
+    {"what generation takes",
+     "max_length min_length do_sample early_stopping num_beams num_beam_groups temperature top_k top_p "
+     "typical_p repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size "
+     "encoder_no_repeat_ngram_size num_return_sequences output_scores return_dict_in_generate "
+     "remove_invalid_values num_logits_to_keep"},
+    {"where a token is, which costs nothing that depends on it",
+     "max_position_embeddings n_positions n_ctx seq_length model_max_length max_seq_len "
+     "max_sequence_length initial_context_length original_max_position_embeddings partial_rotary_factor "
+     "rotary_pct rotary_dim rotary_emb_base no_rope_layers no_rope_layer_interval position_embedding_type "
+     "attn_temperature_tuning floor_scale attn_scale"},
+    {"norms, initial values and factors, which scale what is computed",
+     "norm_type initializer_range initializer_cutoff_factor init_method query_pre_attn_scalar logit_scale "
+     "logits_scaling embedding_multiplier residual_multiplier attention_multiplier clip_qkv "
+     "attn_logit_softcapping final_logit_softcapping scale_attn_weights scale_attn_by_inverse_layer_idx "
+     "reorder_and_upcast_attn attention_softmax_in_fp32 scale_attention_softmax_in_fp32 use_qk_norm "
+     "qk_norm qk_norm_type qk_layernorm swiglu_limit pretraining_tp normalization_function "
+     "layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta postnorm"},
+    {"biases below a thousandth of a model", "mlp_bias lm_head_bias attention_out_bias"},
+    {"heads of other tasks, or of inference alone",
+     "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "
+     "validate_runner_input inference_runner pad_key_length pre_allocate_kv_cache max_batch_size "
+     "num_mtp_modules mtp_transformer_layers use_mtp"},
+    {"who gets a token, not how much is computed",
+     "norm_topk_prob scoring_func topk_method n_group topk_group routed_scaling_factor router_jitter_noise "
+     "input_jitter_noise router_dtype use_routing_bias shared_moe_mode aux_loss_alpha seq_aux ep_size"},
+};
 
 constexpr std::string_view kHarmlessStarts[] = {"rope_", "_attn_implementation", "mup_", "forced_"};
 constexpr std::string_view kHarmlessEnds[] = {"_token_id", "_token_ids",    "_token_index",
@@ -67,9 +76,12 @@ constexpr std::string_view kMixers =
 constexpr std::string_view kExpertRules = "this rule of which layers have which experts is not modelled";
 constexpr std::string_view kParallel = "attention and FFN side by side are not modelled";
 constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled";
+constexpr std::string_view kSparse = "sparse attention is not modelled";
+constexpr std::string_view kOwnKeys = "its config has keys of its own, which are not read";
 
 // A key, or the begin of keys.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
+    {"moe_layer_freq", ""},  // DeepSeek's, which is read
     {"attn_layer_", kMixers},
     {"mamba", kMixers},
     {"ssm_", kMixers},
@@ -93,16 +105,59 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"parallel_attn", kParallel},
     {"block_configs", kPerLayer},
     {"num_kv_shared_layers", kPerLayer},
+    {"num_key_value_heads_per_layer", kPerLayer},
+    {"num_query_heads", kPerLayer},
     {"ffn_multipliers", kPerLayer},
-    {"index_", "sparse attention is not modelled"},
+    {"index_", kSparse},
+    {"sparse_", kSparse},
+    {"time_mix", kMixers},
+    {"kda_", kMixers},
+    {"gdn_", kMixers},
 };
 
 constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
-    {"gpt_neox", kParallel},      {"gptj", kParallel},   {"phi", kParallel},  {"cohere", kParallel},
-    {"cohere2", kParallel},       {"falcon", kParallel}, {"mamba", kMixers},  {"mamba2", kMixers},
-    {"jamba", kMixers},           {"bamba", kMixers},    {"zamba2", kMixers}, {"rwkv", kMixers},
+    {"gpt_neox", kParallel},
+    {"gptj", kParallel},
+    {"codegen", kParallel},
+    {"phi", kParallel},
+    {"cohere", kParallel},
+    {"cohere2", kParallel},
+    {"falcon", kParallel},
+    {"mamba", kMixers},
+    {"mamba2", kMixers},
+    {"falcon_mamba", kMixers},
+    {"falcon_h1", kMixers},
+    {"jamba", kMixers},
+    {"bamba", kMixers},
+    {"zamba", kMixers},
+    {"zamba2", kMixers},
+    {"nemotron_h", kMixers},
+    {"rwkv", kMixers},
+    {"xlstm", kMixers},
     {"recurrent_gemma", kMixers},
+    {"lfm2", kMixers},
+    {"lfm2_moe", kMixers},
+    {"kimi_linear", kMixers},
+    {"qwen3_next", kMixers},
+    {"deepseek_v32", kSparse},
+    {"glm_moe_dsa", kSparse},
+    {"gemma3n_text", kPerLayer},
+    {"nemotron-nas", kPerLayer},
+    {"longcat_flash", "layers of two attentions, and experts that compute nothing, are not modelled"},
+    {"jetmoe", "experts of attention are not modelled"},
+    {"diffllama", "differential attention is not modelled"},
+    {"mpt", kOwnKeys},
+    {"bloom", kOwnKeys},
+    {"opt", kOwnKeys},
+    {"dbrx", kOwnKeys},
 };
+
+// Types whose layers are of other mixers unless a list of the config says otherwise.
+constexpr std::string_view kMixedUnlessListed[] = {"minimax", "minimax_m1", "minimax_text_01",
+                                                   "granitemoehybrid"};
+// What lists of layers have for attention that every layer may be.
+constexpr std::string_view kAttentionTypes[] = {"attention",         "full_attention", "sliding_attention",
+                                                "chunked_attention", "global",         "local"};
 
 // Activations that read and write what a SiLU does.
 constexpr std::string_view kActivations[] = {
@@ -112,11 +167,17 @@ bool holds(const auto& list, std::string_view name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
 }
 
-// Neither parameters nor FLOPs nor bytes that we count hang on the key: token numbers, dtypes, positions,
-// dropout, what routers and losses are scaled with, what generation takes. (Biases and norms other than those
-// of Q, K, V and the two of a layer are below a thousandth of a model and not counted.)
+bool has_word(std::string_view words, std::string_view word) {
+  for (std::size_t at = words.find(word); at != std::string_view::npos; at = words.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) return true;
+  }
+  return false;
+}
+
 bool shapes_nothing(std::string_view key) {
-  return holds(kHarmless, key) ||
+  return std::ranges::any_of(kPassedOver,
+                             [key](const PassedOver& some) { return has_word(some.keys, key); }) ||
          std::ranges::any_of(kHarmlessStarts,
                              [key](std::string_view start) { return key.starts_with(start); }) ||
          std::ranges::any_of(kHarmlessEnds, [key](std::string_view end) { return key.ends_with(end); });
@@ -149,13 +210,33 @@ class Config {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const json& file() const { return file_; }
   // As if the config did not have it; false if it does not.
-  bool pass_over(const std::string& key) { return file_.erase(key) > 0; }
-  // Absent and null are the same.
+  bool pass_over(const std::string& key) {
+    const bool had = file_.contains(key);
+    file_[key] = nullptr;
+    return had;
+  }
+  // Null for null, and for a key that is absent unless the model's class has a value.
   const json* find(const std::string& key) {
     asked_.push_back(key);
-    const auto it = file_.find(key);
-    return it == file_.end() || it->is_null() ? nullptr : &*it;
+    if (const auto it = file_.find(key); it != file_.end()) return it->is_null() ? nullptr : &*it;
+    const auto it = of_class_.find(key);
+    return it == of_class_.end() ? nullptr : &*it;
   }
+  // Whether the file itself has a value.
+  [[nodiscard]] bool says(const std::string& key) const {
+    const auto it = file_.find(key);
+    return it != file_.end() && !it->is_null();
+  }
+  // What the model's class has where the file says nothing.
+  void set_class_values(json values) { of_class_ = std::move(values); }
+  // Llama 4 has keys of its own for what other models are refused for.
+  [[nodiscard]] static bool llama4_reads(std::string_view key) {
+    constexpr std::string_view kOwn[] = {"attention_chunk_size", "interleave_moe_layer_step", "moe_layers",
+                                         "intermediate_size_mlp"};
+    return std::ranges::find(kOwn, key) != std::end(kOwn);
+  }
+  // A key that is known not to matter here.
+  void take(const std::string& key) { asked_.push_back(key); }
   [[nodiscard]] bool asked(const std::string& key) const {
     return std::find(asked_.begin(), asked_.end(), key) != asked_.end();
   }
@@ -205,27 +286,34 @@ class Config {
 
  private:
   json file_;
+  json of_class_ = json::object();
   std::string path_;
   std::vector<std::string> asked_;
 };
 
 json parse(const std::string& path) {
-  json config = read_json_file(path);
+  json config = parse_python_json(read_text_file(path), path);
   if (!config.is_object()) throw UserError(path, ": expected a JSON object (a Hugging Face config.json)");
   return config;
 }
 
-// What the configs of a model type leave unsaid, from Hugging Face Transformers.
+// What the class of a model type in Hugging Face Transformers (4.57.1) has and its config does not say, and
+// the values that the class has where a key is absent. A config leaves out what is as in the class: that of a
+// part of a model (text_config) everything, any other tie_word_embeddings where it is true.
 struct TypeDefaults {
   bool gated = true;
-  bool tied = false;
   bool qkv_bias = false;
   const char* activation = "silu";
   int every_full = 0;     // of so many layers the last sees everything, the others a window; 0: all alike
   bool window_on = true;  // without use_sliding_window
   bool llama4 = false;    // its own keys of chunks and experts
+  const char* values = "{}";
 };
 const TypeDefaults* defaults_of(const std::string& type) {
+  constexpr const char* kTied = R"({"tie_word_embeddings": true})";
+  constexpr const char* kHead128 = R"({"head_dim": 128})";
+  constexpr const char* kGemma3 = R"({"tie_word_embeddings": true, "head_dim": 256, "vocab_size": 262208,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096})";
   static const std::map<std::string, TypeDefaults> known = {
       {"llama", {}},
       {"mistral", {}},
@@ -237,24 +325,47 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"qwen2_5_vl", {.qkv_bias = true, .window_on = false}},
       {"qwen2_5_vl_text", {.qkv_bias = true, .window_on = false}},
       {"qwen2_moe", {.qkv_bias = true, .window_on = false}},
-      {"qwen3", {.window_on = false}},
+      {"qwen3", {.window_on = false, .values = kHead128}},
       {"qwen3_moe", {.window_on = false}},
       {"deepseek_v2", {}},
       {"deepseek_v3", {}},
-      {"llama4_text", {.llama4 = true}},
-      {"gemma", {.tied = true, .activation = "gelu_pytorch_tanh"}},
-      {"gemma2", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 2}},
-      {"gemma3", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
-      {"gemma3_text", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
+      {"llama4_text", {.llama4 = true, .values = kHead128}},
+      {"gemma",
+       {.activation = "gelu_pytorch_tanh", .values = R"({"tie_word_embeddings": true, "head_dim": 256})"}},
+      {"gemma2",
+       {.activation = "gelu_pytorch_tanh",
+        .every_full = 2,
+        .values = R"({"tie_word_embeddings": true, "head_dim": 256, "sliding_window": 4096})"}},
+      {"gemma3", {.activation = "gelu_pytorch_tanh", .every_full = 6, .values = kGemma3}},
+      {"gemma3_text", {.activation = "gelu_pytorch_tanh", .every_full = 6, .values = kGemma3}},
       {"phi3", {}},
+      {"phimoe", {}},
       {"olmo", {}},
       {"olmo2", {}},
+      {"olmo3", {.every_full = 4}},
       {"olmoe", {}},
       {"granite", {}},
+      {"granitemoe", {}},
+      {"granitemoeshared", {}},
+      {"granitemoehybrid", {}},
       {"stablelm", {}},
-      {"gpt2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_new"}},
-      {"gpt_bigcode", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
-      {"starcoder2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
+      {"smollm3", {.window_on = false, .values = kTied}},
+      {"ernie4_5", {.values = R"({"tie_word_embeddings": true, "head_dim": 128})"}},
+      {"glm", {.qkv_bias = true, .values = kHead128}},
+      {"glm4", {.qkv_bias = true, .values = kHead128}},
+      {"glm4_moe", {}},
+      {"gpt_oss",
+       {.qkv_bias = true, .every_full = 2, .values = R"({"head_dim": 64, "sliding_window": 128})"}},
+      {"minimax", {}},
+      {"hunyuan_v1_dense", {}},
+      {"seed_oss", {.qkv_bias = true, .values = kHead128}},
+      {"helium", {.values = kHead128}},
+      {"arcee", {.gated = false, .activation = "relu2"}},
+      {"bitnet", {.activation = "relu2"}},
+      {"dots1", {}},
+      {"gpt2", {.gated = false, .qkv_bias = true, .activation = "gelu_new", .values = kTied}},
+      {"gpt_bigcode", {.gated = false, .qkv_bias = true, .activation = "gelu_pytorch_tanh", .values = kTied}},
+      {"starcoder2", {.gated = false, .qkv_bias = true, .activation = "gelu_pytorch_tanh", .values = kTied}},
       {"nemotron", {.gated = false, .activation = "relu2"}},
   };
   const auto it = known.find(type);
@@ -295,7 +406,7 @@ std::vector<bool> sliding_by_type_list(Config& config, const json& list, int lay
   std::vector<bool> sliding;
   for (int i = 0; i < layers; ++i) {
     const json& type = list[at(i)];
-    if (type != local && type != "full_attention")
+    if (type != local && type != "full_attention" && type != "attention")
       throw UserError(config.path(), ": layer_types[", i, "]: expected full_attention or ", local, ", found ",
                       shown_json(type));
     sliding.push_back(type == local);
@@ -333,8 +444,13 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
   const std::string every_key = config.one_of({"sliding_window_pattern", "_sliding_window_pattern"});
   (void)config.find("_sliding_window_pattern");
   const bool lists = config.find("layer_types") != nullptr;  // says it all
+  // A window as long as the longest document hides nothing.
+  const json* const positions = config.find("max_position_embeddings");
+  const std::int64_t longest =
+      positions != nullptr && positions->is_number_integer() ? positions->get<std::int64_t>() : 0;
+  const bool hides = window > 0 && (longest == 0 || window < longest);
   const std::int64_t every = lists ? type.every_full : config.positive_or(every_key, type.every_full);
-  if (!known && !says_on && !lists && config.find(every_key) == nullptr && window > 0)
+  if (!known && !says_on && !lists && config.find(every_key) == nullptr && hides)
     config.fail(
         "sliding_window",
         "layer_types or sliding_window_pattern next to it, since model_type does not say which layers slide");
@@ -351,7 +467,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
   const bool any = std::ranges::find(m.sliding_layers, true) != m.sliding_layers.end();
   if (on && types != nullptr && any && window == 0)
     config.fail("sliding_window", "the window of layer_types' sliding layers");
-  if (!on || window == 0 || !any) {
+  if (!on || !hides || !any) {
     m.sliding_layers.clear();
     return;
   }
@@ -428,9 +544,10 @@ void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
   moe.expert_ffn = config.positive_or(llama4 ? "intermediate_size" : "moe_intermediate_size", m.ffn);
   moe.shared =
       static_cast<int>(config.count_or(config.one_of({"n_shared_experts", "num_shared_experts"}), 0));
-  if (const std::int64_t width = config.count_or("shared_expert_intermediate_size", 0); width > 0) {
-    if (moe.shared > 0)
-      config.fail("shared_expert_intermediate_size", "none next to a number of shared experts");
+  const std::string shared_width =
+      config.one_of({"shared_expert_intermediate_size", "shared_intermediate_size"});
+  if (const std::int64_t width = config.count_or(shared_width, 0); width > 0) {
+    if (moe.shared > 0) config.fail(shared_width, "none next to a number of shared experts");
     moe.shared = 1;
     moe.shared_ffn = width;
   }
@@ -471,18 +588,75 @@ void read_heads(Config& config, bool one_kv_head, ModelShape& m) {
                     m.kv_heads);
 }
 
-// Every key that nobody has asked for: it shapes nothing, is off, or is refused.
-void refuse_other_keys(const Config& config) {
-  for (const auto& [key, value] : config.file().items()) {
-    const bool off = value.is_null() || value == false || value == 0 ||
-                     ((value.is_array() || value.is_object() || value.is_string()) && value.empty());
-    if (config.asked(key) || off || shapes_nothing(key)) continue;
-    const std::string_view why = why_key_is_refused(key);
-    throw UserError(config.path(), ": ", key, ": expected none, since ",
-                    why.empty() ? "it is not known and may change the model's shape" : std::string(why),
-                    " (\"ignore\": [\"", key, "\"] next to hf_config passes it over), found ",
-                    shown_json(value));
+bool is_off(const json& value) {
+  return value.is_null() || value == false || value == 0 ||
+         ((value.is_array() || value.is_object() || value.is_string()) && value.empty());
+}
+
+// Whether a list of the config says that every layer is attention. Then keys of other mixers are of no
+// effect. MiniMax has a 1 for attention that sees all.
+bool all_attention(Config& config) {
+  for (const char* key : {"layer_types", "layers_block_type", "attn_type_list"}) {
+    const json* const list = config.find(key);
+    if (list != nullptr && list->is_array() && !list->empty())
+      return std::ranges::all_of(*list, [](const json& type) {
+        return type.is_string() ? holds(kAttentionTypes, type.get_ref<const std::string&>()) : type == 1;
+      });
   }
+  return false;
+}
+
+// Says why a model is refused before any key is read whose absence would follow from that.
+void refuse_other_models(Config& config, const std::string& type) {
+  if (const std::string_view why = why_type_is_refused(type); !why.empty())
+    config.fail("model_type", "another, since " + std::string(why));
+  const bool attention = all_attention(config);
+  for (const auto& [key, value] : config.file().items()) {
+    const std::string_view why = is_off(value) || shapes_nothing(key) ? "" : why_key_is_refused(key);
+    if (why.empty() || (type == "llama4_text" && config.llama4_reads(key))) continue;
+    if (why == kMixers && attention)
+      config.take(key);
+    else
+      throw UserError(config.path(), ": ", key, ": expected none, since ", why, " (\"ignore\": [\"", key,
+                      "\"] next to hf_config passes it over), found ", shown_json(value));
+  }
+  if (const json* const types = config.find("layer_types"); types != nullptr && types->is_array())
+    for (std::size_t i = 0; i < types->size(); ++i)
+      if (const json& layer = (*types)[i];
+          layer.is_string() && !holds(kAttentionTypes, layer.get_ref<const std::string&>()))
+        throw UserError(config.path(), ": layer_types[", i, "]: expected attention, since ", kMixers,
+                        ", found ", shown_json(layer));
+  if (holds(kMixedUnlessListed, type) && !attention)
+    config.fail("layer_types", "a list of layers of attention alone, since " + std::string(kMixers));
+}
+
+// Granite's dense layers have the width of a shared expert; models of experts in every layer may have no
+// other.
+std::string ffn_width(Config& config, const std::string& key) {
+  const auto has = [&](const char* name) { return config.find(name) != nullptr && *config.find(name) != 0; };
+  const bool experts = has("num_local_experts") || has("num_experts") || has("n_routed_experts");
+  if (!experts && has("shared_intermediate_size")) return "shared_intermediate_size";
+  return config.find(key) == nullptr && experts && has("moe_intermediate_size") ? "moe_intermediate_size"
+                                                                                : key;
+}
+
+// Every key that nobody has asked for: it shapes nothing, is off, or is not known. All of them in one line,
+// so that a user need not find them one by one.
+void refuse_other_keys(const Config& config) {
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : config.file().items())
+    if (!config.asked(key) && !is_off(value) && !shapes_nothing(key)) unknown.push_back(key);
+  if (unknown.empty()) return;
+  const std::string& first = unknown.front();
+  const std::string_view why = why_key_is_refused(first);
+  std::string others;
+  for (std::size_t i = 1; i < unknown.size(); ++i)
+    others.append(i == 1 ? "; nor are " : ", ").append(unknown[i]);
+  throw UserError(config.path(), ": ", first, ": expected none, since ",
+                  why.empty() ? "it is not known and may change the model's shape" : std::string(why),
+                  " (\"ignore\": [\"", all_joined(unknown, "\", \""), "\"] next to hf_config passes ",
+                  unknown.size() == 1 ? "it" : "them", " over), found ", shown_json(config.file()[first]),
+                  others);
 }
 
 // Models of several parts keep the language model's config in one of their own.
@@ -510,12 +684,18 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   for (const std::string& key : options.ignore)
     found.push_back({config.pass_over(key) ? "key_passed_over" : "key_not_there", "model", {{"key", key}}});
   const std::string type_name = config.text_or("model_type", "");
-  if (const std::string_view why = why_type_is_refused(type_name); !why.empty())
-    config.fail("model_type", "another, since " + std::string(why));
+  refuse_other_models(config, type_name);
   for (const char* key : {"is_encoder_decoder", "add_cross_attention"})
     if (config.flag_or(key, false)) config.fail(key, "false: encoders and cross-attention are not modelled");
   const TypeDefaults* known = defaults_of(type_name);
   const TypeDefaults type = known != nullptr ? *known : TypeDefaults{};
+  config.set_class_values(json::parse(type.values));
+  // Transformers leaves the key out where it is true, as its base class has it.
+  if (known == nullptr && !type_name.empty() && !config.says("tie_word_embeddings") &&
+      config.says("transformers_version")) {
+    config.set_class_values({{"tie_word_embeddings", true}});
+    found.push_back({"tied_by_absence", "model", {{"type", type_name}}});
+  }
   ModelShape m;
   m.name = path;
   m.layers = static_cast<int>(config.positive(config.one_of({"num_hidden_layers", "n_layer"}), kMostLayers));
@@ -526,10 +706,10 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
       type.llama4 ? "intermediate_size_mlp" : config.one_of({"intermediate_size", "n_inner"});
   // GPT-2's files leave the FFN out where it is four times the hidden size.
   const bool four_times = type_name == "gpt2" || type_name == "gpt_bigcode";
-  m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn);
+  m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn_width(config, ffn));
   (void)config.find("n_inner");
   m.vocab = config.positive("vocab_size");
-  m.tied_embeddings = config.flag_or("tie_word_embeddings", type.tied);
+  m.tied_embeddings = config.flag_or("tie_word_embeddings", false);
   m.gated_ffn = read_gated(config, type_name, options);
   const std::initializer_list<const char*> biases{"attention_bias", "qkv_bias", "use_bias", "use_qkv_bias"};
   const std::string bias = config.one_of(biases);
@@ -545,8 +725,8 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
   for (const char* key :
        {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "n_shared_experts",
-        "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq",
-        "decoder_sparse_step", "mlp_only_layers"})
+        "num_shared_experts", "shared_expert_intermediate_size", "shared_intermediate_size",
+        "first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers"})
     (void)config.find(key);  // of no effect without experts
   for (const char* key : {"vision_config", "audio_config"})
     if (config.find(key) != nullptr) found.push_back({"other_part", "model", {{"part", key}}});

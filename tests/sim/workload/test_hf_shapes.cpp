@@ -157,8 +157,10 @@ TEST_CASE(
 }
 
 TEST_CASE("Qwen2 slides only if it says so, and then above its first layers") {
-  const json qwen =
-      with(llama(), {{"model_type", "qwen2"}, {"sliding_window", 131072}, {"max_window_layers", 28}});
+  const json qwen = with(llama(), {{"model_type", "qwen2"},
+                                   {"sliding_window", 131072},
+                                   {"max_window_layers", 28},
+                                   {"max_position_embeddings", 1010000}});
   CHECK(read(qwen).sliding_window == 0);
   CHECK(read(with(qwen, {{"use_sliding_window", false}})).sliding_window == 0);
   const ModelShape m = read(with(qwen, {{"use_sliding_window", true}}));
@@ -166,6 +168,9 @@ TEST_CASE("Qwen2 slides only if it says so, and then above its first layers") {
   CHECK(sliding(m) == 4);
   CHECK(!m.is_sliding_layer(27));
   CHECK(m.is_sliding_layer(28));
+  // A window as long as the longest position hides nothing.
+  CHECK(read(with(mistral(), {{"sliding_window", 32768}})).sliding_window == 0);
+  CHECK(read(with(mistral(), {{"sliding_window", 32767}})).sliding_window == 32767);
 }
 
 TEST_CASE("GPT-2 and StarCoder2: a GELU between two matrices, not three") {
@@ -405,6 +410,94 @@ TEST_CASE("Jamba and its like are refused by name") {
     CHECK(message.find("not modelled") != std::string::npos);
     CHECK(refusal(with(llama(), {{key, nullptr}})) == "");  // off
   }
+}
+
+TEST_CASE("The reason of a refusal is what is not modelled, not a key that is absent because of it") {
+  const std::pair<json, const char*> others[] = {
+      {{{"model_type", "falcon_h1"}, {"attention_in_multiplier", 1.0}, {"mamba_d_ssm", 1024}}, "model_type"},
+      {{{"model_type", "mine"}, {"a_multiplier", 1.0}, {"mamba_d_ssm", 1024}}, "mamba_d_ssm"},
+      {{{"model_type", "qwen3_5_moe_text"}, {"linear_num_key_heads", 16}, {"num_experts", 256}},
+       "linear_num_key_heads"},
+      {{{"model_type", "mine"}, {"layer_types", {"linear_attention", "full_attention"}}}, "layer_types[0]"},
+      {{{"model_type", "mine"}, {"layer_types", {"full_attention", "conv"}}}, "layer_types[1]"},
+      {{{"model_type", "nemotron_h"}, {"hybrid_override_pattern", "M-M*"}}, "model_type"},
+      {{{"model_type", "deci"}, {"block_configs", {{{"a", 1}}}}, {"num_key_value_heads", nullptr}},
+       "block_configs"},
+      {{{"model_type", "deepseek_v32"}, {"index_topk", 2048}}, "model_type"},
+      {{{"model_type", "minimax"}, {"num_local_experts", 4}}, "layer_types"},
+      {{{"model_type", "minimax"}, {"attn_type_list", {1, 0, 1}}}, "attn_type_list"},
+  };
+  for (const auto& [keys, key] : others) {
+    CAPTURE(key);
+    json config = with(kUsual, keys);  // without a single size
+    const std::string message = refusal(config);
+    CAPTURE(message);
+    CHECK(message.rfind(key, 0) == 0);
+    CHECK(message.find("not modelled") != std::string::npos);
+  }
+}
+
+TEST_CASE("A model of a mixed type whose layers are all attention is read") {
+  const json listed = json::array({"attention", "attention"});
+  const json granite = with(llama(), {{"model_type", "granitemoehybrid"},
+                                      {"num_hidden_layers", 2},
+                                      {"layer_types", listed},
+                                      {"mamba_d_state", 128},
+                                      {"num_local_experts", 0},
+                                      {"shared_intermediate_size", 8192}});
+  const ModelShape m = read(granite);
+  CHECK(m.ffn == 8192);
+  CHECK(!m.moe);
+  CHECK(m.sliding_window == 0);
+  const ModelShape minimax = read(with(llama(), {{"model_type", "minimax"},
+                                                 {"num_hidden_layers", 2},
+                                                 {"attn_type_list", {1, 1}},
+                                                 {"num_local_experts", 4},
+                                                 {"num_experts_per_tok", 2},
+                                                 {"use_qk_norm", true},
+                                                 {"num_mtp_modules", 3}}));
+  CHECK(minimax.moe->experts == 4);
+}
+
+TEST_CASE("A key that is absent is as in the model's class; one that is null is not") {
+  json smollm = with(llama(), {{"model_type", "smollm3"}});
+  smollm.erase("tie_word_embeddings");
+  CHECK(read(smollm).tied_embeddings);
+  CHECK(!read(with(smollm, {{"tie_word_embeddings", false}})).tied_embeddings);
+  json glm = with(smollm, {{"model_type", "glm4"}, {"hidden_size", 5120}});
+  CHECK(read(glm).head_dim == 128);
+  CHECK(!read(glm).tied_embeddings);
+  CHECK(read(with(glm, {{"head_dim", nullptr}})).head_dim == 160);
+  CHECK(read(with(glm, {{"head_dim", 64}})).head_dim == 64);
+  // The text part of a Gemma 3 states sizes alone.
+  const json gemma = {{"model_type", "gemma3"},
+                      {"text_config",
+                       {{"model_type", "gemma3_text"},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 10240},
+                        {"num_hidden_layers", 34}}},
+                      {"vision_config", {{"hidden_size", 1152}}}};
+  const ModelShape m = read(gemma);
+  CHECK(m.heads == 8);
+  CHECK(m.kv_heads == 4);
+  CHECK(m.head_dim == 256);
+  CHECK(m.vocab == 262208);
+  CHECK(m.tied_embeddings);
+  // Of a type that is not known Transformers' base class counts, with a note; without its mark, nothing is
+  // said.
+  json mine = with(smollm, {{"model_type", "mine"}});
+  Notes notes;
+  CHECK(read(mine, {}, &notes).tied_embeddings);
+  CHECK(notes == Notes{{"tied_by_absence", "model", {{"type", "mine"}}}});
+  mine.erase("transformers_version");
+  CHECK(!read(mine).tied_embeddings);
+}
+
+TEST_CASE("Keys that are not known are all named at once") {
+  CHECK(
+      refusal(with(llama(), {{"frobnication", 3}, {"zeal", 1}, {"wit", 2}})) ==
+      "frobnication: expected none, since it is not known and may change the model's shape (\"ignore\": "
+      "[\"frobnication\", \"wit\", \"zeal\"] beside hf_config passes them over), found 3; nor are wit, zeal");
 }
 
 TEST_CASE("A key that nobody knows is refused unless it is off, shapes nothing or is passed over") {
