@@ -66,7 +66,7 @@ void shard_striped(const MicroBatch& micro_batch, int ranks, const ShardOptions&
       }
     }
   });
-  out.strided = true;
+  out.pieces.strided = true;
   out.chosen = "striped";
 }
 

@@ -262,7 +262,7 @@ void shard_in_halves(const ShardPolicy& rule, const MicroBatch& micro_batch, int
   out.chosen = parts[0].chosen;
   out.placement.clear();
   out.fits = parts[0].fits && parts[1].fits;
-  out.strided = parts[0].strided;
+  out.pieces = parts[0].pieces;
 }
 
 }  // namespace equipoise

@@ -47,6 +47,8 @@ class View {
   [[nodiscard]] std::size_t size() const { return micro_batch_.slices.size(); }
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const Slice& slice(std::size_t i) const { return micro_batch_.slices[i]; }
+  // Whether slices are rows of a padded batch.
+  [[nodiscard]] bool in_rows() const { return micro_batch_.pad_each_to > 0; }
   // The tokens computed for slice i: its own, or more in a padded batch.
   [[nodiscard]] std::int64_t tokens(std::size_t i) const {
     return std::max(slice(i).tokens(), micro_batch_.pad_each_to);
@@ -90,7 +92,7 @@ inline void begin_result(const View& view, Sharding& out) {
   out.padding_tokens = view.batch_padding();
   out.placement.clear();
   out.fits = true;
-  out.strided = false;
+  out.pieces = {false, view.in_rows()};
 }
 
 // Fills `out` from rule(emit), where emit(rank, run, segment) skips empty segments and 1 <= run < runs.

@@ -39,6 +39,12 @@ struct SliceCut {
   std::int64_t base = 0, extra = 0, first = 0, early = 0, late = 0;
 };
 
+// How the segments of a rank make the pieces of a kernel call.
+struct PieceForm {
+  bool strided = false;  // single tokens of a document are one piece (striped)
+  bool rows = false;     // slices are rows of a padded batch: no two share a sequence, whatever mask is taken
+};
+
 // The sharding of one micro-batch over c ranks. Rank r owns segments[rank_begin[r] .. rank_begin[r + 1]). The
 // arrays are flat, so that a caller can reuse one Sharding for many micro-batches without allocating.
 struct Sharding {
@@ -50,7 +56,7 @@ struct Sharding {
   std::string_view chosen;     // the rule that made it; for adaptive per-sequence or per-document
   std::vector<int> placement;  // dacp: its placement of each slice; empty for other rules
   bool fits = true;            // dacp with a bucket size: whether no rank holds more than its bucket
-  bool strided = false;        // whether single tokens of a document form one kernel call (striped)
+  PieceForm pieces;
 
   // Work space of the rules, which the next micro-batch reuses. Readers ignore it.
   std::vector<std::uint32_t> cursor;
@@ -77,7 +83,8 @@ struct Sharding {
   friend bool operator==(const Sharding& a, const Sharding& b) {
     return a.segments == b.segments && a.rank_begin == b.rank_begin && a.rank_tokens == b.rank_tokens &&
            a.rank_local_tokens == b.rank_local_tokens && a.padding_tokens == b.padding_tokens &&
-           a.chosen == b.chosen && a.placement == b.placement && a.fits == b.fits && a.strided == b.strided;
+           a.chosen == b.chosen && a.placement == b.placement && a.fits == b.fits &&
+           a.pieces.strided == b.pieces.strided;
   }
 };
 
@@ -138,7 +145,7 @@ const ShardPolicy& sharding_policy(std::string_view name);  // throws UserError 
 // The pieces with which an attention kernel is called for a rank's segments: queries and keys under a
 // bottom-right causal mask.
 //
-// A segment is one piece, except under striped sharding (Sharding::strided). There a rank has every c-th
+// A segment is one piece, except under striped sharding (PieceForm). There a rank has every c-th
 // token of a document (or several in c, where ranks divide heads). Those queries are adjacent in the rank's
 // memory, so the kernel takes them as one block with a strided mask. Equal runs of a slice at an even
 // distance then make one piece, whose number of keys keeps the queries and causal pairs, up to half a key.

@@ -25,6 +25,7 @@ std::int64_t key_blocks(std::int64_t keys) {
 class BlockMap {
  public:
   void add(const QueryKeys& document) {
+    if (document.row) begin_row();
     const std::int64_t prefix = document.keys - document.queries;
     const std::int64_t end = first_query_ + document.queries;
     for (std::int64_t row = first_query_; row < end;) {
@@ -46,6 +47,14 @@ class BlockMap {
   }
 
  private:
+  // Every row has a map of its own, which begins with a block.
+  void begin_row() {
+    close_tile();
+    tile_ = -1;
+    first_query_ = query_tiles(first_query_) * kAttentionTile;
+    first_key_ = query_tiles(first_key_) * kAttentionTile;
+  }
+
   // Adds the rows of one document in one tile. The first of them sees the document's keys up to `least` and
   // itself, the last one those up to `most`.
   void visit(std::int64_t tile, std::int64_t least, std::int64_t most, bool shared) {
@@ -218,7 +227,7 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
       plain && apart == DocumentMask::square_causal &&
       std::ranges::any_of(documents, [](const QueryKeys& d) { return d.queries > 0 && d.queries != d.keys; });
   for (const QueryKeys& document : documents) {
-    const auto [queries, keys] = document;
+    const auto [queries, keys, row] = document;
     if (queries <= 0) continue;
     if (!mask.causal || whole || (plain && apart == DocumentMask::rectangles)) {
       work.add_full(queries, keys, pass);
@@ -229,6 +238,8 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
       forward ? work.add_causal(queries, keys) : work.add_causal_backward(queries, keys);
     } else if (apart == DocumentMask::block_mask) {
       map.add(document);
+    } else if (row) {
+      work.add_full(queries, keys, pass);
     } else {
       all.queries += queries;
       all.keys += keys;

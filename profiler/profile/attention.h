@@ -7,7 +7,8 @@
 //   block mask  one sequence under a map of 128 x 128 blocks: those without a visible pair are skipped,
 //               those that the causal line or a document's border cuts are masked element by element
 //               (FlexAttention)
-//   dense mask  one sequence under a mask tensor: the whole square is computed (PyTorch's SDPA given a mask)
+//   dense mask  one sequence under a mask tensor: the whole square is computed (PyTorch's SDPA given a mask);
+//               rows of a padded batch are sequences of their own, each with its square
 //   rectangles  each document's whole rectangle (batched products that write their scores)
 //   square causal  as varlen where each document has as many keys as queries; else every document's whole
 //               rectangle is computed (cuDNN 9.19 backward under a bottom-right mask, measured)

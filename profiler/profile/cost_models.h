@@ -42,6 +42,7 @@ struct RangeUse {
 struct QueryKeys {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
+  bool row = false;  // a row of a padded batch: it shares its sequence with no other piece
 };
 
 // The heads that one GPU computes, after TP and Ulysses have divided them.

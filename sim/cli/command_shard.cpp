@@ -63,7 +63,7 @@ ShardedBatch shard_batch(const ShardCommandOptions& options) {
   row.run.rule().shard(micro_batch, options.ranks, rule.options,
                        predicted ? static_cast<const AttentionCost&>(*predicted) : tiles, result.sharding);
   for (int r = 0; predicted && r < result.sharding.ranks(); ++r)
-    result.seconds.push_back(predicted->seconds(result.sharding.of_rank(r), result.sharding.strided));
+    result.seconds.push_back(predicted->seconds(result.sharding.of_rank(r), result.sharding.pieces));
   return result;
 }
 

@@ -17,11 +17,11 @@ constexpr int kOctaves = 31;                        // documents up to 2^31 toke
 constexpr std::int64_t kFilledCall = 65536;         // query tokens of a call whose waves are full
 constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is extended by its quadratic law
 
-static std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, bool strided) {
+static std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, PieceForm form) {
   thread_local std::vector<QueryKeys> pieces;
   pieces.clear();
-  for_each_kernel_piece(segments, strided, [](std::int64_t queries, std::int64_t keys) {
-    pieces.push_back({queries, keys});
+  for_each_kernel_piece(segments, form.strided, [&](std::int64_t queries, std::int64_t keys) {
+    pieces.push_back({queries, keys, form.rows});
   });
   return pieces;
 }
@@ -141,14 +141,14 @@ void ProfiledWorkload::of(std::span<const std::int64_t> tokens, std::span<double
 
 // ---- Segments ----
 
-double ProfiledAttentionCost::seconds(std::span<const Segment> segments, bool strided) const {
+double ProfiledAttentionCost::seconds(std::span<const Segment> segments, PieceForm form) const {
   RangeUse use;  // a decision, not a prediction of the run
   const auto layer = [&](std::int64_t window) {
     if (costs_.attention.prices_counts()) {
-      counted_.push_back({segments, window, count_segments(segments, strided, window)});
+      counted_.push_back({segments, window, count_segments(segments, form.strided, window)});
       return to_seconds(costs_.attention.forward_time(counted_.back().call, use));
     }
-    return to_seconds(costs_.attention.forward_time(kernel_pieces(segments, strided), use, window));
+    return to_seconds(costs_.attention.forward_time(kernel_pieces(segments, form), use, window));
   };
   const double sliding = costs_.attention.sliding_share();
   double seconds = 0;
@@ -157,19 +157,19 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments, bool st
     thread_local std::vector<Segment> chunks;
     chunks.clear();
     cut_into_chunks(segments, costs_.model().sliding_window, chunks);
-    seconds += sliding * to_seconds(costs_.attention.forward_time(kernel_pieces(chunks, strided), use));
+    seconds += sliding * to_seconds(costs_.attention.forward_time(kernel_pieces(chunks, form), use));
   } else if (sliding > 0) {
     seconds += sliding * layer(costs_.model().sliding_window);
   }
   return seconds;
 }
 
-AttentionTimes ProfiledAttentionCost::times(std::span<const Segment> segments, bool strided,
+AttentionTimes ProfiledAttentionCost::times(std::span<const Segment> segments, PieceForm form,
                                             std::int64_t window, int head_shares, RangeUse& use) const {
   if (!costs_.attention.prices_counts())
-    return costs_.attention.times(kernel_pieces(segments, strided), use, window, head_shares);
-  const AttentionCall* const counted = strided ? nullptr : known(segments, window);
-  return costs_.attention.times(counted ? *counted : count_segments(segments, strided, window), use,
+    return costs_.attention.times(kernel_pieces(segments, form), use, window, head_shares);
+  const AttentionCall* const counted = form.strided ? nullptr : known(segments, window);
+  return costs_.attention.times(counted ? *counted : count_segments(segments, form.strided, window), use,
                                 head_shares);
 }
 
@@ -212,7 +212,7 @@ void cut_into_chunks(const Sharding& sharding, std::int64_t chunk, Sharding& out
   out.rank_tokens = sharding.rank_tokens;
   out.rank_local_tokens = sharding.rank_local_tokens;
   out.placement = sharding.placement;
-  out.strided = sharding.strided;
+  out.pieces = sharding.pieces;
 }
 
 }  // namespace equipoise

@@ -56,12 +56,12 @@ class ProfiledAttentionCost final : public AttentionCost {
   // Forward seconds of the segments, mean of the model's layers, for sharding rules that choose by cost. The
   // counted calls are remembered.
   [[nodiscard]] double seconds(std::span<const Segment> segments) const override {
-    return seconds(segments, false);
+    return seconds(segments, PieceForm{});
   }
-  // `strided`: as in Sharding.
-  [[nodiscard]] double seconds(std::span<const Segment> segments, bool strided) const;
-  // Both passes of one layer. `strided`: as in Sharding; `head_shares`: ranks that share the heads.
-  [[nodiscard]] AttentionTimes times(std::span<const Segment> segments, bool strided, std::int64_t window,
+  // `form`: of the sharding that they are from.
+  [[nodiscard]] double seconds(std::span<const Segment> segments, PieceForm form) const;
+  // Both passes of one layer. `head_shares`: ranks that share the heads.
+  [[nodiscard]] AttentionTimes times(std::span<const Segment> segments, PieceForm form, std::int64_t window,
                                      int head_shares, RangeUse& use) const;
 
   // Forgets the counted calls: their segments are gone.

@@ -220,8 +220,8 @@ TEST_CASE("striped: every c-th token of a document is one kernel piece with the 
   std::vector<Piece> pieces;
   const auto add = [&](std::int64_t queries, std::int64_t keys) { pieces.emplace_back(queries, keys); };
   const Sharding striped = shard("striped", micro_batch_of({8}), 2);
-  CHECK(striped.strided);
-  for_each_kernel_piece(striped.of_rank(1), striped.strided, add);
+  CHECK(striped.pieces.strided);
+  for_each_kernel_piece(striped.of_rank(1), striped.pieces.strided, add);
   CHECK(pieces == std::vector<Piece>{{4, 6}});
   // c = 3, 9 tokens: rank 0 has queries 0, 3, 6 with 1, 4, 7 keys: 12 pairs; K - 1 = 4: 3 + 4 + 5 = 12.
   pieces.clear();
@@ -232,8 +232,8 @@ TEST_CASE("striped: every c-th token of a document is one kernel piece with the 
   ShardOptions tail;
   tail.remainder = Remainder::tail;
   const Sharding by_document = shard("per-document", micro_batch_of({7}), 2, tail);
-  CHECK_FALSE(by_document.strided);
-  for_each_kernel_piece(by_document.of_rank(0), by_document.strided, add);
+  CHECK_FALSE(by_document.pieces.strided);
+  for_each_kernel_piece(by_document.of_rank(0), by_document.pieces.strided, add);
   CHECK(pieces == std::vector<Piece>{{1, 1}, {1, 4}, {1, 5}, {1, 7}});
 }
 

@@ -192,6 +192,23 @@ TEST_CASE("a dense mask computes the whole square of a packed call") {
   CHECK(work.key_tokens == 160);
 }
 
+TEST_CASE("rows of a padded batch are sequences of their own under a mask") {
+  // Three rows of 256: a dense mask computes three squares of 2 tiles x 4 blocks, not one of 6 x 12.
+  const std::vector<QueryKeys> rows(3, QueryKeys{256, 256, true});
+  const std::vector<QueryKeys> packed(3, QueryKeys{256, 256});
+  for (const AttentionPass pass : {AttentionPass::forward, AttentionPass::backward}) {
+    CHECK(attention_work({}, DocumentMask::dense_mask, rows, pass).blocks == 3 * 2 * 4);
+    CHECK(attention_work({}, DocumentMask::dense_mask, packed, pass).blocks == 6 * 12);
+  }
+  // Rows of 100 begin a block of their own, where packed documents share one.
+  const std::vector<QueryKeys> short_rows(2, QueryKeys{100, 100, true});
+  CHECK(attention_work({}, DocumentMask::block_mask, short_rows).tiles == 2);
+  CHECK(attention_work({}, DocumentMask::block_mask, short_rows).blocks == 2 * 2);
+  // Documents with tiles of their own cost the same either way.
+  CHECK(attention_work({}, DocumentMask::varlen, rows).blocks ==
+        attention_work({}, DocumentMask::varlen, packed).blocks);
+}
+
 TEST_CASE("a kernel of rectangles computes all of each document's, and nothing between documents") {
   const std::vector<QueryKeys> documents{{256, 256}, {128, 384}};
   for (const AttentionPass pass : {AttentionPass::forward, AttentionPass::backward}) {

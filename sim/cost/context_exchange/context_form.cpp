@@ -16,7 +16,8 @@ static std::int64_t key_runs(const MicroBatch& micro_batch, const Sharding& shar
   const Segment* last = nullptr;
   for (const Segment& s : sharding.of_rank(rank)) {
     if (is_placed(placement, s)) continue;  // its keys are nobody else's
-    const bool strided = sharding.strided && last != nullptr && s.slice == last->slice;  // single tokens
+    const bool strided =
+        sharding.pieces.strided && last != nullptr && s.slice == last->slice;  // single tokens
     const bool follows = last != nullptr && s.slice == last->slice + 1 &&
                          last->q_end >= micro_batch.slices[at(last->slice)].end;
     runs += strided || follows ? 0 : 1;
@@ -90,13 +91,14 @@ double least_exchange_seconds(const LayerCosts& costs, int context) {
 RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use) {
   const auto segments = of.sharding.of_rank(rank);
   if (of.tokens.placed == 0)
-    return {{}, of.attention.times(segments, of.sharding.strided, of.window, of.head_shares, use)};
+    return {{}, of.attention.times(segments, of.sharding.pieces, of.window, of.head_shares, use)};
   const std::vector<int>& placement = placement_of(of);
   const auto priced = [&](bool placed) {
     thread_local std::vector<QueryKeys> pieces;
     pieces.clear();
     for (const Segment& s : segments)
-      if (is_placed(placement, s) == placed) pieces.push_back({s.queries(), s.keys()});
+      if (is_placed(placement, s) == placed)
+        pieces.push_back({s.queries(), s.keys(), of.sharding.pieces.rows});
     return of.costs.attention.times(pieces, use, of.window, of.head_shares);
   };
   const AttentionTimes placed = priced(true);
@@ -160,7 +162,7 @@ void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
   out.rank_local_tokens.clear();
   out.segments.clear();
   out.placement = sharding.placement;
-  out.strided = sharding.strided;
+  out.pieces = sharding.pieces;
   for (std::size_t first = 0; first < sharding.rank_tokens.size(); first += at(inner)) {
     out.rank_tokens.push_back(0);
     out.rank_local_tokens.push_back(0);

@@ -116,7 +116,8 @@ void check_tasks(const MicroBatch& micro_batch, const Sharding& sharding, bool h
     throw UserError(form, "two nano-batches of a model with experts; allowed: nano_batches 1");
   if (micro_batch.chunk.count > 1)
     throw UserError(form, "dependent chunks; allowed: micro-batches of whole slices");
-  if (sharding.strided) throw UserError(form, "striped sharding; allowed: rules that leave runs of tokens");
+  if (sharding.pieces.strided)
+    throw UserError(form, "striped sharding; allowed: rules that leave runs of tokens");
 }
 
 }  // namespace

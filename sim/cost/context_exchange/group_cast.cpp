@@ -346,8 +346,8 @@ class CastCalls {
         own.push_back({s.queries(), s.keys()});
         continue;
       }
-      // Single tokens of a slice are one call (Sharding::strided).
-      if (!of_->sharding.strided || part.slice != s.slice) finish(part);
+      // Single tokens of a slice are one call (PieceForm).
+      if (!of_->sharding.pieces.strided || part.slice != s.slice) finish(part);
       part.slice = s.slice;
       add(s, part);
     }

@@ -127,7 +127,7 @@ class RingPieces {
 
   // What rank `rank`'s call does on the block that rank `from` began with, in which each rank has `earlier`
   // tokens of the chunks before. What a run of queries sees of a block is one piece: the keys of its slice
-  // lie together there. So are a slice's runs at even distances (Sharding::strided). O(segments of both).
+  // lie together there. So are a slice's runs at even distances (PieceForm). O(segments of both).
   const std::vector<QueryKeys>& of(int rank, int from, std::int64_t earlier) {
     const auto queries = sharding_->of_rank(rank);
     const std::span<const RingSegment> block = sorted(from);
@@ -150,7 +150,7 @@ class RingPieces {
       const std::int64_t run = queries[i].queries();
       end = i + 1;
       if (earlier + keys_[i] == 0) continue;
-      for (; sharding_->strided && end < queries.size() && queries[end].slice == queries[i].slice &&
+      for (; sharding_->pieces.strided && end < queries.size() && queries[end].slice == queries[i].slice &&
              queries[end].queries() == run;)
         ++end;
       // Priced as the causal call that has as many pairs. Of another rank's block every query of a run sees

@@ -45,7 +45,7 @@ std::vector<QueryKeys> strided_pieces_of(const Sharding& sharding, int rank, int
 
 // What rank `rank` computes on the keys that rank `from` began with.
 std::vector<QueryKeys> pieces_of(const Sharding& sharding, int rank, int from, std::int64_t earlier) {
-  if (sharding.strided) return strided_pieces_of(sharding, rank, from, earlier);
+  if (sharding.pieces.strided) return strided_pieces_of(sharding, rank, from, earlier);
   std::vector<QueryKeys> pieces;
   for (const Segment& q : sharding.of_rank(rank)) {
     std::int64_t keys = earlier;
