@@ -199,7 +199,9 @@ GroupShape RankGrid::merged_shape(int degree, int stride) const {
       if (known != 0) continue;
       known = 1;
       const std::vector<int> all = merged_group(t, p);
-      for (std::size_t begin = 0; begin < all.size(); begin += at(degree))
+      // Degrees that divide the grid cut it into groups; groups of others may begin behind any of another.
+      const std::size_t next = all.size() % at(degree) == 0 ? at(degree) : 1;
+      for (std::size_t begin = 0; begin + at(degree) <= all.size(); begin += next)
         for (std::size_t first = begin; first < begin + at(stride); ++first, ++group) {
           int touched = 0;
           for (std::size_t i = first; i < begin + at(degree); i += at(stride)) {
@@ -214,16 +216,23 @@ GroupShape RankGrid::merged_shape(int degree, int stride) const {
   return {ranks, (ranks + most_nodes - 1) / most_nodes};
 }
 
+void RankGrid::check_degree(int degree) const {
+  if (const int ranks = sizes_.context * sizes_.data; degree < 1 || degree > ranks)
+    throw UserError("context degree: expected 1 to context * data = ", ranks, ", found ", degree);
+}
+
 GroupShape RankGrid::context_shape(int degree) const {
   const auto found = context_shapes_.find(degree);
   if (found != context_shapes_.end()) return found->second;
-  throw UserError("context degree: expected a divisor of context * data = ", sizes_.context * sizes_.data,
-                  ", found ", degree);
+  check_degree(degree);
+  return merged_shape(degree, 1);
 }
 
 GroupShape RankGrid::outer_shape(int degree) const {
-  (void)context_shape(degree);  // that there is one
-  return outer_shapes_.at(degree);
+  const auto found = outer_shapes_.find(degree);
+  if (found != outer_shapes_.end()) return found->second;
+  check_degree(degree);
+  return merged_shape(degree, inner_ranks(degree));
 }
 
 GroupShape RankGrid::shape_of(std::span<const int> gpus) const {

@@ -78,8 +78,8 @@ class RankGrid {
   [[nodiscard]] GroupShape expert_data_shape() const { return expert_data_shape_; }
   [[nodiscard]] GroupShape expert_tensor_shape() const { return expert_tensor_shape_; }
   // A CP group of another degree than the layout's (lanes of HBP, FlexSP, dynamic CP): `degree` consecutive
-  // ranks of the grid that CP and DP span together. Throws UserError unless degree divides cp * dp.
-  // Looked up: all degrees are worked out at the start.
+  // ranks of the grid that CP and DP span together, which need not divide it (5 and 3 of 8). Throws UserError
+  // where there are not as many. Divisors are looked up; others take O(cp * dp * degree).
   [[nodiscard]] GroupShape context_shape(int degree) const;
   // Ranks of an inner group of such a CP group, and how those of equal number of its inner groups lie.
   [[nodiscard]] int inner_ranks(int degree) const { return std::gcd(sizes_.context_inner, degree); }
@@ -103,6 +103,7 @@ class RankGrid {
   [[nodiscard]] GroupShape shape_along(const Digit& digit) const;
   [[nodiscard]] int context_digit(int rank) const;
   [[nodiscard]] GroupShape merged_shape(int degree, int stride) const;
+  void check_degree(int degree) const;
   [[nodiscard]] GroupShape hop_between(int from_stage, int to_stage) const;
   // The GPUs of one (tensor, pipeline), CP and DP merged, the inner axis fastest.
   [[nodiscard]] std::vector<int> merged_group(int tensor, int pipeline) const;

@@ -367,7 +367,7 @@ std::string lane_text(std::size_t step, std::size_t lane) {
 // Whether the layout has CP groups of so many ranks.
 std::string allowed_degrees(const Layout& layout, int heads, int degree) {
   const int ranks = layout.data * layout.context;
-  if (ranks % degree != 0) return "a divisor of data x context = " + std::to_string(ranks);
+  if (degree > ranks) return "at most data x context = " + std::to_string(ranks);
   // Inner groups of a nested form fit any CP group.
   if (context_form(layout).head_shares(layout, degree) == layout.inner_ranks(degree)) return "";
   const int of_rank = heads / layout.tensor;

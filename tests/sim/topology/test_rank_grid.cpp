@@ -100,7 +100,11 @@ TEST_CASE("CP groups of another degree are cut from the ranks of CP and DP") {
   check_shape(p.context_shape(1), 1, 1);
   check_shape(p.context_shape(4), 4, 4);
   check_shape(p.context_shape(16), 16, 8);
-  CHECK_THROWS_AS(static_cast<void>(p.context_shape(5)), UserError);
+  // 5 and 3 of 8: the second group begins behind the first, so some groups of 5 lie over two nodes of 8.
+  check_shape(p.context_shape(5), 5, 3);
+  check_shape(p.context_shape(12), 12, 6);
+  CHECK_THROWS_AS(static_cast<void>(p.context_shape(33)), UserError);
+  CHECK_THROWS_AS(static_cast<void>(p.context_shape(0)), UserError);
 }
 
 TEST_CASE("Inner groups of CP ranks are neighbours, or those of equal number in all of them are") {
@@ -153,13 +157,14 @@ TEST_CASE("CP groups of any degree and hops lie over nodes as the worst of them 
     const ParallelSizes& sizes = p.sizes();
     const int merged = sizes.context * sizes.data;
     for (int degree = 1; degree <= merged; ++degree) {
-      if (merged % degree != 0) continue;
+      const int next = merged % degree == 0 ? degree : 1;
       std::size_t most_nodes = 0;
       for (int g = 0; g < p.gpus(); ++g) {
         const std::vector<int> all = p.data_context_group(g);
-        for (auto begin = all.begin(); begin != all.end(); begin += degree) {
+        for (int begin = 0; begin + degree <= merged; begin += next) {
           std::set<int> nodes;
-          std::for_each(begin, begin + degree, [&](int member) { nodes.insert(p.node(member)); });
+          std::for_each(all.begin() + begin, all.begin() + begin + degree,
+                        [&](int member) { nodes.insert(p.node(member)); });
           most_nodes = std::max(most_nodes, nodes.size());
         }
       }
