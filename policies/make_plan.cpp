@@ -68,6 +68,13 @@ void order_lane(Lane& lane, Order order, const Workload& workload) {
   for (std::size_t i = 0; i < places.size(); ++i) lane.micro_batches[places[i]] = std::move(moved[i]);
 }
 
+// Whether the loader has cut a document where a window ends.
+bool cuts_documents(std::span<const GlobalBatch> batches) {
+  return std::ranges::any_of(batches, [](const GlobalBatch& batch) {
+    return std::ranges::any_of(batch.slices, [](const Slice& slice) { return slice.begin > 0; });
+  });
+}
+
 }  // namespace
 
 Plan make_plan(const Policy& policy, const PackingProblem& problem) {
@@ -88,6 +95,12 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   Plan plan = policy.plan(placeable);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
 
+  if (limit > 0 && !shortened && problem.options.oversize != Oversize::error &&
+      cuts_documents(problem.batches))
+    plan.notes.push_back({"oversize_after_cut",
+                          "",
+                          {{"oversize", kOversizeNames[static_cast<std::size_t>(problem.options.oversize)]},
+                           {"limit", limit}}});
   plan.policy = std::string(policy.name);
   plan.sees_whole_set = policy.sees_whole_set;
   plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());

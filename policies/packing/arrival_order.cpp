@@ -128,7 +128,8 @@ static bool is_full(const MicroBatch& micro_batch, const Slice& next, const Pack
 }
 
 // Makes one sequence per document. Sequence i goes to lane i mod lanes. Consecutive sequences of a lane make
-// a micro-batch, each padded to its longest unless `padding` is off.
+// a micro-batch, each padded to its longest unless `padding` is off. Under a token budget all lanes get as
+// many micro-batches as the longest, the last ones empty, as frameworks with such a budget run them.
 static Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
   const bool padding = options.of<PaddedOptions>().padding;
   Step step = empty_step(options);
@@ -140,6 +141,11 @@ static Step padded_step(std::span<const Slice> documents, const PackOptions& opt
     micro_batch.slices.push_back(documents[i]);
     if (padding) micro_batch.pad_each_to = std::max(micro_batch.pad_each_to, documents[i].tokens());
   }
+  if (options.of<TokenBudget>().tokens_per_micro_batch == 0) return step;
+  std::size_t most = 1;
+  for (const Lane& lane : step.lanes) most = std::max(most, lane.micro_batches.size());
+  const auto round = static_cast<std::size_t>(options.lane_round);
+  for (Lane& lane : step.lanes) lane.micro_batches.resize((most + round - 1) / round * round);
   return step;
 }
 

@@ -106,6 +106,13 @@ TEST_CASE("a token budget makes the fewest micro-batches that stay within it, in
   options.of<PaddedOptions>().padding = false;
   CHECK(ids_of(plan_of("padded", document_batches({{4, 1, 3, 9}}), options).steps[0]) ==
         std::vector<Ids>{{0, 1, 2}, {3}});
+  // Three documents on two lanes: 9 | 8 and 7. Both lanes get two micro-batches, of which one is empty.
+  options.lanes = 2;
+  for (const char* name : {"padded", "sorted"}) {
+    const Step step = plan_of(name, document_batches({{7, 8, 9}}), options).steps[0];
+    CHECK(step.lanes[0].micro_batches.size() == 2);
+    CHECK(step.lanes[1].micro_batches.size() == 2);
+  }
 }
 
 TEST_CASE("no micro-batch of several documents is over its budget, and one fewer a lane would not do") {
@@ -118,7 +125,7 @@ TEST_CASE("no micro-batch of several documents is over its budget, and one fewer
     const auto budget = static_cast<std::int64_t>(20 + random.next() % 80);
     options.of<TokenBudget>().tokens_per_micro_batch = budget;
     const std::vector<std::vector<std::int64_t>> lengths = {random_lengths(random, 20, 60)};
-    for (const char* name : {"lpt", "karmarkar-karp", "plain"}) {
+    for (const char* name : {"lpt", "karmarkar-karp", "plain", "padded", "sorted"}) {
       CAPTURE(name);
       const Plan plan = plan_of(name, document_batches(lengths), options);
       std::int64_t count = 0;

@@ -372,6 +372,7 @@ Study parse_case(const json& file, const std::string& path) {
   study.directory = std::filesystem::path(path).parent_path().string();
   study.name = std::filesystem::path(path).stem().string();
   JsonObject object(file, path);
+  (void)object.find("$schema");  // an editor's
   read_keys(object, study_keys(), study);
   study.name = printable(study.name);
   require_keys(object, study_keys());

@@ -315,7 +315,13 @@ ordered_json policies_schema() {
       {"items", {{"anyOf", {described_text("A policy or preset with its defaults"), definition("policy")}}}}};
 }
 
+ordered_json address_schema() {
+  return {{"type", "string"}};
+}
+
 constexpr Key<Study> kStudyKeys[] = {
+    other<Study>("$schema", address_schema,
+                 "Where an editor finds the schema of this file (equipoise list schema > FILE); not read"),
     text<&Study::name>("name", "Title of the table; the file's name by default"),
     other<Study>("trace", trace_schema,
                  "Where the documents come from: one of file, uniform, distribution and mixture")
@@ -506,6 +512,8 @@ void for_each_key(const keys::Visit& visit) {
 ordered_json study_schema() {
   ordered_json schema = {
       {"$schema", "http://json-schema.org/draft-07/schema#"},
+      {"$id", "equipoise.study/1"},
+      {"version", EQUIPOISE_VERSION},
       {"title", "Equipoise study"},
       {"description",
        "Documents, a model, a cluster, a layout and the policies to compare on them. Paths are relative to "

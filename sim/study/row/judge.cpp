@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "policies/steps.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/row/bound.h"
 #include "sim/workload/stage_layers.h"
@@ -158,6 +160,59 @@ std::optional<Note> idle_note(const Plan& plan, const Layout& layout) {
                {"lanes", lanes / steps},
                {"idle", std::llround(idle / steps * static_cast<double>(layout.gpus()))},
                {"gpus", layout.gpus()}}};
+}
+
+// Steps whose lanes wait for each other in every micro-batch and have unlike numbers of them. A lane without
+// any takes no part.
+std::optional<Note> unequal_note(const Plan& plan, const Layout& layout) {
+  if (!lanes_synchronize(layout)) return {};
+  std::int64_t steps = 0, most = 0, least = 0;
+  for (const Step& step : plan.steps) {
+    std::map<int, std::pair<std::int64_t, std::int64_t>> counts;  // least and most, by barrier group
+    for (const Lane& lane : step.lanes) {
+      const auto own = static_cast<std::int64_t>(lane.micro_batches.size());
+      const auto [group, fresh] = counts.try_emplace(lane.barrier_group, own, own);
+      if (!fresh) group->second = {std::min(group->second.first, own), std::max(group->second.second, own)};
+    }
+    const auto unequal = std::ranges::find_if(
+        counts, [](const auto& group) { return group.second.first != group.second.second; });
+    if (unequal == counts.end()) continue;
+    ++steps;
+    const auto [fewest, largest] = unequal->second;
+    if (largest - fewest > most - least) most = largest, least = fewest;
+  }
+  if (steps == 0) return {};
+  return Note{"unequal_micro_batches",
+              "",
+              {{"steps", steps}, {"of", plan.steps.size()}, {"most", most}, {"least", least}}};
+}
+
+// The tokens that the row's policy fills a micro-batch with at most; 0: as many as come.
+std::int64_t limit_of(const MicroBatch& micro_batch, const PolicyRun& run) {
+  if (micro_batch.pack_length > 0) return micro_batch.pack_length;
+  if (const TokenBudget& budget = run.pack.of<TokenBudget>(); budget.tokens_per_micro_batch > 0)
+    return budget.linear_cost > 0 || budget.quadratic_cost > 0 ? 0 : budget.tokens_per_micro_batch;
+  return run.policy().derives == Derives::max_tokens ? run.pack.max_tokens : 0;
+}
+
+// Packs that are longer than they may be once each document is padded to 2 x CP tokens.
+std::optional<Note> padded_packs_note(const Plan& plan, const PolicyRun& run, const ShardRule& rule) {
+  if (rule.options.remainder != Remainder::pad) return {};
+  std::int64_t packs = 0, longest = 0, length = 0, multiple = 0;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches) {
+        const std::int64_t of = 2 * std::int64_t{lane.context}, most = limit_of(m, run);
+        std::int64_t tokens = 0;
+        for (const Slice& slice : m.slices) tokens += (slice.tokens() + of - 1) / of * of;
+        if (lane.context == 1 || most == 0 || tokens <= most) continue;
+        ++packs;
+        if (tokens > longest) longest = tokens, length = most, multiple = of;
+      }
+  if (packs == 0) return {};
+  return Note{"padded_packs",
+              "",
+              {{"micro_batches", packs}, {"longest", longest}, {"length", length}, {"multiple", multiple}}};
 }
 
 // How much of the time no plan can save.
@@ -322,6 +377,8 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   if (row.run.policy().packs_for_time) notes.push_back(bound_note(row, result.steps));
   add(notes, offload_note(row, plan, simulated.rule));
   add(notes, idle_note(plan, models.layout));
+  add(notes, unequal_note(plan, models.layout));
+  add(notes, padded_packs_note(plan, row.run, simulated.rule));
   if (row.run.rule().choice == ShardChoice::static_best)
     notes.push_back({"static_best", "", {{"shard", simulated.shard}}});
   if (std::ranges::any_of(result.steps, [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
