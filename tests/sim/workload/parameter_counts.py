@@ -97,7 +97,7 @@ def made(model_type, shape):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     written = json.loads(config.to_json_string(use_diff=True))
-    if set(shape) == {"hidden_size", "num_hidden_layers", "intermediate_size"}:  # a part of a model says what differs from its class
+    if set(shape) == {"hidden_size", "num_hidden_layers", "intermediate_size"}:  # a part of a model: what its class has not
         written = {"model_type": model_type, **shape}
     return written, sum(parameter.numel() for parameter in model.parameters())
 
