@@ -408,7 +408,10 @@ def tables_below(folder):
         if state.get("_indices_data_files") or state.get("_indices_files"):
             raise UserError(f"{folder}: its rows are in the order of another file; flatten_indices() before save_to_disk")
         return [folder / file["filename"] for file in state.get("_data_files", [])]
-    return sorted(path for path in folder.rglob("*") if path.suffix in (".parquet", ".arrow") and path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    tables = [path for path in files if path.suffix in (".parquet", ".arrow")]
+    text = [path for path in files if path.suffix not in (".parquet", ".arrow", ".json", ".md", ".lock")]
+    return [] if text else tables  # next to other files a table is one of them, which is not text
 
 
 def results_of(path, options, texts, files):

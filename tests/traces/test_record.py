@@ -159,6 +159,17 @@ class RecorderTest(unittest.TestCase):
         self.assertEqual(self.run_recorder(self.folder / "set" / "test", "--field", "seq_lengths", "--no-shuffle")[0], 2)
         status, message = self.run_recorder(write(self.folder / "p.arrow", packed), "--field", "seq_lengths", "--no-shuffle")
         self.assertEqual((status, self.lengths()), (0, [3, 5, 4]), message)
+        # A folder of tables; next to texts a table is no text.
+        hub = self.folder / "hub"
+        (hub / "data").mkdir(parents=True)
+        pyarrow.parquet.write_table(table, hub / "data" / "train-00000.parquet")
+        (hub / "README.md").write_text("a data set")
+        self.assertEqual(self.run_recorder(hub, "--no-shuffle")[0], 0)
+        self.assertEqual(self.lengths(), [100, 2000, 300])
+        (hub / "notes.txt").write_text("one two")
+        record.load_tokenizer = count_words
+        self.assertEqual(self.run_recorder(hub, "--no-shuffle")[0], 0)
+        self.assertEqual(self.lengths(), [4, 3])
         (self.folder / "broken.arrow").write_bytes(b"no such thing")
         status, message = self.run_recorder(self.folder / "broken.arrow")
         self.assertEqual(status, 2)
