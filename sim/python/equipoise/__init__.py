@@ -15,6 +15,7 @@ whose one line says where, what was found and what is allowed.
 
 from ._core import __version__, policy_names
 from . import packed, plot
+from .importing import Imported, import_job
 from .own_policy import policy
 from .plan import Plan, pack
 from .program import Checked, Tuned, check, explain, fit, predict, tune, validate, verify
@@ -27,6 +28,7 @@ from .trace import draw_trace, read_trace, write_trace
 __all__ = [
     "BatchSampler",
     "Checked",
+    "Imported",
     "Plan",
     "Result",
     "Sweep",
@@ -37,6 +39,7 @@ __all__ = [
     "draw_trace",
     "explain",
     "fit",
+    "import_job",
     "pack",
     "packed",
     "plot",
