@@ -369,8 +369,10 @@ def _megatron(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
 
 # Settings that change no time that is simulated, by the reason; * for any ending.
 _TITAN_HARMLESS = {
-    "how the job is watched, saved and restarted": "job.* profiling.* metrics.* checkpoint.* memory_estimation.* fault_tolerance.* debug.* comm.*",
-    "how the optimizer and its schedule are tuned": "optimizer.* lr_scheduler.* training.max_norm training.seed training.deterministic",
+    "how the job is watched, saved and restarted": "job.* profiling.* metrics.* checkpoint.* memory_estimation.*"
+    " fault_tolerance.* debug.* comm.*",
+    "how the optimizer and its schedule are tuned": "optimizer.* lr_scheduler.* training.max_norm training.seed"
+    " training.deterministic",
     "how long the job runs, and validation between its steps": "training.steps validation.* training.gc_freq training.gc_debug",
     "where data and the tokenizer lie": "training.dataset training.dataset_path model.tokenizer_path model.hf_assets_path",
     "what is printed": "model.print_after_conversion",
@@ -454,7 +456,9 @@ def _titan(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
     if mode == "full":
         parallel["recompute"] = "full"
     elif mode == "selective":
-        parallel["recompute"] = {"modules": ["per_op"]} if str(option) == "op" else {"layers": _LAYERS[model] // int(option)}  # every n-th layer
+        # By operator, or every n-th layer.
+        every = None if str(option) == "op" else int(option)
+        parallel["recompute"] = {"layers": _LAYERS[model] // every} if every else {"modules": ["per_op"]}
     window = job.count("training.seq_len", 2048)
     local = job.count("training.local_batch_size", 1)
     batch = job.count("training.global_batch_size", -1)
@@ -465,7 +469,7 @@ def _titan(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
         batch = local * data
     schedule = job.get(at + "pipeline_parallel_schedule", "1F1B")
     of_stage = job.count(at + "pipeline_parallel_layers_per_stage")
-    less = job.count(at + "pipeline_parallel_first_stage_less_layers", 1) + job.count(at + "pipeline_parallel_last_stage_less_layers", 1)
+    less = sum(job.count(f"{at}pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last"))
     if pipeline > 1 and of_stage:
         virtual = -(-(_LAYERS[model] + less) // (pipeline * of_stage))
         if virtual > 1:
