@@ -17,14 +17,16 @@ namespace {
 using nlohmann::json;
 using Numbers = std::vector<std::int64_t>;
 
-// In the order in which a row is asked for them: the first that says where documents begin counts.
+// The first field of a row that says where documents begin counts; its token ids are looked at before all.
 enum class Says { lengths, borders, starts, positions, segments, padded_segments, mask, tokens };
 
 struct Field {
   std::string_view name;
   Says says;
 };
-constexpr std::array kFields{Field{"seq_lengths", Says::lengths},
+constexpr std::array kFields{Field{"input_ids", Says::tokens},
+                             Field{"token_ids", Says::tokens},
+                             Field{"seq_lengths", Says::lengths},
                              Field{"seq_lens", Says::lengths},
                              Field{"seqlens", Says::lengths},
                              Field{"sequence_lengths", Says::lengths},
@@ -43,9 +45,7 @@ constexpr std::array kFields{Field{"seq_lengths", Says::lengths},
                              Field{"doc_ids", Says::segments},
                              Field{"segment_ids", Says::padded_segments},
                              Field{"inputs_segmentation", Says::padded_segments},
-                             Field{"attention_mask", Says::mask},
-                             Field{"input_ids", Says::tokens},
-                             Field{"token_ids", Says::tokens}};
+                             Field{"attention_mask", Says::mask}};
 
 std::optional<Says> says(std::string_view name) {
   const auto* const found = std::ranges::find(kFields, name, &Field::name);
@@ -111,11 +111,7 @@ class Row {
     const auto size = static_cast<std::int64_t>(numbers.size());
     const bool unlike = per_token && size_ >= 0 && size != size_;
     // Numbers of other documents, as search engines give them, have such names, too.
-    if (unlike && (field.says == Says::segments || by_.says == Says::segments)) {
-      if (by_.says == Says::segments)
-        by_ = {"", Says::tokens}, numbers_.clear(), size_ = size, size_of_ = field.name;
-      return;
-    }
+    if (unlike && field.says == Says::segments) return;
     if (unlike)
       fail(field.name, concatenated("as many numbers as ", size_of_, " has (", size_, "), found ", size));
     if (per_token && size_ < 0) size_ = size, size_of_ = field.name;

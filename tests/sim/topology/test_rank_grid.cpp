@@ -102,7 +102,7 @@ TEST_CASE("CP groups of another degree are cut from the ranks of CP and DP") {
   check_shape(p.context_shape(16), 16, 8);
   // 5 and 3 of 8: the second group begins behind the first, so some groups of 5 lie over two nodes of 8.
   check_shape(p.context_shape(5), 5, 3);
-  check_shape(p.context_shape(12), 12, 6);
+  check_shape(p.context_shape(12), 12, 4);  // from the last rank of a node over a whole one to the third
   CHECK_THROWS_AS(static_cast<void>(p.context_shape(33)), UserError);
   CHECK_THROWS_AS(static_cast<void>(p.context_shape(0)), UserError);
 }

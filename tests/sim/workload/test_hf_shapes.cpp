@@ -150,7 +150,11 @@ TEST_CASE(
   CHECK(one.is_sliding_layer(7));
   types[3] = "linear_attention";
   CHECK(refusal(with(gemma2(), {{"layer_types", types}})) ==
-        "layer_types[3]: expected full_attention or sliding_attention, found \"linear_attention\"");
+        "layer_types[3]: expected attention, since layers of other mixers than attention (state-space, "
+        "recurrent) are not modelled, found \"linear_attention\"");
+  types[3] = "global";
+  CHECK(refusal(with(gemma2(), {{"layer_types", types}})) ==
+        "layer_types[3]: expected full_attention or sliding_attention, found \"global\"");
   types.erase(0);
   CHECK(refusal(with(gemma2(), {{"layer_types", types}}))
             .rfind("layer_types: expected a list of 42 layers", 0) == 0);
