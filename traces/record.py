@@ -380,14 +380,14 @@ def results_of_table(path, field, texts):
         return
     packing = [name for names in PACKED.values() for name in names if name in schema.names]
     if field in TOKENS:
-        beside = [*packing, *(name for name in ("attention_mask",) if name in schema.names)]
+        others = [*packing, *(name for name in ("attention_mask",) if name in schema.names)]
     elif field in packing:  # alone, but for the tokens that say where the last document ends
-        beside = [name for name in TOKENS if name in schema.names]
+        others = [name for name in TOKENS if name in schema.names]
     else:
-        beside = []
+        others = []
     row_number = 0
-    for batch in batches([field, *(name for name in beside if name != field)]):
-        if not beside and field not in packing:
+    for batch in batches([field, *(name for name in others if name != field)]):
+        if not others and field not in packing:
             yield from ((len(value), None, 0) if value else "empty" for value in batch.column(0).to_pylist())
             continue
         for row in batch.to_pylist():

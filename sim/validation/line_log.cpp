@@ -44,7 +44,7 @@ void each_line(std::string_view text, const Body& body) {
   }
 }
 
-// The number after `key`, where there is one. What stands between them in any log (spaces, dots, a colon) is
+// The number after `key`, where there is one. What is between them in any log (spaces, dots, a colon) is
 // skipped; "4,435" and "4.43k" are numbers.
 std::optional<double> number_after(std::string_view line, std::string_view key) {
   const std::size_t found = line.find(key);
@@ -254,7 +254,7 @@ std::optional<Bar> bar_in(std::string_view line) {
 }
 
 // Of the bars that a log has (files that are tokenised have one, too) the training's is the longest that
-// stands next to a line of losses.
+// is next to a line of losses.
 std::vector<Bar> training_bars(std::string_view text) {
   std::map<std::int64_t, std::vector<Bar>> bars;  // by what they run up to
   std::map<std::int64_t, int> next_to_loss;

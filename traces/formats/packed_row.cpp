@@ -80,7 +80,7 @@ struct Span {
 
 class Row {
  public:
-  // `own`: the field that the user named, if one was; beside it only token ids are looked at. `tokens`: those
+  // `own`: the field that the user named, if one was; next to it only token ids are looked at. `tokens`: those
   // of a field whose name is not among ours.
   Row(const json& row, const std::string& where, std::string_view own, Numbers tokens = {}) : where_(where) {
     if (!tokens.empty()) size_ = static_cast<std::int64_t>(tokens.size()), size_of_ = "its token ids";

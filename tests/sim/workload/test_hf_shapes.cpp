@@ -501,7 +501,7 @@ TEST_CASE("Keys that are not known are all named at once") {
   CHECK(
       refusal(with(llama(), {{"frobnication", 3}, {"zeal", 1}, {"wit", 2}})) ==
       "frobnication: expected none, since it is not known and may change the model's shape (\"ignore\": "
-      "[\"frobnication\", \"wit\", \"zeal\"] beside hf_config passes them over), found 3; nor are wit, zeal");
+      "[\"frobnication\", \"wit\", \"zeal\"] next to hf_config passes them over), found 3; nor are wit, zeal");
 }
 
 TEST_CASE("A key that nobody knows is refused unless it is off, shapes nothing or is passed over") {
