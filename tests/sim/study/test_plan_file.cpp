@@ -317,9 +317,11 @@ TEST_CASE("A plan that does not fit the study is a refused row, the others run")
   }
   SUBCASE("a CP degree that the layout has not") {
     PlainPlan made(json{{"parallel", {{"data", 2}}}});
-    made.plan["steps"][2]["lanes"][1]["context"] = 3;
+    made.plan["steps"][2]["lanes"][1]["context"] = 5;
     CHECK(holds(made.reason(),
-                "p.json: steps[2].lanes[1].context: expected a divisor of data x context = 4, found 3"));
+                "p.json: steps[2].lanes[1].context: expected at most data x context = 4, found 5"));
+    made.plan["steps"][2]["lanes"][1]["context"] = 3;  // no divisor, and with the other lane's 2 too many
+    CHECK(holds(made.reason(), "step 2: lanes use 5 GPUs of 4"));
     made.plan["steps"][2]["lanes"][1]["context"] = 4;
     CHECK(holds(made.reason(), "step 2: lanes use 6 GPUs of 4"));
   }
