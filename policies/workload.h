@@ -18,6 +18,9 @@ struct PassTimes {
   double forward = 0;
   double backward = 0;
   [[nodiscard]] double total() const { return forward + backward; }
+  friend constexpr PassTimes operator-(const PassTimes& a, const PassTimes& b) {
+    return {a.forward - b.forward, a.backward - b.backward};
+  }
 };
 
 // W(d) = W_a(d) + W_l(d), attention plus everything else. The implementation chooses the unit (seconds for a

@@ -1,11 +1,11 @@
-// The makespan of a pipeline of unequal micro-batches, and the sizes that make it least (step_search.h).
+#include "policies/packing/pipeline_clock.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "policies/base/index.h"
 #include "policies/base/random.h"
-#include "policies/packing/step_search.h"
-#include "policies/packing/wlb.h"
 
 namespace equipoise {
 namespace {
@@ -29,8 +29,7 @@ Turn turn_of(std::size_t k, std::size_t stages, std::size_t chunks, bool backwar
 PipelineClock::PipelineClock(int stages, int chunks, std::size_t micro_batches)
     : stages_(std::max(1, stages)),
       chunks_(stages > 1 && micro_batches % static_cast<std::size_t>(stages) == 0 ? std::max(1, chunks) : 1),
-      count_(micro_batches),
-      free_(static_cast<std::size_t>(stages_)) {
+      count_(micro_batches) {
   if (stages_ > 1) order_ops();
 }
 
@@ -38,17 +37,15 @@ PipelineClock::PipelineClock(int stages, int chunks, std::size_t micro_batches)
 void PipelineClock::order_ops() {
   const auto stages = static_cast<std::size_t>(stages_), chunks = static_cast<std::size_t>(chunks_);
   const std::size_t total = count_ * chunks, virtual_stages = stages * chunks;
-  // Slot 0 is there from the begin; then the forwards' inputs by micro-batch and virtual stage, then the
-  // backwards'.
-  const auto slot = [&](std::size_t micro_batch, std::size_t virtual_stage, bool backward) {
-    return static_cast<std::uint32_t>(1 + ((backward ? count_ : 0) + micro_batch) * virtual_stages +
-                                      virtual_stage);
+  constexpr std::uint32_t kBegin = 0, kNotYet = std::numeric_limits<std::uint32_t>::max();
+  // The op that makes the input of each micro-batch's forward and backward on each virtual stage.
+  std::vector<std::uint32_t> maker(2 * count_ * virtual_stages, kNotYet);
+  const auto input_of = [&](std::size_t micro_batch, std::size_t virtual_stage, bool back) -> std::uint32_t& {
+    return maker[((back ? count_ : 0) + micro_batch) * virtual_stages + virtual_stage];
   };
-  arrived_.assign(1 + 2 * count_ * virtual_stages + 1, 0);
-  const auto nowhere = static_cast<std::uint32_t>(arrived_.size() - 1);
-  std::vector<char> there(arrived_.size(), 0);
-  there[0] = 1;
+  for (std::size_t m = 0; m < count_; ++m) input_of(m, 0, false) = kBegin;
   std::vector<std::size_t> forwards(stages, 0), backwards(stages, 0);
+  last_.assign(stages, kBegin);
   ops_.reserve(2 * total * stages);
   while (ops_.size() < 2 * total * stages) {
     for (std::size_t s = stages; s-- > 0;) {
@@ -59,31 +56,97 @@ void PipelineClock::order_ops() {
       if (back && backwards[s] == total) continue;
       const auto [micro_batch, chunk] = turn_of(back ? backwards[s] : forwards[s], stages, chunks, back);
       const std::size_t v = chunk * stages + s;
-      const std::uint32_t input = !back && v == 0 ? 0 : slot(micro_batch, v, back);
-      if (there[input] == 0) continue;
-      std::uint32_t output = nowhere;
-      if (back && v > 0) output = slot(micro_batch, v - 1, true);
-      if (!back)
-        output = v + 1 < virtual_stages ? slot(micro_batch, v + 1, false) : slot(micro_batch, v, true);
-      there[output] = 1;
-      ops_.push_back(
-          {static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(micro_batch), input, output, back});
+      const std::uint32_t input = input_of(micro_batch, v, back);
+      if (input == kNotYet) continue;
+      ops_.push_back({last_[s], input, static_cast<std::uint32_t>(2 * micro_batch + (back ? 1 : 0))});
+      const auto made = static_cast<std::uint32_t>(ops_.size());
+      last_[s] = made;
+      if (back && v > 0) input_of(micro_batch, v - 1, true) = made;
+      if (!back) input_of(micro_batch, v + 1 < virtual_stages ? v + 1 : v, v + 1 == virtual_stages) = made;
       ++(back ? backwards : forwards)[s];
     }
   }
+  ends_.assign(ops_.size() + 1, 0.0);
+  all_ends_.resize(ops_.size() + 1, {});
 }
 
 double PipelineClock::makespan(std::span<const PassTimes> times) {
   if (stages_ == 1) return sum_of(times, &PassTimes::total);
-  std::fill(free_.begin(), free_.end(), 0.0);
-  for (const Op& op : ops_) {
-    const PassTimes& time = times[op.micro_batch];
-    double& clock = free_[op.stage];
-    clock = std::max(clock, arrived_[op.input]) + (op.backward ? time.backward : time.forward);
-    arrived_[op.output] = clock;
+  const double* const time = &times.front().forward;  // forward and backward in turn
+  double* const ends = ends_.data();
+  for (std::size_t k = 0; k < ops_.size(); ++k) {
+    const Op& op = ops_[k];
+    ends[k + 1] = std::max(ends[op.before], ends[op.input]) + time[op.time];
   }
-  const double parts = static_cast<double>(stages_) * chunks_;
-  return *std::max_element(free_.begin(), free_.end()) / parts;
+  double latest = 0;
+  for (const std::uint32_t op : last_) latest = std::max(latest, ends[op]);
+  return latest / parts();
+}
+
+void PipelineClock::makespans(std::span<const AtOnce> times, AtOnce& found) {
+  found.fill(0);
+  if (stages_ == 1) {
+    for (std::size_t m = 0; m < 2 * count_; m += 2)
+      for (std::size_t i = 0; i < kAtOnce; ++i) found[i] += times[m][i] + times[m + 1][i];
+    return;
+  }
+  AtOnce* const ends = all_ends_.data();
+  for (std::size_t k = 0; k < ops_.size(); ++k) {
+    const Op& op = ops_[k];
+    const AtOnce before = ends[op.before], input = ends[op.input], time = times[op.time];  // copies: vector code
+    AtOnce end;
+    for (std::size_t i = 0; i < kAtOnce; ++i) end[i] = (before[i] < input[i] ? input[i] : before[i]) + time[i];
+    ends[k + 1] = end;
+  }
+  for (const std::uint32_t op : last_)
+    for (std::size_t i = 0; i < kAtOnce; ++i) found[i] = std::max(found[i], ends[op][i]);
+  for (double& latest : found) latest /= parts();
+}
+
+void PipelineClock::longest_path(std::span<PassTimes> passes) const {
+  std::fill(passes.begin(), passes.end(), PassTimes{});
+  double* const counts = &passes.front().forward;
+  const double one = 1 / parts();
+  std::uint32_t at = *std::ranges::max_element(last_, {}, [&](std::uint32_t op) { return ends_[op]; });
+  while (at != 0) {
+    const Op& op = ops_[at - 1];
+    counts[op.time] += one;
+    at = ends_[op.before] < ends_[op.input] ? op.input : op.before;
+  }
+}
+
+void LongestPaths::reset(std::size_t places) {
+  passes_.assign(places, {});
+  lengths_.fill(0);
+  next_ = 0;
+}
+
+void LongestPaths::add(std::span<const PassTimes> passes, double length) {
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    passes_[p].forward[next_] = passes[p].forward;
+    passes_[p].backward[next_] = passes[p].backward;
+  }
+  lengths_[next_] = length;
+  next_ = (next_ + 1) % kPaths;
+}
+
+void LongestPaths::change(std::span<const PlaceChange> changes) {
+  lengths_ = changed(changes);
+}
+
+double LongestPaths::longest_after(std::span<const PlaceChange> changes) const {
+  const std::array<double, kPaths> after = changed(changes);
+  return *std::max_element(after.begin(), after.end());
+}
+
+std::array<double, LongestPaths::kPaths> LongestPaths::changed(std::span<const PlaceChange> changes) const {
+  std::array<double, kPaths> after = lengths_;
+  for (const PlaceChange& change : changes) {
+    const Passes& passes = passes_[change.place];
+    for (std::size_t k = 0; k < kPaths; ++k)
+      after[k] += passes.forward[k] * change.more.forward + passes.backward[k] * change.more.backward;
+  }
+  return after;
 }
 
 namespace {
@@ -91,13 +154,15 @@ namespace {
 class ShareSearch {
  public:
   ShareSearch(PipelineClock& clock, double fixed, double forward, double most)
-      : clock_(clock), fixed_(fixed), forward_(forward), most_(most), times_(clock.micro_batches()) {}
+      : clock_(clock),
+        fixed_(fixed),
+        forward_(forward),
+        most_(most),
+        times_(clock.micro_batches()),
+        at_once_(2 * clock.micro_batches()) {}
 
   double price(const std::vector<double>& shares) {
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      const double time = fixed_ + shares[i];
-      times_[i] = {forward_ * time, (1 - forward_) * time};
-    }
+    for (std::size_t i = 0; i < shares.size(); ++i) times_[i] = time_of(shares[i]);
     return clock_.makespan(times_);
   }
 
@@ -119,11 +184,23 @@ class ShareSearch {
     constexpr double kGrowth[] = {1.2, 1.5, 2, 3};
     const std::size_t n = best.size();
     const std::size_t round = clock_.round();
-    std::vector<double> shares(n);
+    std::vector<std::vector<double>> tried;
+    const auto try_all = [&] {
+      for (std::size_t k = 0; k < tried.size(); ++k)
+        for (std::size_t i = 0; i < n; ++i) set_time(i, k, time_of(tried[k][i]));
+      clock_.makespans(at_once_, found_);
+      for (std::size_t k = 0; k < tried.size(); ++k)
+        if (found_[k] < least) {
+          least = found_[k];
+          best = tried[k];
+        }
+      tried.clear();
+    };
     for (const double first : kFirst)
       for (const double growth : kGrowth)
         for (const double last : kFirst)
           for (const double fall : kGrowth) {
+            std::vector<double>& shares = tried.emplace_back(n);
             double rising = first, falling = last;
             for (std::size_t i = 0; i < n; ++i) {
               if (i > 0 && i % round == 0) rising = std::min(1.0, rising * growth);
@@ -134,11 +211,9 @@ class ShareSearch {
               if ((n - i) % round == 0) falling = std::min(1.0, falling * fall);
             }
             level(shares);
-            if (const double price_of = price(shares); price_of < least) {
-              least = price_of;
-              best = shares;
-            }
+            if (tried.size() == PipelineClock::kAtOnce) try_all();
           }
+    try_all();
   }
 
   // Down the slope, each in steps that shrink.
@@ -149,14 +224,20 @@ class ShareSearch {
     for (int step = 1; step <= kSlopes; ++step) {
       const double here = price(shares);
       double mean = 0;
+      const double more = 0.01 * even;
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t k = 0; k < PipelineClock::kAtOnce; ++k) set_time(i, k, times_[i]);
       for (std::size_t i = 0; i < n; ++i) {
-        const PassTimes kept = times_[i];
-        const double more = 0.01 * even;
-        times_[i] = {kept.forward + forward_ * more, kept.backward + (1 - forward_) * more};
-        slope[i] = (clock_.makespan(times_) - here) / more;
-        times_[i] = kept;
-        mean += slope[i] / static_cast<double>(n);
+        const std::size_t k = i % PipelineClock::kAtOnce;
+        set_time(i, k, {times_[i].forward + forward_ * more, times_[i].backward + (1 - forward_) * more});
+        if (k + 1 < PipelineClock::kAtOnce && i + 1 < n) continue;
+        clock_.makespans(at_once_, found_);
+        for (std::size_t j = i - k; j <= i; ++j) {
+          slope[j] = (found_[j % PipelineClock::kAtOnce] - here) / more;
+          set_time(j, j % PipelineClock::kAtOnce, times_[j]);
+        }
       }
+      for (const double s : slope) mean += s / static_cast<double>(n);
       double size = 0;
       for (double& s : slope) size = std::max(size, std::abs(s -= mean));
       if (size <= 0) return;
@@ -173,6 +254,10 @@ class ShareSearch {
   // Between pairs drawn at random.
   void move_between(std::vector<double>& best, double& least) {
     SplitMix64 random(best.size());
+    LongestPaths paths;
+    paths.reset(best.size());
+    std::vector<PassTimes> passes(best.size());
+    price(best);
     for (double part = 0.3; part > 0.01; part /= 2) {
       const double moved = part / static_cast<double>(best.size());
       for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -180,21 +265,48 @@ class ShareSearch {
         if (from == to || best[from] < 1.5 * moved || best[to] + moved > most_) continue;
         best[from] -= moved;
         best[to] += moved;
-        if (const double price_of = price(best); price_of < least * (1 - 1e-12)) {
-          least = price_of;
-        } else {
-          best[from] += moved;
-          best[to] -= moved;
+        const PlaceChange changes[] = {{from, time_of(best[from]) - times_[from]},
+                                       {to, time_of(best[to]) - times_[to]}};
+        const double bound = paths.longest_after(changes);
+        if (bound < least * (1 + LongestPaths::kRounding)) {
+          for (const PlaceChange& c : changes) times_[c.place] = time_of(best[c.place]);
+          const double price_of = clock_.makespan(times_);
+          clock_.longest_path(passes);
+          if (price_of < least * (1 - 1e-12)) {
+            least = price_of;
+            paths.change(changes);
+            paths.add(passes, price_of);
+            continue;
+          }
+          double before = price_of;
+          for (const PlaceChange& c : changes)
+            before -= passes[c.place].forward * c.more.forward + passes[c.place].backward * c.more.backward;
+          paths.add(passes, before);
         }
+        best[from] += moved;
+        best[to] -= moved;
+        for (const std::size_t i : {from, to}) times_[i] = time_of(best[i]);
       }
     }
   }
 
  private:
   static constexpr int kAttempts = 1000, kSlopes = 300;
+
+  [[nodiscard]] PassTimes time_of(double share) const {
+    const double time = fixed_ + share;
+    return {forward_ * time, (1 - forward_) * time};
+  }
+  void set_time(std::size_t micro_batch, std::size_t k, const PassTimes& time) {
+    at_once_[2 * micro_batch][k] = time.forward;
+    at_once_[2 * micro_batch + 1][k] = time.backward;
+  }
+
   PipelineClock& clock_;
   double fixed_, forward_, most_;
   std::vector<PassTimes> times_;
+  std::vector<PipelineClock::AtOnce> at_once_;  // times of several lanes
+  PipelineClock::AtOnce found_{};
 };
 
 // Above, ramps will do: a slope costs as many makespans as there are micro-batches.
@@ -215,216 +327,6 @@ std::vector<double> best_shares(PipelineClock& clock, double fixed, double forwa
   if (few) search.descend(best, least);
   search.move_between(best, least);
   return best;
-}
-
-std::size_t spread_documents(std::span<const std::uint32_t> documents, std::span<const double> spread,
-                             std::span<const double> whole, double ranks) {
-  double others = 0;
-  for (const std::uint32_t i : documents) others += whole[i];
-  std::size_t best = 0;
-  double sum = 0, least = std::numeric_limits<double>::infinity();
-  for (std::size_t k = 0; k <= documents.size(); ++k) {
-    const double next = k < documents.size() ? whole[documents[k]] : 0;
-    const double price = sum + std::max(next, others / ranks);
-    if (price < least) {
-      least = price;
-      best = k;
-    }
-    if (k == documents.size()) break;
-    sum += spread[documents[k]];
-    others -= next;
-  }
-  return best;
-}
-
-int least_recompute(const MicroBatch& micro_batch, int ranks, std::span<const std::int64_t> most_tokens) {
-  if (most_tokens.empty()) return kStudyRecompute;
-  // Memory is that of the fullest rank.
-  std::vector<std::int64_t> whole(static_cast<std::size_t>(ranks), 0);
-  std::int64_t spread = 0;
-  for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
-    const int rank = micro_batch.placement.empty() ? kDistributed : micro_batch.placement[i];
-    (rank == kDistributed ? spread : whole[static_cast<std::size_t>(rank)]) += micro_batch.slices[i].tokens();
-  }
-  const std::int64_t tokens = spread + ranks * *std::max_element(whole.begin(), whole.end());
-  const auto found = std::lower_bound(most_tokens.begin(), most_tokens.end(), tokens);
-  return found == most_tokens.end() ? kStudyRecompute : static_cast<int>(found - most_tokens.begin());
-}
-
-std::span<const std::int64_t> recompute_at(const EquipoiseOptions& options, int degree) {
-  const auto known = options.recompute.find(degree);
-  return known == options.recompute.end() ? std::span<const std::int64_t>() : known->second;
-}
-
-void recompute_least(Plan& plan, const EquipoiseOptions& options) {
-  for (Step& step : plan.steps)
-    for (Lane& lane : step.lanes)
-      for (MicroBatch& micro_batch : lane.micro_batches)
-        if (micro_batch.chunk.count == 1)
-          micro_batch.recompute_layers =
-              least_recompute(micro_batch, lane.context, recompute_at(options, lane.context));
-}
-
-std::vector<std::int64_t> tokens_by_recompute(const PackOptions& options, const PlanPrices& prices) {
-  const int context = std::max(1, options.context);
-  std::int64_t fit = 0, largest = options.max_tokens;
-  if (prices.layers(largest, context) < 0) {
-    for (std::int64_t too_many = largest; too_many - fit > 1;) {
-      const std::int64_t middle = fit + (too_many - fit) / 2;
-      (prices.layers(middle, context) >= 0 ? fit : too_many) = middle;
-    }
-    largest = fit;
-  }
-  if (largest < 1) return {};
-  const int all = prices.layers(largest, context);
-  std::vector<std::int64_t> most;
-  fit = 0;
-  for (int layers = 0; layers < all; ++layers) {
-    std::int64_t too_many = largest;
-    while (too_many - fit > 1) {
-      const std::int64_t middle = fit + (too_many - fit) / 2;
-      (prices.layers(middle, context) <= layers ? fit : too_many) = middle;
-    }
-    most.push_back(fit);
-  }
-  if (all > 0) most.push_back(largest);
-  return most;
-}
-
-void set_recompute(PackOptions& options, const PlanPrices& prices) {
-  EquipoiseOptions& own = options.of<EquipoiseOptions>();
-  own.recompute.clear();
-  const int context = std::max(1, options.context);
-  const auto note_degree = [&](int degree) {
-    std::vector<std::int64_t> most = tokens_by_recompute(of_degree(options, degree), prices);
-    if (!most.empty()) own.recompute[degree] = std::move(most);
-  };
-  note_degree(context);
-  if (own.own_degrees)
-    for (const int degree : prices.degrees)
-      if (degree != context) note_degree(degree);
-}
-
-PipelineClock& LaneShapes::clock(std::size_t micro_batches) {
-  const auto known = clocks_.find(micro_batches);
-  if (known != clocks_.end()) return known->second;
-  return clocks_.emplace(micro_batches, PipelineClock(stages_, chunks_, micro_batches)).first->second;
-}
-
-const std::vector<double>& LaneShapes::shares(std::size_t micro_batches, double fixed, double forward,
-                                              double most) {
-  constexpr double kParts = 64, kFixedParts = 2048;
-  const auto rounded = [](double value, double parts) {
-    return static_cast<std::int64_t>(std::clamp(value, 0.0, 1.0) * parts + 0.5);
-  };
-  const std::array<std::int64_t, 4> key = {static_cast<std::int64_t>(micro_batches),
-                                           rounded(fixed, kFixedParts), rounded(forward, kParts),
-                                           rounded(most, kParts)};
-  std::vector<double>& known = shares_[key];
-  if (known.empty())
-    known = best_shares(clock(micro_batches), static_cast<double>(key[1]) / kFixedParts,
-                        static_cast<double>(key[2]) / kParts, static_cast<double>(key[3]) / kParts);
-  return known;
-}
-
-bool ordered_alike(const Step& step, const PackOptions& options) {
-  const std::size_t waiting = options.stages > 1 ? waiting_lanes(options) : 1;
-  for (std::size_t l = 0; l < step.lanes.size(); ++l) {
-    const std::vector<MicroBatch>& first = step.lanes[l / waiting * waiting].micro_batches;
-    const std::vector<MicroBatch>& own = step.lanes[l].micro_batches;
-    for (std::size_t j = 0; j < std::max(first.size(), own.size()); ++j)
-      if ((j < first.size() ? first[j].chunk.count : 1) != (j < own.size() ? own[j].chunk.count : 1))
-        return false;
-  }
-  return true;
-}
-
-bool cuts_documents(const PackOptions& options) {
-  const Start start = options.of<EquipoiseOptions>().start;
-  return start == Start::chunkflow || start == Start::sequence_slices;
-}
-
-std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens) {
-  const std::int64_t lanes = std::max(1, options.lanes);
-  const std::int64_t of_step = micro_batches_of_step(options);
-  const std::int64_t needed = (tokens + tokens / 32) / (lanes * max_tokens(options)) + 1;
-  return rounded_up(std::max((of_step + lanes - 1) / lanes, needed), std::max(1, options.lane_round));
-}
-
-std::optional<Step> StepPacker::repacked(const Step& start) {
-  const std::size_t waiting = waiting_lanes(options_);
-  std::vector<Slice> whole;
-  std::vector<std::vector<MicroBatch>> cut(start.lanes.size());
-  Behind behind{0, std::vector<double>((cut.size() + waiting - 1) / waiting)};
-  std::int64_t tokens = 0, most = 0;
-  for (std::size_t l = 0; l < cut.size(); ++l) {
-    double work = 0;
-    for (const MicroBatch& m : start.lanes[l].micro_batches) {
-      tokens += m.tokens();
-      if (m.chunk.count == 1) {
-        whole.insert(whole.end(), m.slices.begin(), m.slices.end());
-        continue;
-      }
-      cut[l].push_back(m);
-      work += workload_.of_micro_batch(m, start.lanes[l].context).total();
-    }
-    behind.places = std::max(behind.places, cut[l].size());
-    behind.work[l / waiting] = std::max(behind.work[l / waiting], work);
-    most = std::max(most, static_cast<std::int64_t>(start.lanes[l].micro_batches.size()));
-  }
-  const std::int64_t round = std::max(1, options_.lane_round);
-  std::int64_t fewest = micro_batches_of_lane(options_, tokens);
-  if (cuts_documents(options_)) fewest = std::max(fewest, most);  // as many as its chunks
-  if (behind.places > 0) fewest = std::max<std::int64_t>(1, most - static_cast<std::int64_t>(behind.places));
-  const std::int64_t more = rounded_up((fewest + 3) / 4, round);
-  for (std::int64_t per_lane = fewest; per_lane <= 2 * fewest + more; per_lane += more) {
-    if (auto lanes = pack(whole, static_cast<std::size_t>(per_lane), behind)) {
-      Step step;
-      step.lanes = std::move(*lanes);
-      step.carried = start.carried;
-      step.tail = start.tail;
-      for (std::size_t l = 0; l < cut.size(); ++l) {
-        std::vector<MicroBatch>& lane = step.lanes[l].micro_batches;
-        lane.insert(lane.end(), cut[l].begin(), cut[l].end());
-        lane.resize(static_cast<std::size_t>(rounded_up(static_cast<std::int64_t>(lane.size()), round)));
-      }
-      return step;
-    }
-  }
-  return std::nullopt;
-}
-
-std::pair<double, double> StepPacker::fixed_time() const {
-  const int ranks = std::max(1, options_.context);
-  MicroBatch one;
-  one.slices = {{0, 0, 1}};
-  const PassTimes least = workload_.of_micro_batch(one, ranks);
-  const std::int64_t token[] = {1};
-  double of_token[] = {0};
-  workload_.spread(token, ranks, of_token);
-  return {std::max(0.0, least.total() - of_token[0]),
-          least.total() > 0 ? least.forward / least.total() : 1.0 / 3};
-}
-
-double StepPacker::seconds(const Step& step) {
-  const std::size_t waiting = waiting_lanes(options_);
-  const PassTimes shared = shared_per_token();
-  double slowest = 0;
-  for (std::size_t first = 0; first < step.lanes.size(); first += waiting) {
-    const std::size_t end = std::min(step.lanes.size(), first + waiting);
-    std::vector<SharedPlace> places;
-    for (std::size_t l = first; l < end; ++l) {
-      const Lane& lane = step.lanes[l];
-      if (places.size() < lane.micro_batches.size())
-        places.resize(lane.micro_batches.size(), {shared, end - first});
-      for (std::size_t j = 0; j < lane.micro_batches.size(); ++j)
-        if (const MicroBatch& micro_batch = lane.micro_batches[j]; !micro_batch.slices.empty())
-          places[j].add(workload_.of_micro_batch(micro_batch, lane.context), micro_batch.tokens());
-    }
-    const std::vector<PassTimes> times = each_of(places, &SharedPlace::times);
-    if (!times.empty()) slowest = std::max(slowest, lane_shapes_.clock(times.size()).makespan(times));
-  }
-  return slowest;
 }
 
 }  // namespace equipoise

@@ -44,6 +44,8 @@ class StepPacker::Search {
     slot_of_ = bin_at_ = std::vector<std::uint32_t>(bins_.size());
     effective_.resize(groups_ * per_lane);
     group_sum_ = group_time_ = std::vector<double>(groups_);
+    paths_.resize(groups_);
+    passes_.resize(per_lane);
   }
 
   std::optional<std::vector<Lane>> run() {
@@ -320,12 +322,19 @@ class StepPacker::Search {
     std::fill(group_sum_.begin(), group_sum_.end(), 0.0);
     work_ = 0;
     for (std::size_t slot = 0; slot < bins_.size(); ++slot) wait(slot), work_ += bins_[slot].time.total();
-    for (std::size_t g = 0; g < groups_; ++g) group_time_[g] = makespan(g);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      group_time_[g] = makespan(g);
+      paths_[g].reset(per_lane_);
+      keep_path({g, {}});
+    }
     objective_ = objective();
   }
 
   [[nodiscard]] double makespan(std::size_t group) {
-    return clock_.makespan(times_of(group)) + behind_[group] / std::max(1, packer_.lane_shapes_.stages());
+    return clock_.makespan(times_of(group)) + time_behind(group);
+  }
+  [[nodiscard]] double time_behind(std::size_t group) const {
+    return behind_[group] / std::max(1, packer_.lane_shapes_.stages());
   }
 
   [[nodiscard]] double objective() const {
@@ -456,25 +465,66 @@ class StepPacker::Search {
     work_ = saved_work_;
   }
 
+  // A group of lanes with changed micro-batches, and by how much the times of its places changed.
+  struct ChangedGroup {
+    std::size_t group;
+    std::array<PlaceChange, 4> changes;
+    std::size_t count = 0;
+    double bound = 0;  // the longest of its known paths
+    [[nodiscard]] std::span<const PlaceChange> places() const { return std::span(changes).first(count); }
+  };
+
+  // From what save() kept of the places that changed since.
+  void note_changes() {
+    changed_.clear();
+    for (std::size_t t = 0; t < saved_effective_.size(); ++t) {
+      const SavedPlace& place = saved_effective_[t];
+      const auto kept = saved_effective_.begin() + static_cast<std::ptrdiff_t>(t);
+      if (std::any_of(saved_effective_.begin(), kept, [&](const SavedPlace& s) { return s.at == place.at; }))
+        continue;
+      auto group = std::ranges::find(changed_, place.group, &ChangedGroup::group);
+      if (group == changed_.end()) group = changed_.insert(changed_.end(), {place.group, {}});
+      group->changes[group->count++] = {place.at % per_lane_, effective_[place.at] - place.time};
+    }
+  }
+
   // Computes the times of the lanes with changed micro-batches again, and keeps the objective if it is
-  // smaller.
+  // smaller. Lower bounds on these times refuse most changes before a lane is timed.
   bool is_better(std::span<const std::uint32_t> touched) {
     for (const std::uint32_t b : touched) wait(slot_of_[b]);
-    std::size_t timed[4];
-    std::size_t count = 0;
-    for (const std::uint32_t b : touched) {
-      const std::size_t group = group_of(slot_of_[b]);
-      if (std::find(timed, timed + count, group) != timed + count) continue;
-      timed[count++] = group;
-      const std::span<const PassTimes> times = times_of(group);
-      const double sum = group_sum_[group] + behind_[group];
+    note_changes();
+    for (ChangedGroup& changed : changed_) {
+      const std::span<const PassTimes> times = times_of(changed.group);
+      const double sum = group_sum_[changed.group] + behind_[changed.group];
       if (clock_.least(sum, times.front(), times.back()) >= objective_ * may_lose_) return false;
+      changed.bound = paths_[changed.group].longest_after(changed.places());
+      group_time_[changed.group] = changed.bound + time_behind(changed.group);
     }
-    for (std::size_t g = 0; g < count; ++g) group_time_[timed[g]] = makespan(timed[g]);
+    const double most = objective_ * (may_lose_ - 1e-12);
+    const auto refused = [&] { return objective() >= most + objective_ * LongestPaths::kRounding; };
+    if (refused()) return false;
+    for (const ChangedGroup& changed : changed_) {
+      group_time_[changed.group] = makespan(changed.group);
+      keep_path(changed);
+      if (changed.group != changed_.back().group && refused()) return false;
+    }
     const double found = objective();
-    if (!(found < objective_ * (may_lose_ - 1e-12))) return false;
+    if (!(found < most)) return false;
     objective_ = found;
+    for (const ChangedGroup& changed : changed_) paths_[changed.group].change(changed.places());
     return true;
+  }
+
+  // Keeps the longest path of the group that was timed last, if it is a new one, with its length before the
+  // changes.
+  void keep_path(const ChangedGroup& changed) {
+    double length = group_time_[changed.group] - time_behind(changed.group);
+    if (!clock_.has_path() || changed.bound >= length * (1 - LongestPaths::kRounding)) return;
+    clock_.longest_path(passes_);
+    for (const PlaceChange& change : changed.places())
+      length -= passes_[change.place].forward * change.more.forward +
+                passes_[change.place].backward * change.more.backward;
+    paths_[changed.group].add(passes_, length);
   }
 
   void keep_if_best() {
@@ -525,6 +575,9 @@ class StepPacker::Search {
   std::vector<PassTimes> effective_;  // times by group of lanes and place
   std::vector<double> group_sum_, group_time_;
   double work_ = 0, objective_ = 0, may_lose_ = 1;
+  std::vector<LongestPaths> paths_;  // by group
+  std::vector<PassTimes> passes_;
+  std::vector<ChangedGroup> changed_;
 
   SplitMix64 random_;
   struct SavedPlace {

@@ -38,60 +38,12 @@
 
 #include "policies/options.h"
 #include "policies/packing/packing.h"
+#include "policies/packing/pipeline_clock.h"
 #include "policies/plan.h"
 #include "policies/steps.h"
 #include "policies/workload.h"
 
 namespace equipoise {
-
-// ---- The makespan of one lane's pipeline of unequal micro-batches, from their times alone; and the best
-// sizes of micro-batches.
-//
-// The ops of 1F1B, or of its interleaved form, in the order of sim/schedule; every stage has an equal share
-// of the layers, sends take no time, and stages run their ops in order and wait for their inputs:
-//   end(op) = max(end of the op before it on its stage, end of the op that feeds it) + its time
-// This is exact for such a pipeline. It takes O(P m V) additions and maxima for P stages, m micro-batches and
-// V model chunks per stage: half a microsecond for P = 4, m = 16, V = 2.
-//
-// For a fixed sum of times, equal micro-batches are not the best: small ones at both ends fill and drain the
-// pipeline faster, if sizes rise so slowly that no stage waits for a larger one (best_shares).
-
-class PipelineClock {
- public:
-  // `chunks`: model chunks per stage, V. With more than one, the micro-batches are a multiple of the stages.
-  PipelineClock(int stages, int chunks, std::size_t micro_batches);
-
-  [[nodiscard]] std::size_t micro_batches() const { return count_; }
-  // The number of micro-batches that pass through the chunks together.
-  [[nodiscard]] std::size_t round() const { return chunks_ > 1 ? static_cast<std::size_t>(stages_) : 1; }
-  // The time from the first op's start to the last op's end.
-  double makespan(std::span<const PassTimes> times);
-  // A lower bound on the makespan: the last stage's work, plus the first forward's way to it and the last
-  // backward's way back. O(1), given the sum of all times.
-  [[nodiscard]] double least(double sum, const PassTimes& first, const PassTimes& last) const {
-    return (sum + (stages_ - 1) * (first.forward + last.backward) / chunks_) / stages_;
-  }
-
- private:
-  struct Op {
-    std::uint32_t stage, micro_batch, input, output;  // input, output: of arrived_
-    bool backward;
-  };
-  void order_ops();
-
-  int stages_, chunks_;
-  std::size_t count_;
-  std::vector<Op> ops_;  // ops ordered after their inputs
-  std::vector<double> free_, arrived_;
-};
-
-// Shares of a lane's work, summing to 1, that minimise the makespan of its pipeline; they are smaller at both
-// ends. `fixed`: the time of a micro-batch besides its share, in units of that work. `forward`: the forward's
-// part of a time. `most`: the largest share of a micro-batch. The search is deterministic: a grid over ramps
-// (first size, growth), then moves between pairs in falling steps.
-std::vector<double> best_shares(PipelineClock& clock, double fixed, double forward, double most);
-
-// ---- Steps
 
 // Micro-batches at one place of lanes that wait for each other. They take the maximum of their own parts plus
 // the mean of the shared part (Workload::shared_per_token).

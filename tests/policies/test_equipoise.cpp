@@ -93,6 +93,11 @@ double least_time(const Small& c, StepPacker& packer) {
   return least;
 }
 
+// In [0, 1).
+double share(SplitMix64& random) {
+  return static_cast<double>(random.next() % 1000000) / 1000000;
+}
+
 std::vector<Slice> slices_of_lengths(const std::vector<std::int64_t>& lengths) {
   std::vector<Slice> slices;
   for (std::size_t i = 0; i < lengths.size(); ++i)
@@ -166,6 +171,61 @@ TEST_CASE("the clock is that of 1F1B for unequal micro-batches, and never below 
     const double makespan = clock.makespan(times);
     CHECK(makespan == doctest::Approx(plain_1f1b(stages, times)));
     CHECK(clock.least(sum, times.front(), times.back()) <= makespan * (1 + 1e-12));
+  }
+}
+
+TEST_CASE("several lanes at once have the same makespans, to the bit") {
+  SplitMix64 random(2);
+  for (int trial = 0; trial < 100; ++trial) {
+    const int stages = 1 + static_cast<int>(random.next() % 4), chunks = 1 + static_cast<int>(random.next() % 3);
+    PipelineClock clock(stages, chunks, static_cast<std::size_t>(stages) * (1 + random.next() % 4));
+    std::vector<PassTimes> times(clock.micro_batches());
+    std::vector<PipelineClock::AtOnce> all(2 * times.size());
+    std::array<double, PipelineClock::kAtOnce> alone{};
+    for (std::size_t k = 0; k < PipelineClock::kAtOnce; ++k) {
+      for (std::size_t m = 0; m < times.size(); ++m) {
+        times[m] = {1 + share(random), 1 + 2 * share(random)};
+        all[2 * m][k] = times[m].forward;
+        all[2 * m + 1][k] = times[m].backward;
+      }
+      alone[k] = clock.makespan(times);
+    }
+    PipelineClock::AtOnce together{};
+    clock.makespans(all, together);
+    CHECK(together == alone);
+  }
+}
+
+TEST_CASE("the longest path is as long as the makespan, and a bound on every other time") {
+  SplitMix64 random(3);
+  for (int trial = 0; trial < 200; ++trial) {
+    const int stages = 2 + static_cast<int>(random.next() % 4), chunks = 1 + static_cast<int>(random.next() % 3);
+    PipelineClock clock(stages, chunks, static_cast<std::size_t>(stages) * (1 + random.next() % 3));
+    std::vector<PassTimes> times(clock.micro_batches()), passes(times.size());
+    for (PassTimes& t : times) t = {share(random), 2 * share(random)};
+    LongestPaths paths;
+    paths.reset(times.size());
+    double makespan = clock.makespan(times);
+    for (int change = 0; change < 40; ++change) {
+      clock.longest_path(passes);
+      double length = 0;
+      for (std::size_t m = 0; m < times.size(); ++m)
+        length += passes[m].forward * times[m].forward + passes[m].backward * times[m].backward;
+      CHECK(length == doctest::Approx(makespan).epsilon(1e-12));
+      paths.add(passes, length);
+      const std::size_t one = random.next() % times.size(), other = (one + 1) % times.size();
+      const PlaceChange changes[] = {{one, {share(random) - times[one].forward, 0}},
+                                     {other, {0, share(random) - times[other].backward}}};
+      const double bound = paths.longest_after(changes);
+      for (const PlaceChange& c : changes) {
+        times[c.place].forward += c.more.forward;
+        times[c.place].backward += c.more.backward;
+      }
+      makespan = clock.makespan(times);
+      CHECK(bound <= makespan * (1 + 1e-12));
+      paths.change(changes);
+      CHECK(paths.longest_after({}) == bound);
+    }
   }
 }
 
