@@ -1,6 +1,7 @@
 #include "sim/study/row/plan_row.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
@@ -11,6 +12,7 @@
 #include "sim/memory/derived_sizes.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/row/simulate.h"
 
 namespace equipoise {
 namespace {
@@ -210,8 +212,15 @@ void derive_sizes(StudyRow& row, bool ignore_memory) {
 PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
   PlannedRow planned;
   const PackingProblem problem{row.documents.batches, row.run.pack, *row.workload};
+  const bool searches = row.run.policy().search.is_open_in(row.run.pack);
+  const auto begin = std::chrono::steady_clock::now();
   search_options(problem, prices, row.run, planned.notes);
+  const std::chrono::duration<double, std::milli> searched = std::chrono::steady_clock::now() - begin;
   planned.plan = plan_of(row, problem, planned.notes);
+  // What the policy costs is its search, too, of which every step gets an equal share.
+  if (searches)
+    for (Step& step : planned.plan.steps)
+      step.pack_ms += searched.count() / as_double(planned.plan.steps.size());
   if (row.models != nullptr && chooses_checkpoints(row))
     row.note({"recompute_by_stage", "", {{"share", choose_checkpoints(row, planned.plan)}}});
   for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
