@@ -14,11 +14,13 @@
 // number of stages. Departures: the original caps a rank's load at longest document * tokens-per-rank, which
 // the room for tokens already implies. A document that needs more than any power of two, or a single group
 // that doubling cannot extend to the grid, gets the whole grid, as in the original. GPUs that no group can
-// use idle. Cost: O(n * (groups + degrees)) per round.
+// use idle. Cost: O(groups + degrees) per document, and O(log n) for each run of documents that a round
+// leaves for the next.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -37,21 +39,30 @@ class DynamicRound {
   DynamicRound(const CpGrid& grid, std::span<const std::int64_t> tokens, const Times& times)
       : grid_(grid), tokens_(tokens), times_(times) {}
 
-  // Returns false if the document fits nowhere in this round.
-  bool place(std::uint32_t document) {
+  // The longest document that fits somewhere in this round; the first always does.
+  [[nodiscard]] std::int64_t longest() const {
+    if (groups_.empty()) return std::numeric_limits<std::int64_t>::max();
+    std::int64_t most = 0;
+    for (const Open& open : open_) most = std::max(most, open.room);
+    for (const int degree : grid_.degrees)
+      if (degree <= grid_.gpus - used_) most = std::max(most, grid_.tokens_per_rank * degree);
+    return most;
+  }
+
+  void place(std::uint32_t document) {
     const Choice choice =
         groups_.empty() ? Choice{0, grid_.degree_needed(tokens_[document]), 0} : best_choice(document);
-    if (choice.degree == 0) return false;
     if (choice.group == groups_.size()) {
       groups_.push_back({choice.degree, {}});
-      load_.push_back(0);
-      packed_.push_back(0);
+      open_.push_back({choice.degree, times_[grid_.place_of(choice.degree)].data(), 0,
+                       grid_.tokens_per_rank * choice.degree});
       used_ += choice.degree;
     }
+    Open& open = open_[choice.group];
     groups_[choice.group].documents.push_back(document);
-    packed_[choice.group] += tokens_[document];
-    load_[choice.group] += time(document, choice.degree);
-    return true;
+    open.room -= tokens_[document];
+    open.load += open.times[document];
+    largest_ = std::max(largest_, open.load);
   }
 
   void fill_empty_gpus() { widen_groups(grid_, groups_, used_); }
@@ -65,26 +76,30 @@ class DynamicRound {
     double largest_load = std::numeric_limits<double>::infinity();
   };
 
-  [[nodiscard]] double time(std::uint32_t document, int degree) const {
-    return times_[grid_.place_of(degree)][document];
-  }
+  // A group while it is filled.
+  struct Open {
+    int degree;
+    const double* times;  // of documents on so many ranks
+    double load;
+    std::int64_t room;
+  };
 
   [[nodiscard]] Choice best_choice(std::uint32_t document) const {
-    const double largest = *std::max_element(load_.begin(), load_.end());
     const int needed = grid_.degree_needed(tokens_[document]);
     Choice best;
     const auto consider = [&](std::size_t group, int degree, double load) {
-      const double projected = std::max(largest, load + time(document, degree));
+      const double projected = std::max(largest_, load);
       if (std::tie(projected, degree, group) < std::tie(best.largest_load, best.degree, best.group))
         best = {group, degree, projected};
     };
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      const int degree = groups_[g].degree;
-      if (degree >= needed && packed_[g] + tokens_[document] <= grid_.tokens_per_rank * degree)
-        consider(g, degree, load_[g]);
+    for (std::size_t g = 0; g < open_.size(); ++g) {
+      const Open& open = open_[g];
+      if (open.degree >= needed && tokens_[document] <= open.room)
+        consider(g, open.degree, open.load + open.times[document]);
     }
     for (std::size_t d = grid_.place_of(needed); d < grid_.degrees.size(); ++d)
-      if (grid_.degrees[d] <= grid_.gpus - used_) consider(groups_.size(), grid_.degrees[d], 0);
+      if (grid_.degrees[d] <= grid_.gpus - used_)
+        consider(open_.size(), grid_.degrees[d], 0 + times_[d][document]);
     return best;
   }
 
@@ -92,9 +107,40 @@ class DynamicRound {
   std::span<const std::int64_t> tokens_;
   const Times& times_;
   std::vector<CpGroup> groups_;
-  std::vector<double> load_;
-  std::vector<std::int64_t> packed_;
+  std::vector<Open> open_;  // by group
+  double largest_ = 0;      // load of all groups
   int used_ = 0;
+};
+
+// Documents that wait, longest first.
+class Waiting {
+ public:
+  explicit Waiting(std::span<const std::int64_t> tokens)
+      : tokens_(tokens), order_(longest_first(tokens)), next_(order_.size() + 1) {
+    std::iota(next_.begin(), next_.end(), 0U);
+  }
+
+  [[nodiscard]] bool empty() { return first(0) == order_.size(); }
+  [[nodiscard]] std::size_t size() const { return order_.size(); }
+  [[nodiscard]] std::uint32_t document(std::size_t place) const { return order_[place]; }
+
+  // The first place from `place` on whose document waits.
+  std::size_t first(std::size_t place) {
+    while (next_[place] != place) place = next_[place] = next_[next_[place]];
+    return place;
+  }
+  // The same among documents of at most so many tokens.
+  std::size_t first(std::size_t place, std::int64_t longest) {
+    const auto fits = std::partition_point(order_.begin() + static_cast<std::ptrdiff_t>(place), order_.end(),
+                                           [&](std::uint32_t i) { return tokens_[i] > longest; });
+    return first(static_cast<std::size_t>(fits - order_.begin()));
+  }
+  void take(std::size_t place) { next_[place] = static_cast<std::uint32_t>(place + 1); }
+
+ private:
+  std::span<const std::int64_t> tokens_;
+  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> next_;  // a place from which on the next one that waits is found
 };
 
 Step plan_step(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload) {
@@ -114,14 +160,15 @@ Step plan_step(const GlobalBatch& batch, const CpGrid& grid, const Workload& wor
   };
 
   Step step;
-  std::vector<std::uint32_t> waiting = longest_first(tokens);
+  Waiting waiting(tokens);
   int barrier = 0;
-  do {
+  do {  // every round places the first that waits
     DynamicRound round(grid, tokens, times);
-    std::vector<std::uint32_t> left;
-    for (const std::uint32_t i : waiting)
-      if (!round.place(i)) left.push_back(i);
-    waiting = std::move(left);
+    for (std::size_t place = waiting.first(0); place < waiting.size();
+         place = waiting.first(place + 1, round.longest())) {
+      round.place(waiting.document(place));
+      waiting.take(place);
+    }
     round.fill_empty_gpus();
     append_lanes(round.groups(), grid, barrier++, packed, step);
   } while (!waiting.empty());

@@ -228,14 +228,23 @@ const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
   if (!areas.from_level.empty()) return areas;
   const std::size_t levels = problem_.times.size();
   areas.from_level.assign(levels, 0);
+  struct Degree {
+    std::size_t level;
+    const double* times;
+    double gpus;
+  };
+  std::vector<Degree> own;  // largest first
+  for (std::size_t k = levels; k-- > 0;)
+    if ((degrees >> k & 1) != 0)
+      own.push_back({k, problem_.times[k].data(), static_cast<double>(std::size_t{1} << k)});
   for (std::size_t i = 0; i < problem_.documents(); ++i) {
     const std::size_t needed = exponent_of(problem_.least_degree[i]);
     double area = std::numeric_limits<double>::infinity();
     double time = std::numeric_limits<double>::infinity();
-    for (std::size_t k = needed; k < levels; ++k) {
-      if ((degrees >> k & 1) == 0) continue;
-      time = std::min(time, problem_.times[k][i]);
-      area = std::min(area, problem_.times[k][i] * static_cast<double>(std::size_t{1} << k));
+    for (const Degree& degree : own) {
+      if (degree.level < needed) break;
+      time = std::min(time, degree.times[i]);
+      area = std::min(area, degree.times[i] * degree.gpus);
     }
     for (std::size_t k = 0; k <= std::min(needed, levels - 1); ++k) areas.from_level[k] += area;
     areas.slowest_document = std::max(areas.slowest_document, time);

@@ -42,30 +42,24 @@ class HybridRound {
 
   [[nodiscard]] int free_gpus() const { return grid_.gpus - used_; }
 
-  // The index of the least loaded group of this degree, or groups().size().
-  [[nodiscard]] std::size_t group_for(int degree) const {
-    std::size_t best = groups_.size();
-    for (std::size_t g = 0; g < groups_.size(); ++g)
-      if (groups_[g].degree == degree && (best == groups_.size() || load(g) < load(best))) best = g;
-    return best;
-  }
-
-  [[nodiscard]] bool takes(int degree) const {
-    return free_gpus() >= degree || group_for(degree) < groups_.size();
-  }
-
-  void place(std::uint32_t document, int degree) {
-    std::size_t g = group_for(degree);
-    if (free_gpus() >= degree) {  // a new group has no load, so it is never worse
-      g = groups_.size();
+  // Returns false where no GPUs of this degree are free and no group has it.
+  bool place(std::uint32_t document, int degree) {
+    const bool opens = free_gpus() >= degree;  // a new group has no load, so it is never worse
+    const std::size_t g = opens ? groups_.size() : least_loaded(degree);
+    if (opens) {
       groups_.push_back({degree, {}});
       sum_.push_back(0);
       largest_.push_back(0);
+      load_.push_back(0);
       used_ += degree;
     }
+    if (g == groups_.size()) return false;
     groups_[g].documents.push_back(document);
     sum_[g] += cost(document, degree);
     largest_[g] = std::max(largest_[g], cost(document, degree));
+    load_[g] = grid_.lane_time(sum_[g], largest_[g]);
+    most_ = std::max(most_, load_[g]);
+    return true;
   }
 
   // Takes the last document of the most loaded group back into `left`, repeatedly while that lowers the
@@ -74,7 +68,7 @@ class HybridRound {
     while (free_gpus() == 0 && !balanced()) {
       std::size_t most = 0;
       for (std::size_t g = 1; g < groups_.size(); ++g)
-        if (load(g) > load(most)) most = g;
+        if (load_[g] > load_[most]) most = g;
       std::vector<std::uint32_t>& documents = groups_[most].documents;
       if (documents.size() < 2) return;
       const double before = spread();
@@ -90,15 +84,14 @@ class HybridRound {
     }
   }
 
-  // Whether loads are within 5%, where idle GPUs count as zero.
-  [[nodiscard]] bool balanced() const {
-    double least = free_gpus() > 0 ? 0 : load(0);
-    double most = 0;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      least = std::min(least, load(g));
-      most = std::max(most, load(g));
-    }
-    return most - least <= kBalanced * most;
+  // Whether loads are within 5%, where idle GPUs count as zero. The group that was too light last time is
+  // looked at first, since it mostly still is.
+  [[nodiscard]] bool balanced() {
+    const auto light = [this](double load) { return most_ - load > kBalanced * most_; };
+    if (free_gpus() > 0) return !light(0);
+    if (lightest_ < load_.size() && light(load_[lightest_])) return false;
+    lightest_ = static_cast<std::size_t>(std::ranges::find_if(load_, light) - load_.begin());
+    return lightest_ == load_.size();
   }
 
   void fill_empty_gpus() { widen_groups(grid_, groups_, used_); }
@@ -106,7 +99,13 @@ class HybridRound {
   [[nodiscard]] const std::vector<CpGroup>& groups() const { return groups_; }
 
  private:
-  [[nodiscard]] double load(std::size_t g) const { return grid_.lane_time(sum_[g], largest_[g]); }
+  // The least loaded group of this degree, or groups_.size().
+  [[nodiscard]] std::size_t least_loaded(int degree) const {
+    std::size_t best = groups_.size();
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (groups_[g].degree == degree && (best == groups_.size() || load_[g] < load_[best])) best = g;
+    return best;
+  }
 
   // A document's work on each of its ranks, in pairs of tokens.
   [[nodiscard]] double cost(std::uint32_t document, int degree) const {
@@ -120,15 +119,17 @@ class HybridRound {
       sum_[g] += cost(document, groups_[g].degree);
       largest_[g] = std::max(largest_[g], cost(document, groups_[g].degree));
     }
+    load_[g] = grid_.lane_time(sum_[g], largest_[g]);
+    most_ = std::ranges::max(load_);
   }
 
   // The load of the most loaded GPU minus that of the least loaded.
   [[nodiscard]] double spread() const {
-    double least = load(0);
-    double most = load(0);
+    double least = load_[0];
+    double most = load_[0];
     for (std::size_t g = 1; g < groups_.size(); ++g) {
-      least = std::min(least, load(g));
-      most = std::max(most, load(g));
+      least = std::min(least, load_[g]);
+      most = std::max(most, load_[g]);
     }
     return most - least;
   }
@@ -138,6 +139,9 @@ class HybridRound {
   std::vector<CpGroup> groups_;
   std::vector<double> sum_;
   std::vector<double> largest_;
+  std::vector<double> load_;
+  double most_ = 0;           // load of all groups
+  std::size_t lightest_ = 0;  // a group that balanced() found too light
   int used_ = 0;
 };
 
@@ -153,12 +157,11 @@ HybridRound fill_round(const CpGrid& grid, const std::vector<Slice>& documents,
   std::size_t at = 0;
   for (; at < waiting.size(); ++at) {
     const int degree = grid.degree_needed(documents[waiting[at]].tokens());
-    if (degree == passed_over || !round.takes(degree)) {
+    if (degree == passed_over || !round.place(waiting[at], degree)) {
       passed_over = degree;
       left.push_back(waiting[at]);
       continue;
     }
-    round.place(waiting[at], degree);
     if (first_degree == 0) first_degree = degree;
     check_balance = check_balance || degree < first_degree;
     if (check_balance && round.balanced()) {

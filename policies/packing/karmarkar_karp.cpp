@@ -107,7 +107,10 @@ class Differencing {
       else
         a[place] = b[i];
     }
-    std::stable_sort(a.begin(), a.end(), heavier);
+    // The sets before those that b joined are in order.
+    const auto joined = a.end() - static_cast<std::ptrdiff_t>(b.size());
+    std::stable_sort(joined, a.end(), heavier);
+    std::inplace_merge(a.begin(), joined, a.end(), heavier);
   }
 
   void join_apart(State& a, const State& b) {

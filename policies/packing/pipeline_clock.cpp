@@ -93,9 +93,11 @@ void PipelineClock::makespans(std::span<const AtOnce> times, AtOnce& found) {
   AtOnce* const ends = all_ends_.data();
   for (std::size_t k = 0; k < ops_.size(); ++k) {
     const Op& op = ops_[k];
-    const AtOnce before = ends[op.before], input = ends[op.input], time = times[op.time];  // copies: vector code
+    const AtOnce before = ends[op.before], input = ends[op.input],
+                 time = times[op.time];  // copies: vector code
     AtOnce end;
-    for (std::size_t i = 0; i < kAtOnce; ++i) end[i] = (before[i] < input[i] ? input[i] : before[i]) + time[i];
+    for (std::size_t i = 0; i < kAtOnce; ++i)
+      end[i] = (before[i] < input[i] ? input[i] : before[i]) + time[i];
     ends[k + 1] = end;
   }
   for (const std::uint32_t op : last_)

@@ -64,8 +64,8 @@ void improve_steps_by_swaps(const AssignmentProblem&, BinOf&, std::int64_t evalu
 struct AssignmentResult {
   BinOf bin_of;  // the best assignment found, never worse than the start
   double objective = 0;
-  double bound = 0;      // proven lower bound
-  double seconds = 0;    // measured
+  double bound = 0;       // proven lower bound
+  double seconds = 0;     // measured
   bool optimal = false;   // objective == bound within 1e-9
   bool searched = false;  // whether the solver ran
 };

@@ -387,9 +387,8 @@ Places solve(const Joint& joint, const Places& skrull, const SolverOptions& opti
   const double columns = static_cast<double>(joint.documents()) * joint.bins() * (joint.ranks + 1);
   const double rows = static_cast<double>(joint.documents()) + 2.0 * joint.bins() * (joint.ranks + 1);
   const SolverLimits limits = work.next(rows, 4 * columns, options.time_limit_seconds);
-  const bool searches =
-      !solver_available(options.solver) ||
-      (!closed() && columns <= kMostColumns && (limits.nodes > 0 || limits.seconds > 0));
+  const bool searches = !solver_available(options.solver) ||
+                        (!closed() && columns <= kMostColumns && (limits.nodes > 0 || limits.seconds > 0));
   if (searches) {
     const JointProgram program(joint);
     const SearchEnd end =

@@ -34,8 +34,8 @@ inline constexpr PackParameter kSolver[] = {
     parameter::choice<&SolverOptions::solver>(
         "solver", kMilpSolverNames,
         "which one, auto by default; auto: CBC if it is there, else HiGHS; cbc: CBC; highs: HiGHS"),
-    parameter::number<&SolverOptions::time_limit_seconds>("time_limit", 0.001, 1e6,
-                                                          "seconds a step; by default counted work is limited"),
+    parameter::number<&SolverOptions::time_limit_seconds>(
+        "time_limit", 0.001, 1e6, "seconds a step; by default counted work is limited"),
     node_limit_parameter()};
 
 using Bins = std::vector<std::vector<Slice>>;
@@ -57,18 +57,16 @@ class SolverWork {
   SolverLimits next(double rows, double elements, double seconds);
   // How that search ended: whether it had to run, and what it proved.
   void ended(bool searched, bool proven);
-  // Adds the notes of all searches: how many programs were proven optimal, the largest remaining gap, and what
-  // the limit ended.
+  // Adds the notes of all searches: how many programs were proven optimal, the largest remaining gap, and
+  // what the limit ended.
   void note_on(Plan& plan) const;
 
  private:
-  [[nodiscard]] bool counts() const {
-    return options_.time_limit_seconds <= 0 && options_.node_limit <= 0;
-  }
+  [[nodiscard]] bool counts() const { return options_.time_limit_seconds <= 0 && options_.node_limit <= 0; }
 
   const SolverOptions& options_;
-  std::size_t searches_;     // that are still to come
-  double left_ = 25e9;       // units
+  std::size_t searches_;       // that are still to come
+  double left_ = 25e9;         // units
   double root_ = 0, all_ = 0;  // units of the present search: of its root, and all that it may do
   std::size_t stopped_ = 0, unsearched_ = 0;
 };

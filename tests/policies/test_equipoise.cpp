@@ -177,7 +177,8 @@ TEST_CASE("the clock is that of 1F1B for unequal micro-batches, and never below 
 TEST_CASE("several lanes at once have the same makespans, to the bit") {
   SplitMix64 random(2);
   for (int trial = 0; trial < 100; ++trial) {
-    const int stages = 1 + static_cast<int>(random.next() % 4), chunks = 1 + static_cast<int>(random.next() % 3);
+    const int stages = 1 + static_cast<int>(random.next() % 4),
+              chunks = 1 + static_cast<int>(random.next() % 3);
     PipelineClock clock(stages, chunks, static_cast<std::size_t>(stages) * (1 + random.next() % 4));
     std::vector<PassTimes> times(clock.micro_batches());
     std::vector<PipelineClock::AtOnce> all(2 * times.size());
@@ -199,7 +200,8 @@ TEST_CASE("several lanes at once have the same makespans, to the bit") {
 TEST_CASE("the longest path is as long as the makespan, and a bound on every other time") {
   SplitMix64 random(3);
   for (int trial = 0; trial < 200; ++trial) {
-    const int stages = 2 + static_cast<int>(random.next() % 4), chunks = 1 + static_cast<int>(random.next() % 3);
+    const int stages = 2 + static_cast<int>(random.next() % 4),
+              chunks = 1 + static_cast<int>(random.next() % 3);
     PipelineClock clock(stages, chunks, static_cast<std::size_t>(stages) * (1 + random.next() % 3));
     std::vector<PassTimes> times(clock.micro_batches()), passes(times.size());
     for (PassTimes& t : times) t = {share(random), 2 * share(random)};
