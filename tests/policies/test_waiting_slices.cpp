@@ -8,6 +8,7 @@
 
 #include "policies/packing/packing.h"
 #include "policies/packing/step_search.h"
+#include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"
 #include "tests/policies/packing_cases.h"
