@@ -246,26 +246,24 @@ TEST_CASE("torch.profiler: what is no such trace") {
 }
 
 TEST_CASE("A trace says on what it was taken, and the kernels whose names say no kind are named") {
-  const MeasuredLog log = parse(R"({"deviceProperties": [{"name": "AMD Instinct MI300X"}],
+  const MeasuredLog log = parse(R"trace({"deviceProperties": [{"name": "AMD Instinct MI300X"}],
     "distributedInfo": {"backend": "nccl", "world_size": 16}, "overhead": Infinity, "traceEvents": [
     {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#0", "ts": 0, "dur": 100},
     {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", "ts": 1, "dur": 30,
-     "args": {
-  "Collective name" : "_allgather_base"}},
+     "args": {"Collective name": "_allgather_base"}},
     {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_Generic", "ts": 1, "dur": 5},
     {"ph": "X", "cat": "kernel", "name": "frobnicate_v2", "ts": 1, "dur": 20},
-    {"ph": "X", "cat": "kernel", "name": "Cijk_Ailk_Bljk_BBS_BH_MT256x256x64", "ts": 2, "dur": 45}]
-})");
+    {"ph": "X", "cat": "kernel", "name": "Cijk_Ailk_Bljk_BBS_BH_MT256x256x64", "ts": 2, "dur": 45}]})trace");
   CHECK(log.run.gpu == "AMD Instinct MI300X");
-CHECK(log.run.gpus == 16);
-REQUIRE(log.ops.size() == 2);
-CHECK(log.ops[0].kind == "all_gather");
-CHECK(log.ops[1].kind == "gemm");
-const Note* const unknown = test::find_note(log.notes, "trace_unknown");
-REQUIRE(unknown != nullptr);
-CHECK(unknown->number("share") == doctest::Approx(0.25));
-CHECK(unknown->count("names") == 2);
-CHECK(unknown->get<Notes>("longest")[0].text("name") == "frobnicate_v2");
+  CHECK(log.run.gpus == 16);
+  REQUIRE(log.ops.size() == 2);
+  CHECK(log.ops[0].kind == "all_gather");
+  CHECK(log.ops[1].kind == "gemm");
+  const Note* const unknown = test::find_note(log.notes, "trace_unknown");
+  REQUIRE(unknown != nullptr);
+  CHECK(unknown->number("share") == doctest::Approx(0.25));
+  CHECK(unknown->count("names") == 2);
+  CHECK(unknown->get<Notes>("longest")[0].text("name") == "frobnicate_v2");
 }
 
 TEST_CASE("A file of no known form says what would do") {
