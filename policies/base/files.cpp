@@ -120,6 +120,13 @@ void require_no_input(const std::string& path) {
     throw UserError(path, ": cannot write: found a file that this command reads; expected another name");
 }
 
+void forget_input(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return;
+  const std::lock_guard lock(inputs().mutex);
+  inputs().files.erase({info.st_dev, info.st_ino});
+}
+
 void forget_inputs() {
   const std::lock_guard lock(inputs().mutex);
   inputs().files.clear();

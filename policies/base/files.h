@@ -34,6 +34,8 @@ std::string read_text_file(const std::string& path);
 // Throws UserError where a file is there that read_blocks has read: what a command reads it does not write
 // over, by whatever name, `..` or link. `path` is as the user wrote it.
 void require_no_input(const std::string& path);
+// The file is read to be replaced by a newer one, as a journal or an expectation is.
+void forget_input(const std::string& path);
 // What was read so far belongs to an earlier command; of Python, whose process runs many.
 void forget_inputs();
 

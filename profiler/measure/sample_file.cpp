@@ -227,6 +227,7 @@ void Journal::keep_lines() {
     keys_.insert(line.at("key").get<std::string>());
     kept += line.dump() + "\n";
   });
+  forget_input(path_);
   write_file_atomically(path_, kept);  // drops a line that was cut short
 }
 
@@ -284,6 +285,7 @@ void Failures::keep_lines() {
     keys_.insert(line.substr(0, line.find('\t')));
     kept += line + '\n';
   }
+  forget_input(path_);
   if (cut_short) write_file_atomically(path_, kept);
 }
 

@@ -394,6 +394,7 @@ class Session {
                    {"seconds_are", gpu_ ? "device time between events"
                                         : "CPU time of the thread; wall_seconds in addition"}};
     file["samples"] = std::move(samples);
+    forget_input(options_.out);
     write_file_atomically(options_.out, file.dump(1) + "\n");
   }
 

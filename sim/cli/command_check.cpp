@@ -169,7 +169,10 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   if (!options.quiet && before)
     for (const std::string& line : other_changes(*before, found)) log << "note: " << printable(line) << '\n';
   if (!options.junit.empty()) write_junit(options.junit, found, changes);
-  if (options.update) write_file_atomically(options.expect, expectation_json(found).dump(1) + "\n");
+  if (options.update) {
+    forget_input(options.expect);
+    write_file_atomically(options.expect, expectation_json(found).dump(1) + "\n");
+  }
   const bool passed = same || options.update;
   if (options.format == Format::json)
     out << changes_json(changes, found, guards, passed).dump(2) << '\n';

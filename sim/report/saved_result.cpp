@@ -61,6 +61,7 @@ PolicyResult read_row(const json& saved, const std::string& where, int pipeline)
   row.layout.pipeline = pipeline;
   row.pack_ms = value_or(saved.value("measured", json::object()), "pack_ms", 0.0);
   const json& provenance = saved.at("provenance");
+  (void)provenance.get_ref<const json::object_t&>();  // throws where it is something else
   row.use.calls = value_or(provenance, "predictions", std::int64_t{0});
   row.use.beyond_samples = value_or(provenance, "beyond_samples", std::int64_t{0});
   row.use.derived = value_or(provenance, "on_derived_tables", std::int64_t{0});

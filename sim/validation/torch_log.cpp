@@ -225,7 +225,7 @@ constexpr Rule kKernels[] = {{"flash", "attention"},
                              {"triton_tem_", "gemm"},
                              {"scaled_mm", "gemm"}};
 constexpr std::string_view kElementwise[] = {
-    "elementwise", "vectorized", "reduce",       "norm",       "copy",    "cat",           "softmax",
+    "elementwise", "vectorized", "reduce",       "norm",       "copy",    "catarray",      "softmax",
     "triton_",     "adam",       "multi_tensor", "foreach",    "rope",    "rotary",        "index",
     "scatter",     "gather",     "embedding",    "fill",       "memset",  "memcpy",        "transpose",
     "permute",     "cast",       "quant",        "sort",       "scan",    "topk",          "silu",

@@ -83,7 +83,7 @@ class Batches(Case):
         schema = json.loads(self.ok("list", "schema"))
         self.assertEqual(schema["$id"], "equipoise.study/1")
         self.assertIn(schema["version"], self.ok("--version"))
-        study = self.study([8000] * 4, "plain", {}, {"context_window": 8192, "sequences_per_step": 2}, **{"$schema": "study.schema.json"})
+        study = self.study([8192] * 8, "plain", {}, {"context_window": 8192, "sequences_per_step": 2}, **{"$schema": "study.schema.json"})
         self.ok("study", study, "--quiet")
 
 

@@ -183,8 +183,10 @@ class Explain(Case):
     @staticmethod
     def keys_of(node, path=""):
         """Paths of all that a summary holds but what other tables have, or names of rows."""
-        if path in ("metrics", "notes", "study.notes", "study.settings", "receipt.study", "receipt.options", "receipt.rows"):
+        if path in ("metrics", "notes", "study.notes", "study.settings", "receipt.study", "receipt.options", "receipt.rows", "receipt.written.rows", "reasons"):
             return {path}
+        if path.startswith("receipt.inputs./"):
+            return {"receipt.inputs.FILE"}
         if isinstance(node, list) and node and isinstance(node[0], dict):
             return set().union(*(Explain.keys_of(one, path and path + "[]") for one in node))
         if not isinstance(node, dict):

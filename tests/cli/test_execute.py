@@ -115,7 +115,7 @@ class Execute(WithStudy):
         mpirun = self.folder / "mpirun.openmpi"
         mpirun.write_text(f"#!/bin/sh\ntouch {called}\nexit 1\n")
         mpirun.chmod(0o755)
-        many = dict(STUDY, parallel={"data": 64}, batch={"context_window": 64, "sequences_per_step": 64, "steps": 1}, policies=["plain"])
+        many = dict(STUDY, cluster=dict(STUDY["cluster"], gpus_per_node=64), parallel={"data": 64}, batch={"context_window": 64, "sequences_per_step": 64, "steps": 1}, policies=["plain"])
         short = self.write("short.txt", "5\n7\n")
         with mock.patch.dict(os.environ, {"PATH": f"{self.folder}:{os.environ['PATH']}"}):
             for change, says in (({"trace": {"file": str(short)}}, "short.txt"), ({"parallel": {"data": 64, "zero": 3}}, "parallel.zero"),

@@ -67,7 +67,7 @@ class NoInternalFault(Case):
 
     def steps_with(self, name):
         """Measured steps whose only row has that name, and states no GPU that there is."""
-        return self.write("steps.csv", f"row_id,model_id,gpu,n_gpus,tp,cp,pp,dp,seq_len,global_batch,step_time_s\n{name},x,none,8,8,1,1,1,8192,8,1\n")
+        return self.write("steps.csv", f"row_id,model_id,gpu,n_gpus,tp,cp,pp,dp,seq_len,mbs,gbs_seqs,step_time_s\n{name},x,none,8,8,1,1,1,8192,1,8,1\n")
 
     def test_a_small_stack_is_enough_or_said_to_be_too_small(self):
         for limit, status in (("-S -s 64", 0), ("-s 64", 2)):

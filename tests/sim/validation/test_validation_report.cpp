@@ -70,7 +70,7 @@ TEST_CASE("The text names what broke, and what passed") {
   CHECK(text.find("BROKEN: op gemm: +100.0 %, beyond 8.0 %\n") != std::string::npos);
   CHECK(text.find("1 of 4") != std::string::npos);  // dropped
   CHECK(text.find("a, step 0, lane 0, stage 1, micro-batch 0, rank 2") != std::string::npos);
-  CHECK(text.find("Note: 3 runs dropped\n") != std::string::npos);
+  CHECK(text.find("all 3 runs were dropped") != std::string::npos);
   CHECK(text.substr(text.size() - 8) == "\nfailed\n");
   v.other_load = 3.14;  // nobody's fault but the machine's
   const std::string busy = validation_text(v, figures_of(v));
