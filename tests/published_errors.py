@@ -171,7 +171,7 @@ def file_of(evidence, table):
     seen = sorted({e["kind"]["architecture"] for e in evidence})
     return {
         "schema": "equipoise.errors/1",
-        "about": "Measured over predicted seconds of published steps that no fit saw: 90 % intervals by kind, the narrowest first "
+        "about": "Measured over predicted seconds of published steps: 90 % intervals by kind, the narrowest first "
                  "(tests/published_errors.py)",
         "frameworks": sorted({e["kind"]["framework"] for e in evidence}),
         "gpus": [list(ARCHITECTURES[name]) for name in seen],

@@ -1,4 +1,4 @@
-// How long a predicted step really takes: a 90 % interval, from published steps that no fit saw.
+// How long a predicted step really takes: a 90 % interval, from published steps.
 //
 // Errors are alike within a kind: framework, dense or with experts, LoRA, architecture of the GPU, precision. The
 // steps of one benchmark are nearly one error, so that each benchmark counts once. A kind with fewer than five of

@@ -330,8 +330,8 @@ constexpr ResultColumn kColumns[] = {
      "ms",
      "measured: packing of a global batch, mean; not the search for what a row leaves open"},
     {"", "expected_error_low", metric<&Metrics::expected_error_low>, 0, "",
-     "of step_seconds: measured over predicted, lower end of the 90 % interval that held-out published steps "
-     "show; null where none is of these GPUs (expected_error)"},
+     "of step_seconds: measured over predicted, lower end of the 90 % interval that published steps show; "
+     "null where none is of these GPUs (expected_error)"},
     {"", "expected_error_high", metric<&Metrics::expected_error_high>, 0, "", "its upper end"},
     {"", "speedup_low", metric<&Metrics::speedup_low>, 0, "", "95 % interval of speedup"},
     {"", "speedup_high", metric<&Metrics::speedup_high>, 0, "", "95 % interval of speedup"},

@@ -30,7 +30,9 @@ Value value_or(const json& node, const char* key, Value otherwise) {
 
 Notes notes_in(const json& node, const char* key) {
   Notes notes;
-  for (const json& note : node.value(key, json::array())) notes.push_back(note_of(note));
+  const auto found = node.find(key);
+  if (found == node.end() || !found->is_array()) return notes;  // a forged one has none
+  for (const json& note : *found) notes.push_back(note_of(note));
   return notes;
 }
 

@@ -115,10 +115,10 @@ class Execute(WithStudy):
         mpirun = self.folder / "mpirun.openmpi"
         mpirun.write_text(f"#!/bin/sh\ntouch {called}\nexit 1\n")
         mpirun.chmod(0o755)
-        many = dict(STUDY, cluster=dict(STUDY["cluster"], gpus_per_node=64), parallel={"data": 64}, batch={"context_window": 64, "sequences_per_step": 64, "steps": 1}, policies=["plain"])
+        many = dict(STUDY, trace={"uniform": 64}, cluster=dict(STUDY["cluster"], gpus_per_node=64), parallel={"data": 64}, batch={"context_window": 64, "sequences_per_step": 64, "steps": 1}, policies=["plain"])
         short = self.write("short.txt", "5\n7\n")
         with mock.patch.dict(os.environ, {"PATH": f"{self.folder}:{os.environ['PATH']}"}):
-            for change, says in (({"trace": {"file": str(short)}}, "short.txt"), ({"parallel": {"data": 64, "zero": 3}}, "parallel.zero"),
+            for change, says in (({"trace": {"file": str(short)}}, "too short"), ({"parallel": {"data": 64, "zero": 3}}, "parallel.zero"),
                                  ({"frozen": ["norms"]}, "frozen"), ({"mtp_layers": 1}, "mtp_layers")):
                 study = self.write("many.json", {**many, **change})
                 self.refused("execute", study, says=[says])

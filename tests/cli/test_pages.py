@@ -493,12 +493,15 @@ class InABrowser(Pages):
             other = next((p for p in summaries[1]["policies"] if p["label"] == row["label"]), None)
             self.assertIn(f"{row['label']} {self.share(row)}" if other and self.share(other) == self.share(row) else f"{row['label']} in the first {self.share(row)}", beyond)
 
-    def test_a_forged_result_has_a_page(self):
+    def test_a_forged_result_has_a_page_or_is_refused(self):
         before, after = self.two()
         summary = json.loads((before / "summary.json").read_text())
         for notes in (7, [3, None, {"a": 1}], {"a": "b"}, "text"):
             summary["study"]["notes"] = summary["policies"][0]["notes"] = summary["policies"][0]["provenance"]["beyond_samples_share"] = notes
             (before / "summary.json").write_text(json.dumps(summary))
+            if isinstance(notes, list):
+                self.refused("report", before, after, "--out", self.folder / "changes.html", says=["expected what `equipoise study --out` writes"])
+                continue
             self.ok("report", before, after, "--out", self.folder / "changes.html")
             self.assertEqual(len(self.open(self.folder / "changes.html").evaluate("[...document.querySelectorAll('#changes-table tbody tr')]")), 3)
 

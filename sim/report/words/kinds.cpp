@@ -270,7 +270,7 @@ constexpr Kind kKinds[] = {
      ", the profile's measurements are off by {errors:/, } (median of samples held out, of the worst group of a kind)"},
     {"kernel_error", "part of kernel_errors", "kernels error", "{kernels} {error:%1}"},
     {"step_interval", "part of fastest", "low high rows sources nearest",
-     "; 90 % of such steps take {low:3} to {high:3} s ({nearest}: {rows:#step} of {sources:#benchmark} that no fit saw)"},
+     "; 90 % of such steps take {low:3} to {high:3} s ({nearest}: {rows:#published step} of {sources:#benchmark})"},
     {"error_of_jump", "part of fastest", "family nearest error",
      "; no published step is like these ({family}); the nearest ({nearest}) were {error:%0} off"},
     {"no_interval", "fewer than four global batches ran", "",
