@@ -1,5 +1,6 @@
 #include "sim/tune/journal.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -106,6 +107,14 @@ std::optional<Trial> KnownTrials::find(Point point, int batches, double limit) c
     if (trial.batches == batches)
       if (std::optional<Trial> told = under_limit(trial, limit)) return told;
   return std::nullopt;
+}
+
+std::vector<Point> KnownTrials::in_full() const {
+  std::vector<Point> points;
+  for (const auto& [point, trials] : of_point_)
+    if (std::ranges::any_of(trials, [](const Trial& trial) { return trial.batches == 0; }))
+      points.push_back({point.first, point.second});
+  return points;
 }
 
 Journal::Journal(const std::string& path, const json& asked, bool resume)

@@ -34,6 +34,8 @@ class KnownTrials {
   void add(std::vector<Tried> tried);
   // What the candidate comes to under `limit` on so many batches (0: all), where one of its trials tells.
   [[nodiscard]] std::optional<Trial> find(Point point, int batches, double limit) const;
+  // Candidates that ran on all batches.
+  [[nodiscard]] std::vector<Point> in_full() const;
 
  private:
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Trial>> of_point_;

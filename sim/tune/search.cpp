@@ -565,6 +565,11 @@ void Search::run_the_rest() {
     return true;
   };
   if (!options_.only_known && !std::ranges::all_of(order_, is_reached)) return;
+  if (options_.only_known) {
+    std::vector<Point> points = options_.known->in_full();
+    std::erase_if(points, [&](const Point& point) { return is_decided(point); });
+    try_points(points, halving_.last());
+  }
   std::vector<std::pair<double, std::size_t>> rest;
   for (std::size_t place = 0; place < result_.tried.size(); ++place) {
     const auto& [point, trial] = result_.tried[place];
