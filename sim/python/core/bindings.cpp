@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/python/core/open_study.h"
 #include "sim/python/core/packed_plan.h"
@@ -80,6 +81,7 @@ static nb::object draw_lengths(const std::string& distribution, std::int64_t doc
 static void write_lengths(const Lengths& lengths, const std::string& path) {
   const std::span<const std::int64_t> values = span_of(lengths);
   const nb::gil_scoped_release released;
+  forget_inputs();  // of calls before
   write_trace({{values.begin(), values.end()}, path}, path);
 }
 
