@@ -3,8 +3,8 @@
 
   tests/published_errors.py --rows ROWS.csv --models MODELS.csv [--program P] [--write]
 
-Rows and models are those of published_steps.py; both options may be given several times. Every row is predicted by the shipped
-preset. What a step's error hangs on is its kind: framework, dense or with experts, LoRA, architecture of the GPU, precision.
+Rows and models are those of published_steps.py, and vTrain's tables of A100 steps (published_a100.py); both options may be given
+several times. Every row is predicted by the shipped preset. What a step's error hangs on is its kind: framework, dense or with experts, LoRA, architecture of the GPU, precision.
 The steps of one benchmark are nearly one error, so each benchmark counts once, however many rows it has. The interval is centred on
 the median over benchmarks of log(measured / predicted); its half-width is the 90 % quantile of the distance from there, widened by
 1/K for K benchmarks, since the next one is none of them. Fewer than five have no interval, and a wider kind answers for them.
@@ -23,10 +23,12 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import published_a100
 import published_steps as steps
 from published_settings import with_stages
 
 TABLE = steps.ROOT / "sim/framework/published_errors.json"
+PRESETS = steps.ROOT / "sim/framework/presets"
 LEVEL = 0.9
 LEAST_BENCHMARKS = 5
 ARCHITECTURES = {"Hopper": ("H100", "H200", "H800", "GH200", "H20"), "Blackwell": ("B200", "B300"), "Ampere": ("A100",),
@@ -91,7 +93,8 @@ def table_of(evidence):
 
 
 def look_up(table, kind):
-    return next((common, found) for common, found in table if all(kind[key] == value for key, value in common.items()))
+    """The interval of the narrowest kind that the steps are of; None where no kind has one."""
+    return next((found for common, found in table if all(kind[key] == value for key, value in common.items())), None)
 
 
 def evaluate(evidence):
@@ -100,9 +103,11 @@ def evaluate(evidence):
     for source in sorted({e["source"] for e in evidence}):
         table = table_of([e for e in evidence if e["source"] != source])
         for e in evidence:
-            if e["source"] == source:
-                common, (low, high, *_) = look_up(table, e["kind"])
+            if e["source"] == source and (found := look_up(table, e["kind"])):
+                low, high = found[:2]
                 held.append({**e, "inside": low <= math.exp(e["log"]) <= high, "half": (high - low) / 2})
+    if not held:
+        sys.exit(f"error: expected steps of at least {LEAST_BENCHMARKS + 1} benchmarks, found {len(by_benchmark(evidence))}")
     print(f"{'held out by source':52} {'rows':>5} {'inside %':>9} {'mean half-width %':>18} {'mean |err| %':>13}")
     line = lambda name, some: print(
         f"{name:52} {len(some):5d} {100 * statistics.mean(e['inside'] for e in some):9.1f} "
@@ -119,26 +124,42 @@ def evaluate(evidence):
     print(f"each benchmark counting once: {100 * statistics.mean(statistics.mean(g) for g in groups.values()):.1f} % of {len(groups)}")
 
 
+def evidence_of(args, family, rows, models, held_out, with_experts):
+    """What the steps of a preset show, one entry a row that can be simulated."""
+    simulator = steps.Simulator(args.program, rows, models, family, args.jobs)
+    of_id = {row["row_id"]: row for row in rows}
+    evidence = []
+    for found in simulator.predict("preset"):
+        row = of_id[found["row_id"]]
+        error = held_out.get(found["row_id"], float(found["predicted_seconds"]) / float(found["published_seconds"]) - 1)
+        experts = row["model_id"] in with_experts or bool(row.get("ep")) and int(row["ep"]) > 1
+        evidence.append({
+            "kind": kind_of(row, experts), "benchmark": found["benchmark"], "log": -math.log1p(error),
+            "source": (row.get("source") or row["group"]).split("@")[0].split(":")[0]})
+    for line in simulator.excluded:
+        print(f"not predicted: {line}", file=sys.stderr)
+    return evidence
+
+
 def read_evidence(args):
-    rows = steps.read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
+    of_vtrain = [path for path in args.rows if "iteration time (ms)" in Path(path).read_text().splitlines()[0]]
+    rows = steps.read_tables([path for path in args.rows if path not in of_vtrain], ("gpu", "model_id", "step_time_s"))
     models = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
     with_stages(rows, models)
+    a100, shapes = published_a100.read_rows(of_vtrain)
+    # By the preset that was fitted to them, and by today's, whose slowdowns are carried over there.
+    a100 = [{**row, "group": row["group"].split(", micro-batch")[0], "source": "vTrain"} for row in a100]
+    rows += [{**row, "preset": published_a100.PRESET} for row in a100]
+    rows += [{**row, "row_id": f"{row['row_id']} carried", "preset": "megatron", "zero": 0, "tp_overlap": 0} for row in a100]
     with_experts = {model["model_id"] for model in models if model.get("n_experts")}
     rows = [row for row in rows if not doubtful(row)]
-    of_id = {row["row_id"]: row for row in rows}
     held_out = json.loads(Path(args.held_out).read_text()) if args.held_out else {}
     evidence = []
     for family in sorted({steps.family_of(row) for row in rows}):
-        simulator = steps.Simulator(args.program, [row for row in rows if steps.family_of(row) == family], models, family, args.jobs)
-        for found in simulator.predict("preset"):
-            row = of_id[found["row_id"]]
-            error = held_out.get(found["row_id"], float(found["predicted_seconds"]) / float(found["published_seconds"]) - 1)
-            experts = row["model_id"] in with_experts or bool(row.get("ep")) and int(row["ep"]) > 1
-            evidence.append({
-                "kind": kind_of(row, experts), "benchmark": found["benchmark"], "log": -math.log1p(error),
-                "source": (row.get("source") or row["group"]).split("@")[0].split(":")[0]})
-        for line in simulator.left_out:
-            print(f"not predicted: {line}", file=sys.stderr)
+        for known, is_vtrain in ((models, False), (list(shapes.values()), True)):  # tables of unlike columns
+            some = [row for row in rows if steps.family_of(row) == family and (row.get("source") == "vTrain") == is_vtrain]
+            if some:
+                evidence += evidence_of(args, family, some, known, held_out, with_experts)
     return evidence
 
 
@@ -173,7 +194,7 @@ def file_of(evidence, table):
         "schema": "equipoise.errors/1",
         "about": "Measured over predicted seconds of published steps: 90 % intervals by kind, the narrowest first "
                  "(tests/published_errors.py)",
-        "frameworks": sorted({e["kind"]["framework"] for e in evidence}),
+        "frameworks": sorted(path.stem for path in PRESETS.glob("*.json") if "kernels" in json.loads(path.read_text())),
         "gpus": [list(ARCHITECTURES[name]) for name in seen],
         "kinds": kinds,
     }

@@ -6,9 +6,12 @@ EQUIPOISE names the program; ctest sets it.
 import csv
 import io
 import json
+import subprocess
+import sys
 import unittest
+from pathlib import Path
 
-from support import Case, run
+from support import PROGRAM, Case, run
 
 COLUMNS = "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,mbs,gbs_seqs,precision,act_recompute,step_time_s".split(",")
 # Five benchmarks with unlike shares of GEMMs, attention and elementwise kernels.
@@ -22,6 +25,7 @@ ROWS = [
     ("g", "spread", 16384, 1, 2, 1, 1, 1, 4),
 ]
 TRUTH = (1.3, 1.6, 1.9)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class FitSteps(Case):
@@ -52,6 +56,21 @@ class FitSteps(Case):
         self.assertEqual(result.returncode, 2, (arguments, result.stdout, result.stderr))
         self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
         return result.stderr
+
+    def test_intervals_are_made_of_benchmarks_and_measured_on_others(self):
+        """Six benchmarks that take 1.1 times their prediction, give or take 1 %."""
+        own = json.loads((ROOT / "sim/framework/presets/megatron.json").read_text())["kernels"]["slowdowns"]
+        seconds = self.predict(self.table(self.rows([1] * len(ROWS))), f"{own['gemm']},{own['attention']},{own['elementwise']}")
+        rows = [(*row[:-1], 1.1 * (1 + 0.01 * (-1) ** i) * row[-1]) for i, row in enumerate(self.rows(seconds))]
+        rows += [(f"{row[0]}2", "more", *row[2:]) for row in rows[2:3]]
+        models = self.write("models.csv", "model_id,n_layers,hidden,n_heads,ffn_hidden,vocab,gated_mlp\nwlb-550m,16,1536,12,4096,32000,1\n")
+        command = [sys.executable, ROOT / "tests/published_errors.py", "--program", PROGRAM, "--models", models]
+        done = subprocess.run([*command, "--rows", self.table(rows)], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"all +8 +100\.0 +2\.0 ")
+        self.assertRegex(done.stdout, r"\['megatron', False, False, 'Hopper', 'bf16'\] +1\.0[789]\d +1\.1[123]\d .* 8 rows of 6 benchmarks")
+        few = subprocess.run([*command, "--rows", self.table(rows[:3])], capture_output=True, text=True, check=False)
+        self.assertIn("expected steps of at least 6 benchmarks, found 2", few.stderr)
 
     def test_a_preset_from_made_up_runs_predicts_them_and_serves_a_study(self):
         rows = self.made_up()
