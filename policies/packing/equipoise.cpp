@@ -12,7 +12,7 @@
 //    batches (gather.cpp). A start decides which documents a step holds. It is skipped where its mean token
 //    delay exceeds max_delay, where a micro-batch exceeds L_max, or where its steps hold over 2 % fewer
 //    tokens than the batches (kEqualBatch).
-// 2. The documents of each of its steps are packed anew for the step's makespan (step_search.h). Slices of
+// 2. The documents of each of its steps are packed anew for the step's makespan (step_packer.h). Slices of
 // documents keep
 //    their micro-batches, last in their lanes.
 // 3. Numbers of micro-batches (unless given), placement on single CP ranks or none, and starts are tried with
@@ -42,7 +42,7 @@
 
 #include "policies/base/error.h"
 #include "policies/packing/packing.h"
-#include "policies/packing/step_search.h"
+#include "policies/packing/equipoise.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"
 
@@ -65,23 +65,6 @@ bool within(const Step& step, const PackOptions& options) {
     for (const MicroBatch& micro_batch : lane.micro_batches)
       if (micro_batch.tokens() > tokens_at_degree(max_tokens(options), options, lane.context)) return false;
   return true;
-}
-
-PackOptions of_degree(const PackOptions& options, int degree) {
-  const EquipoiseOptions& given = options.of<EquipoiseOptions>();
-  PackOptions other = options;
-  const int context = std::max(1, options.context);
-  other.context = degree;
-  other.lanes = std::max(1, options.lanes) * context / degree;
-  other.waiting_lanes = std::max(1, static_cast<int>(waiting_lanes(options)) * context / degree);
-  other.max_tokens = tokens_at_degree(max_tokens(options), options, degree);
-  EquipoiseOptions& own = other.of<EquipoiseOptions>() = EquipoiseOptions();
-  own.start = given.start;
-  if (const auto most = recompute_at(given, degree); !most.empty()) {
-    own.recompute[degree].assign(most.begin(), most.end());
-    other.max_tokens = std::min(other.max_tokens, most.back());
-  }
-  return other;
 }
 
 // Packs a start's step in lanes of two degrees, those for long documents first. Each part gets micro-batches

@@ -1,9 +1,8 @@
-// What the search of a step stands on: clocks and shares by lane, recompute by micro-batch, and how a start's
-// step becomes documents to pack (step_search.h).
+#include "policies/packing/step_packer.h"
+
 #include <algorithm>
 #include <limits>
 
-#include "policies/packing/step_search.h"
 #include "policies/packing/wlb.h"
 
 namespace equipoise {
@@ -116,6 +115,23 @@ const std::vector<double>& LaneShapes::shares(std::size_t micro_batches, double 
     known = best_shares(clock(micro_batches), static_cast<double>(key[1]) / kFixedParts,
                         static_cast<double>(key[2]) / kParts, static_cast<double>(key[3]) / kParts);
   return known;
+}
+
+PackOptions of_degree(const PackOptions& options, int degree) {
+  const EquipoiseOptions& given = options.of<EquipoiseOptions>();
+  PackOptions other = options;
+  const int context = std::max(1, options.context);
+  other.context = degree;
+  other.lanes = std::max(1, options.lanes) * context / degree;
+  other.waiting_lanes = std::max(1, static_cast<int>(waiting_lanes(options)) * context / degree);
+  other.max_tokens = tokens_at_degree(max_tokens(options), options, degree);
+  EquipoiseOptions& own = other.of<EquipoiseOptions>() = EquipoiseOptions();
+  own.start = given.start;
+  if (const auto most = recompute_at(given, degree); !most.empty()) {
+    own.recompute[degree].assign(most.begin(), most.end());
+    other.max_tokens = std::min(other.max_tokens, most.back());
+  }
+  return other;
 }
 
 bool ordered_alike(const Step& step, const PackOptions& options) {

@@ -1,4 +1,5 @@
-#include "policies/packing/step_search.h"
+// StepPacker::pack: the moves that shorten a step (step_packer.h).
+#include "policies/packing/step_packer.h"
 
 #include <limits>
 #include <numeric>

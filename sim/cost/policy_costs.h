@@ -58,7 +58,7 @@ class ProfiledAttentionCost final : public AttentionCost {
   [[nodiscard]] double seconds(std::span<const Segment> segments) const override {
     return seconds(segments, PieceForm{});
   }
-  // `form`: of the sharding that they are from.
+  // `form` is how the sharding cut them.
   [[nodiscard]] double seconds(std::span<const Segment> segments, PieceForm form) const;
   // Both passes of one layer. `head_shares`: ranks that share the heads.
   [[nodiscard]] AttentionTimes times(std::span<const Segment> segments, PieceForm form, std::int64_t window,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "policies/packing/packing.h"
-#include "policies/packing/step_search.h"
+#include "policies/packing/equipoise.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"

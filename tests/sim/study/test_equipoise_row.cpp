@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/random.h"
-#include "policies/packing/step_search.h"
+#include "policies/packing/equipoise.h"
 #include "sim/study/row/bound.h"
 #include "sim/study/row/plan_row.h"
 #include "sim/study/run_study.h"

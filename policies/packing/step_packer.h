@@ -120,44 +120,21 @@ constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
-// Whether lanes that wait for each other through a pipeline have groups of equally many chunks at the same
-// places, as every framework requires.
-bool ordered_alike(const Step& step, const PackOptions& options);
-
-// The options for lanes of `degree` ranks on the same GPUs. A rank holds as much as before, or as memory
-// allows at this degree.
-PackOptions of_degree(const PackOptions& options, int degree);
-
-// The micro-batches of a lane: as the options state, or more where L_max requires them.
-std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens);
-
 // The capacity of lanes of `degree` ranks where those of the layout hold `tokens`.
 constexpr std::int64_t tokens_at_degree(std::int64_t tokens, const PackOptions& options, int degree) {
   return tokens / std::max(1, options.context) * degree +
          tokens % std::max(1, options.context) * degree / std::max(1, options.context);
 }
-// Whether no micro-batch exceeds L_max at its lane's degree.
-bool within(const Step& step, const PackOptions& options);
+// The options for lanes of `degree` ranks on the same GPUs. A rank holds as much as before, or as memory
+// allows at this degree.
+PackOptions of_degree(const PackOptions& options, int degree);
 
-// Whether gather.cpp chooses the documents of the start's steps.
-bool is_gathered(Start start);
-// The policy that the options start from. Throws UserError where it cannot place a document.
-const Policy& policy_of_start(const PackingProblem& problem);
-// The unchanged start. Throws UserError where it cannot run.
-Plan plan_start(const PackingProblem& problem);
-// The plan of a start, and each of its steps packed by the options.
-struct PackedStart {
-  Plan start, plan;
-};
-PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes);
+// Whether lanes that wait for each other through a pipeline have groups of equally many chunks at the same
+// places, as every framework requires.
+bool ordered_alike(const Step& step, const PackOptions& options);
 
-// Thresholds for wlb: queues of equal width, or one queue for the longest documents.
-std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options);
-// The numbers of micro-batches per step to try: as given, else the number of windows or the fewest that fit,
-// and more.
-std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch);
-// The rising widths of pack windows and of look-ahead to try.
-std::vector<std::int64_t> windows_of(const PackOptions& options, std::size_t batches);
+// The micro-batches of a lane: as the options state, or more where L_max requires them.
+std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens);
 
 // Whether the start cuts long documents.
 bool cuts_documents(const PackOptions& options);
