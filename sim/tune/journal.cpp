@@ -109,6 +109,13 @@ std::optional<Trial> KnownTrials::find(Point point, int batches, double limit) c
   return std::nullopt;
 }
 
+std::optional<Trial> KnownTrials::told(Point point, int batches) const {
+  const auto known = of_point_.find({point.layout, point.row});
+  if (known == of_point_.end()) return std::nullopt;
+  const auto trial = std::ranges::find(known->second, batches, &Trial::batches);
+  return trial == known->second.end() ? std::nullopt : std::optional(*trial);
+}
+
 std::vector<Point> KnownTrials::in_full() const {
   std::vector<Point> points;
   for (const auto& [point, trials] : of_point_)

@@ -34,7 +34,9 @@ class KnownTrials {
   void add(std::vector<Tried> tried);
   // What the candidate comes to under `limit` on so many batches (0: all), where one of its trials tells.
   [[nodiscard]] std::optional<Trial> find(Point point, int batches, double limit) const;
-  // Candidates that ran on all batches.
+  // Its trial on so many batches as it was told, whatever the limit of its search was.
+  [[nodiscard]] std::optional<Trial> told(Point point, int batches) const;
+  // Candidates with a trial on all batches.
   [[nodiscard]] std::vector<Point> in_full() const;
 
  private:

@@ -193,6 +193,11 @@ class Search {
                bool moves_on = false);
   [[nodiscard]] bool is_bounded(Point point);
   void try_points(const std::vector<Point>& points, std::size_t rung);
+  [[nodiscard]] std::size_t batch_size() const;
+  [[nodiscard]] std::int64_t compared_share() const {
+    return std::max<std::int64_t>(1, options_.budget / kComparedShare);
+  }
+  [[nodiscard]] bool may_run(Point point, std::size_t rung) const;
   struct Batch {
     const std::vector<Point>& points;
     std::size_t rung;
@@ -381,7 +386,13 @@ double Search::limit() const {
   return options_.prune && best_.size() >= options_.keep ? best_.back() : kInfinity;
 }
 
+// Whether the candidate may run on a rung: on all, but where only what others tried counts.
+bool Search::may_run(Point point, std::size_t rung) const {
+  return !options_.only_known || options_.known->told(point, halving_.batches()[rung]);
+}
+
 std::optional<Trial> Search::known_trial(std::size_t n, Point point, int batches, double limit) const {
+  if (options_.only_known) return options_.known->told(point, batches);
   if (journal_ != nullptr)
     if (std::optional<Trial> known = journal_->find(n, point, batches, limit)) return known;
   return options_.known != nullptr ? options_.known->find(point, batches, limit) : std::nullopt;
@@ -457,8 +468,10 @@ void Search::keep(Batch batch) {
       place = static_cast<std::uint32_t>(result_.tried.size());
     }
     Trial& trial = batch.trials[i];
-    const bool runs = trial.outcome == Outcome::ok || trial.outcome == Outcome::dropped;
-    halving_.ran(place - 1, batch.rung, runs ? trial.seconds_per_token : 0, slow_[point.row] != 0);
+    double seconds = 0;
+    if (trial.outcome == Outcome::ok || trial.outcome == Outcome::dropped) seconds = trial.seconds_per_token;
+    if (trial.outcome == Outcome::slower) seconds = trial.expected;  // it keeps its place among the fastest
+    halving_.ran(place - 1, batch.rung, seconds, slow_[point.row] != 0);
     const bool is_ok = trial.outcome == Outcome::ok;
     replace(place - 1, std::move(trial));
     if (is_ok) keep_best(place - 1, std::move(batch.rows[i]));
@@ -503,11 +516,14 @@ bool Search::is_bounded(Point point) {
   return true;
 }
 
+std::size_t Search::batch_size() const {
+  return std::clamp(result_.tried.size() / kBatchShare, kLeastBatch, kMostBatch);
+}
+
 // In the order given, a batch at a time.
 void Search::try_points(const std::vector<Point>& points, std::size_t rung) {
   for (std::size_t i = 0; i < points.size();) {
-    const std::size_t most = std::clamp(result_.tried.size() / kBatchShare, kLeastBatch, kMostBatch);
-    const std::size_t end = std::min(points.size(), i + most);
+    const std::size_t end = std::min(points.size(), i + batch_size());
     try_batch(
         {points.begin() + static_cast<std::ptrdiff_t>(i), points.begin() + static_cast<std::ptrdiff_t>(end)},
         rung);
@@ -519,14 +535,11 @@ void Search::try_points(const std::vector<Point>& points, std::size_t rung) {
 // run on more after each batch.
 void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Share share, bool moves_on) {
   std::vector<Point> batch;
-  const auto batch_size = [&] {
-    return std::clamp(result_.tried.size() / kBatchShare, kLeastBatch, kMostBatch);
-  };
   for (std::size_t i = 0; i < points.size(); ++i) {
     const Point point = points[i];
     if (static_cast<std::int64_t>(result_.tried.size() + batch.size()) >= budget) break;
     if (is_decided(point) || !share.has(i / kRun) || is_bounded(point)) continue;
-    if (options_.only_known && !options_.known->find(point, halving_.batches().front(), limit())) continue;
+    if (!may_run(point, 0)) continue;
     batch.push_back(point);
     if (batch.size() < batch_size()) continue;
     try_batch(batch, 0);
@@ -544,9 +557,7 @@ void Search::move_on() {
       std::vector<Point> points;
       for (const std::size_t place : halving_.moving_on(rung)) {
         const Point point = result_.tried[place].point;
-        const bool is_known =
-            !options_.only_known || options_.known->find(point, halving_.batches()[rung + 1], limit());
-        if (is_known && !is_proven_slower(place))
+        if (may_run(point, rung + 1) && !is_proven_slower(place))
           points.push_back(point);
         else  // it keeps its place among the fastest
           halving_.ran(place, rung + 1, halving_.reached_by(place).seconds, slow_[point.row] != 0);
@@ -573,7 +584,7 @@ void Search::run_the_rest() {
   std::vector<std::pair<double, std::size_t>> rest;
   for (std::size_t place = 0; place < result_.tried.size(); ++place) {
     const auto& [point, trial] = result_.tried[place];
-    if (trial.batches == 0 || (options_.only_known && !options_.known->find(point, 0, limit()))) continue;
+    if (trial.batches == 0 || !may_run(point, halving_.last())) continue;
     const double seconds = halving_.reached_by(place).seconds;
     rest.emplace_back(seconds > 0 ? seconds : kInfinity, place);
   }
@@ -606,7 +617,7 @@ std::int64_t Search::probes() const {
                   std::max(kFewestProbes, options_.budget / kProbeShare));
 }
 
-// One layout of each set of degrees.
+// Tries one layout of each set of degrees.
 void Search::probe_degrees() {
   try_all(one_of_all_degrees(), (probes() + 1) / 2);
   learn_from_probes();
@@ -735,7 +746,7 @@ void Search::try_others() {
   const auto probed = static_cast<std::int64_t>(result_.tried.size());
   const std::int64_t left = options_.budget - probed, count = options_.share.count;
   const std::int64_t end = probed + left / count + (left % count > 0 ? 1 : 0);
-  const std::int64_t kept = std::min(end - probed, options_.budget / kComparedShare);
+  const std::int64_t kept = std::min(end - probed, compared_share());
   for (std::int64_t before = -1; before != static_cast<std::int64_t>(result_.tried.size());) {
     before = static_cast<std::int64_t>(result_.tried.size());
     try_all(points, std::min(end - kept, kComparedAgain * before), options_.share, true);
@@ -785,8 +796,8 @@ std::vector<Point> Search::not_compared_on(std::uint32_t layout) const {
 
 // Policies that the search came by on other layouts only, or not yet, run on the best ones.
 void Search::compare_policies() {
-  const std::int64_t most = std::min(
-      options_.budget, static_cast<std::int64_t>(result_.tried.size()) + options_.budget / kComparedShare);
+  const std::int64_t most =
+      std::min(options_.budget, static_cast<std::int64_t>(result_.tried.size()) + compared_share());
   const auto layouts = best_layouts();
   std::vector<Point> points;
   for (std::size_t i = 0; i < std::min(kComparedLayouts, layouts.size()); ++i) {

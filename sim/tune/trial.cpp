@@ -178,6 +178,7 @@ std::optional<Note> lateness(const DocumentSet& documents, const Plan& plan, con
   if (limits.token_delay == kAny && limits.longest_delay == kAny) return {};
   const PlanMetrics metrics = plan_metrics(documents.batches, plan);
   if (!metrics.token_delay_mean) return Note{"no_delay_defined", "", {}};
+  if (limits.batches > 0) return {};  // the delay on few batches, one of them the longest, is not the study's
   if (*metrics.token_delay_mean > limits.token_delay) return Note{"tokens_wait", "", {}};
   if (*metrics.token_delay_max <= limits.longest_delay) return {};
   Notes more;

@@ -96,6 +96,20 @@ TEST_CASE("a halved search drops candidates, says so, and finds what running all
   for (const std::size_t place : found.ranking) CHECK(found.tried[place].trial.batches == 0);
 }
 
+TEST_CASE("a quarter runs on all steps, also where most of it is proven slower on the way") {
+  SearchOptions options;
+  options.budget = 100;
+  const SearchResult found = halved_case().find(options);
+  std::size_t in_full = 0;
+  for (const Tried& tried : found.tried)
+    if (tried.trial.batches == 0 && tried.trial.steps > 0) ++in_full;
+  std::size_t on_more = in_full;  // of 4 batches, 16 or more
+  for (const Tried& tried : found.tried)
+    if (tried.trial.batches == 16) ++on_more;
+  CHECK(on_more <= 50);
+  CHECK(in_full <= 25);
+}
+
 TEST_CASE("where the budget reaches all candidates none is dropped, and the ranking is exact") {
   SearchOptions all;
   all.prune = false;
