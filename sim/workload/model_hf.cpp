@@ -444,7 +444,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
   const std::string every_key = config.one_of({"sliding_window_pattern", "_sliding_window_pattern"});
   (void)config.find("_sliding_window_pattern");
   const bool lists = config.find("layer_types") != nullptr;  // says it all
-  // A window as long as the longest document hides nothing.
+  // A type that is not known may state a window as long as its positions, which no layer has.
   const json* const positions = config.find("max_position_embeddings");
   const std::int64_t longest =
       positions != nullptr && positions->is_number_integer() ? positions->get<std::int64_t>() : 0;
@@ -467,7 +467,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
   const bool any = std::ranges::find(m.sliding_layers, true) != m.sliding_layers.end();
   if (on && types != nullptr && any && window == 0)
     config.fail("sliding_window", "the window of layer_types' sliding layers");
-  if (!on || !hides || !any) {
+  if (!on || window == 0 || !any || (!known && !hides)) {
     m.sliding_layers.clear();
     return;
   }
