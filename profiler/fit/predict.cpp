@@ -26,10 +26,15 @@ bool fitted_to(const json& table, const Labels& labels) {
 // The precision of the tables that the simulator would use for such a row. Nothing where it states another
 // element type: only a table that was fitted to such rows can say what those take.
 std::optional<Precision> precision_of(const Labels& labels) {
-  const std::string dtype = label(labels, "dtype");
+  std::string dtype = label(labels, "dtype");
+  std::ranges::transform(dtype, dtype.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (dtype.starts_with("torch.")) dtype.erase(0, std::string_view("torch.").size());
   for (const std::string_view two_bytes : {"", "bf16", "bfloat16", "fp16", "float16", "half", "fp16/bf16"})
     if (dtype == two_bytes) return Precision::bf16;
-  if (dtype == "fp8" || dtype.starts_with("fp8 ")) return Precision::fp8;
+  for (const std::string_view one_byte : {"fp8", "float8"})
+    if (dtype == one_byte || dtype.starts_with(std::string(one_byte) + " ") ||
+        dtype.starts_with(std::string(one_byte) + "_e"))
+      return Precision::fp8;
   return std::nullopt;
 }
 

@@ -357,7 +357,8 @@ std::string torch_gpu(const json& file) {
 std::optional<std::int64_t> torch_world_size(const json& file) {
   if (!file.is_object()) return std::nullopt;
   const auto job = file.find("distributedInfo");
-  return job != file.end() && job->is_object() ? id_in(*job, {"world_size"}) : std::nullopt;
+  const auto ranks = job != file.end() && job->is_object() ? id_in(*job, {"world_size"}) : std::nullopt;
+  return ranks && *ranks >= 1 ? ranks : std::nullopt;
 }
 
 bool looks_like_torch_trace(const json& file) {

@@ -75,12 +75,17 @@ struct LineForm {
   Figure figure;
   int first;   // number of the first iteration
   bool means;  // whether an entry is the mean of the iterations since the one before
+  std::string_view other = {};  // a key of lines that have these and are no steps
+  [[nodiscard]] bool is_step(std::string_view line) const {
+    return line.find(value) != std::string_view::npos &&
+           (other.empty() || line.find(other) == std::string_view::npos);
+  }
 };
 constexpr std::array kForms{
     LineForm{"Megatron-LM", " iteration ", "elapsed time per iteration (ms):", Figure::milliseconds, 1, true},
     LineForm{"nanotron", " iteration:", "elapsed time per iteration ms:", Figure::milliseconds, 1, true},
     LineForm{"NeMo", " global step:", "train step timing in s:", Figure::seconds, 0, false},
-    LineForm{"torchtitan", " step:", " tps:", Figure::tokens_per_second_per_gpu, 1, true},
+    LineForm{"torchtitan", " step:", " tps:", Figure::tokens_per_second_per_gpu, 1, true, "validate step:"},
     LineForm{"verl", " step:", " timing s/step:", Figure::seconds, 1, false},
     LineForm{"DeepSpeed", " steps:", " iter time (s):", Figure::seconds, 1, true},
     LineForm{"DeepSpeed", "global step=", "currsamplespersec=", Figure::samples_per_second, 1, false},
@@ -182,12 +187,17 @@ MeasuredLog log_of(const LineForm& form, const std::vector<Entry>& entries, cons
 
 constexpr std::string_view kGpu = "cuda capacity:";  // torchtitan's line, "... NVIDIA H100 with 79.11GiB"
 
+// per_device_train_batch_size is no global one.
+bool is_of_one_device(std::string_view before) {
+  return before.ends_with("per device") || before.ends_with("per gpu");
+}
+
 // Later lines count: a batch size may ramp up.
 void read_facts(const std::string& line, std::string_view typed, LoggedRun& run) {
   const auto whole = [&](std::initializer_list<std::string_view> keys, std::optional<std::int64_t>& fact) {
     for (const std::string_view key : keys)
       if (const auto value = number_after(line, key);
-          value && *value >= 1 && *value <= kMostIterations && *value == std::floor(*value))
+          value && !is_of_one_device(std::string_view(line).substr(0, line.find(key))) && *value >= 1 && *value <= kMostIterations && *value == std::floor(*value))
         fact = static_cast<std::int64_t>(*value);
   };
   // Hugging Face: "Total train batch size (w. parallel, distributed & accumulation) = 64"
@@ -275,8 +285,14 @@ std::vector<Bar> training_bars(std::string_view text) {
   return most == next_to_loss.end() ? std::vector<Bar>() : bars[most->first];
 }
 
-// From the first bar behind the warm-up to the last one, whose clocks have whole seconds.
+// From the first bar behind the warm-up to the last one, whose clocks have whole seconds. Of several runs in
+// one log the last counts: a clock that goes back is another run's.
 std::optional<LoggedSteps> mean_of_bars(std::vector<Bar> bars) {
+  for (std::size_t i = bars.size(); i-- > 1;)
+    if (bars[i].elapsed < bars[i - 1].elapsed) {
+      bars.erase(bars.begin(), bars.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
   const auto after = std::ranges::find_if(bars, [](const Bar& bar) { return bar.done >= kWarmUp; });
   bars.erase(bars.begin(), after);
   if (bars.empty()) return std::nullopt;
@@ -328,7 +344,7 @@ std::optional<MeasuredLog> read_trainer(std::string_view text, const std::string
 
 const LineForm* form_of(const std::string& line) {
   const auto* const found = std::ranges::find_if(kForms, [&](const LineForm& form) {
-    return line.find(form.value) != std::string::npos &&
+    return form.is_step(line) &&
            (form.figure == Figure::milliseconds || line.find(form.iteration) != std::string::npos);
   });
   return found == kForms.end() ? nullptr : found;
@@ -344,7 +360,7 @@ std::optional<MeasuredLog> read_line_log(std::string_view text, const std::strin
     const std::string line = plain_line(typed);
     read_facts(line, typed, run);
     if (form == nullptr) form = form_of(line);
-    if (form != nullptr && line.find(form->value) != std::string::npos)
+    if (form != nullptr && form->is_step(line))
       entries.push_back(read_entry(*form, line, typed, name + ":" + std::to_string(number)));
   });
   std::optional<MeasuredLog> log = entries.empty() ? read_trainer(text, name) : log_of(*form, entries, name);

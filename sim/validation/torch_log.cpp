@@ -275,6 +275,9 @@ std::span<const std::string_view> log_kinds() {
 
 std::string_view kind_of_kernel(std::string_view name, std::string_view collective) {
   const std::string known = lower(name);
+  // Inductor names a fused kernel after the ops next to it, and says what it is itself in front.
+  for (const std::string_view fused : {"triton_poi_", "triton_red_", "triton_per_"})
+    if (known.starts_with(fused)) return "elementwise";
   if (has_any(kCollectiveLibraries, known)) {
     const std::string_view kind = kind_of_collective(known);
     return kind.empty() ? kind_of_collective(lower(collective)) : kind;

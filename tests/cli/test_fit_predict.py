@@ -147,6 +147,7 @@ class PredictCommand(Case):
             (attention, "H,K,{dtype},fwd,{mask},batched,1,{q},{k},8,8,128,1",
              [({}, ""), ({"mask": "Causal"}, ""), ({"mask": "full", "k": 64}, ""), ({"k": 4096}, ""), ({"k": 64}, "fewer keys"),
               ({"mask": "diag"}, "mask neither"), ({"mask": "non-causal"}, "mask neither"), ({"mask": ""}, "mask not stated"),
+              ({"dtype": "torch.bfloat16"}, ""), ({"dtype": "FP16"}, ""),
               ({"dtype": "int3"}, "this dtype"), ({"dtype": "fp8"}, "this dtype")],
              {"dtype": "bf16", "mask": "causal", "q": 512, "k": 512}),
             (gemm, "H,linear,512,4096,4096,{dtype},{kernel},{groups},{next},{next_k},1",

@@ -132,7 +132,8 @@ TEST_CASE("Logs of other frameworks, whatever their lines begin with") {
       "global batch size 8, sequence length 8192\n" +
       lines("[rank0]:[titan] 2025-03-01 10:00:01,1 - root - INFO - \x1b[31mstep: %2d  \x1b[32mloss:  7.2  "
             "\x1b[33mmemory: 43.5GiB(54%%)  \x1b[34mtps: 4,435  \x1b[36mtflops: 288.4\x1b[39m",
-            10, 40, 10));
+            10, 40, 10) +
+      lines("[rank0]:[titan] INFO - validate step: %2d  loss:  7.2  memory: 43.5GiB(54%%)  tps: 9,999", 10, 40, 10));
   CHECK(titan.form == "torchtitan log");
   REQUIRE(titan.steps.size() == 3);
   CHECK(titan.steps[0].step == 10);
@@ -144,7 +145,8 @@ TEST_CASE("Logs of other frameworks, whatever their lines begin with") {
   const MeasuredLog deepspeed = parse(
       "[2025-03-01 10:00:00,1] [INFO] [config.py:1:print]   train_batch_size ............. 64\n"
       "[2025-03-01 10:00:00,1] [INFO] [config.py:1:print]   world_size ............. 16\n"
-      "[2025-03-01 10:00:00,1] [INFO] [config.py:1:print]   data_parallel_world_size=8\n" +
+      "[2025-03-01 10:00:00,1] [INFO] [config.py:1:print]   data_parallel_world_size=8\n"
+      "TrainingArguments(per_device_train_batch_size=2)\n" +
       lines("[2025-03-01 10:00:01,1] [INFO] [timer.py:2:stop] epoch=0/micro_step=20/global_step=%d, "
             "RunningAvgSamplesPerSec=9.1, CurrSamplesPerSec=8.5, MemAllocated=1GB",
             1, 5));
@@ -300,6 +302,7 @@ TEST_CASE("Kinds of kernels and of ops") {
            {"void deep_ep::internode::dispatch<false, 8>", "send_recv"},
            {"triton_tem_fused_mm_3", "gemm"},
            {"triton_poi_fused_add_mul_0", "elementwise"},
+           {"triton_red_fused__scaled_mm_all_gather_into_tensor_3", "elementwise"},
            {"fused_moe_kernel", "gemm"},
            {"frobnicate_v2", ""}}) {
     CAPTURE(name);
