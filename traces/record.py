@@ -265,16 +265,38 @@ PACKED = {  # what says where the documents of a row begin, as traces/formats/pa
     "borders": ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seq_lens_q"),
     "starts": ("seq_start_id", "seq_start_ids"),
     "positions": ("position_ids", "input_pos", "inputs_position"),
-    "segments": ("segment_ids", "inputs_segmentation", "seq_idx"),
+    "segments": ("seq_idx", "sequence_ids", "document_ids", "doc_ids", "segment_ids", "inputs_segmentation"),
 }
+PADDED = ("segment_ids", "inputs_segmentation")  # of these 0 is padding
 TOKENS = ("input_ids", "token_ids")
 ROWS = 1024  # of a table that are in memory at one time
 
 
+def checked_fields(row, tokens, where):
+    """The fields that say something of documents, each a flat list of integers. Positions and masks of more dimensions say
+    nothing, and neither do segments that are names."""
+    fields = {}
+    for kind, names in (*PACKED.items(), ("mask", ("attention_mask",))):
+        for name in names:
+            numbers = row.get(name)
+            if numbers is None or (isinstance(numbers, list) and not numbers) or isinstance(numbers, int):
+                continue
+            flat = isinstance(numbers, list) and all(isinstance(number, int) for number in numbers)
+            says_nothing = kind == "segments" or (isinstance(numbers, list) and any(isinstance(n, list) for n in numbers))
+            if not flat and kind in ("positions", "mask", "segments") and says_nothing:
+                continue
+            if not flat:
+                raise UserError(f"{where}: {name}: expected a list of integers, found {str(numbers)[:60]}")
+            if kind in ("positions", "mask", "segments") and tokens is not None and len(numbers) != tokens:
+                raise UserError(f"{where}: {name}: expected {tokens} numbers, one a token, found {len(numbers)}")
+            fields[name] = numbers
+    return fields
+
+
 def borders_of_row(row, tokens, where):
     """Begin and end of each document of a row: a dict of lists, and the number of its tokens (None: unknown)."""
-    kind, numbers = next(
-        ((kind, row[name]) for kind, names in PACKED.items() for name in names if row.get(name)), (None, None))
+    kind, name = next(((kind, name) for kind, names in PACKED.items() for name in names if name in row), (None, None))
+    numbers = row.get(name)
     if kind is None:
         return [(0, tokens)]
     if kind == "lengths":
@@ -282,7 +304,9 @@ def borders_of_row(row, tokens, where):
         for length in numbers:
             ends.append(ends[-1] + length)
     elif kind == "borders":
-        ends = [end for end in numbers if end >= 0]
+        ends = list(numbers)
+        while ends and ends[-1] < 0:  # padding of the list
+            ends.pop()
     elif kind == "starts":
         ends = [*numbers, tokens]
     else:
@@ -292,7 +316,7 @@ def borders_of_row(row, tokens, where):
         ends = [*begins, len(numbers)]
     if ends[:1] != [0] or None in ends or ends != sorted(ends) or (tokens is not None and ends[-1] > tokens):
         raise UserError(f"{where}: expected {kind} of documents that rise from 0 to at most {tokens} tokens, found {numbers[:20]}")
-    padded = row.get("segment_ids") or row.get("inputs_segmentation") if kind == "segments" else None
+    padded = numbers if name in PADDED else None
     return [(begin, end) for begin, end in zip(ends, ends[1:]) if end > begin and not (padded and padded[begin] == 0)]
 
 
@@ -300,6 +324,7 @@ def documents_of_row(row, where):
     """The lengths of a row's documents: what its attention mask has as 0 is padding, and where it counts documents,
     a new number begins one."""
     tokens = next((len(row[name]) for name in TOKENS if row.get(name) is not None), None)
+    row = checked_fields(row, tokens, where)
     mask = row.get("attention_mask")
     lengths = []
     for begin, end in borders_of_row(row, len(mask) if tokens is None and mask else tokens, where):
@@ -355,6 +380,14 @@ def batches_of(path):
         raise UserError(f"{path}: expected a Parquet or Arrow file, found none ({str(error).splitlines()[0]})") from None
 
 
+def each_batch(path, batches, columns):
+    """The batches of a table; a file that ends or is damaged in between ends the program with one line."""
+    try:
+        yield from batches(columns)
+    except (arrow().ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: cannot be read to its end ({str(error).splitlines()[0]})") from None
+
+
 def column_of(path, schema, field):
     """The column to read: the one that is named, else text, else token ids."""
     if field is None:
@@ -371,9 +404,11 @@ def results_of_table(path, field, texts):
     kind = schema.field(field).type
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if not is_list:
-        for batch in batches([field]):
+        for batch in each_batch(path, batches, [field]):
             column = batch.column(0).to_pylist()
             if types.is_integer(kind):
+                if wrong := [value for value in column if value is not None and not 0 <= value < 1 << 31]:
+                    raise UserError(f"{path}: {field}: expected lengths from 0 to 2^31 - 1, found {wrong[0]}")
                 yield from ((value, None, 0) if value else "empty" for value in column)
             else:
                 yield from texts((value or "" for value in column))
@@ -386,7 +421,7 @@ def results_of_table(path, field, texts):
     else:
         others = []
     row_number = 0
-    for batch in batches([field, *(name for name in others if name != field)]):
+    for batch in each_batch(path, batches, [field, *(name for name in others if name != field)]):
         if not others and field not in packing:
             yield from ((len(value), None, 0) if value else "empty" for value in batch.column(0).to_pylist())
             continue
@@ -396,18 +431,33 @@ def results_of_table(path, field, texts):
             yield from ((length, None, 0) for length in lengths) if lengths else ("empty",)
 
 
+def described(path, key, is_part):
+    """A list of a data set's own description, each part as `is_part` says."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    parts = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(parts, list) or not all(map(is_part, parts)):
+        raise UserError(f"{path}: expected {key}, a list, as datasets' save_to_disk writes it")
+    return found, parts
+
+
 def tables_below(folder):
     """The tables of a folder that is a data set, in its order; an empty list where it is none."""
     if (folder / "dataset_dict.json").is_file():
-        splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8")).get("splits", [])
+        _, splits = described(folder / "dataset_dict.json", "splits", lambda split: isinstance(split, str))
         if len(splits) != 1 and "train" not in splits:
             raise UserError(f"{folder}: expected the folder of one split, found {', '.join(splits) or 'none'}")
         return tables_below(folder / ("train" if "train" in splits else splits[0]))
     if (folder / "state.json").is_file():
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        state, files = described(folder / "state.json", "_data_files", lambda file: isinstance(file, dict) and isinstance(file.get("filename"), str))
         if state.get("_indices_data_files") or state.get("_indices_files"):
             raise UserError(f"{folder}: its rows are in the order of another file; flatten_indices() before save_to_disk")
-        return [folder / file["filename"] for file in state.get("_data_files", [])]
+        tables = [folder / file["filename"] for file in files]
+        if missing := [table for table in tables if not table.is_file()]:
+            raise UserError(f"{missing[0]}: no such file, which {folder / 'state.json'} names")
+        return tables
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     tables = [path for path in files if path.suffix in (".parquet", ".arrow")]
     text = [path for path in files if path.suffix not in (".parquet", ".arrow", ".json", ".md", ".lock")]

@@ -116,6 +116,17 @@ class RecorderTest(unittest.TestCase):
         with self.assertRaisesRegex(record.UserError, "t: expected lengths of documents"):
             record.documents_of_row({**ids, "seq_lengths": [3, 9]}, "t")
 
+    def test_a_field_that_no_documents_can_be_read_from_is_refused(self):
+        tokens = {"input_ids": [1, 2, 3, 4, 5, 6]}
+        for fields, says in (({"cu_seqlens": [0.0, 2.5, 6.0]}, "cu_seqlens: expected a list of integers"), ({"cu_seqlens": "x"}, "list of integers"),
+                             ({"cu_seqlens": [0, -1, 6]}, "rise from 0"), ({"attention_mask": [1, 1, 0]}, "expected 6 numbers"),
+                             ({"position_ids": [0, 1, 0]}, "expected 6 numbers")):
+            with self.assertRaisesRegex(record.UserError, says):
+                record.documents_of_row({**tokens, **fields}, "row 1")
+        for fields, lengths in (({"document_ids": [4, 4, 4, 9, 9, 9]}, [3, 3]), ({"document_ids": "a"}, [6]), ({"cu_seqlens": [0, 4, 6, -1, -1]}, [4, 2]),
+                                ({"attention_mask": [[1, 1], [0, 1]]}, [6]), ({"seq_idx": [0, 0, 0, 1, 1, 1], "segment_ids": [1] * 6}, [3, 3])):
+            self.assertEqual(record.documents_of_row({**tokens, **fields}, "row 1"), lengths, fields)
+
     def test_tables_of_token_ids_need_no_tokenizer(self):
         try:
             import pyarrow as pa

@@ -74,6 +74,14 @@ std::optional<Numbers> numbers_of(const json& value) {
   throw UserError(where, ": found ", shown_json(list), "; expected a length, or one flat array of token ids");
 }
 
+// Whether a value that is no list of integers is a fault. Names of documents may be text, and positions and
+// masks may have more dimensions, which say nothing of documents.
+bool must_be_read(const Field& field, const json& value) {
+  if (field.says <= Says::starts) return !value.is_null() && !value.is_number_integer();
+  return (field.says == Says::positions || field.says == Says::mask) && value.is_array() &&
+         std::ranges::none_of(value, [](const json& item) { return item.is_array(); });
+}
+
 struct Span {
   std::int64_t begin = 0, end = 0;
 };
@@ -94,6 +102,8 @@ class Row {
         add(field, *std::move(numbers));
       else if (of_tokens)
         refuse_list(*found, where);
+      else if (must_be_read(field, *found))
+        throw UserError(where, ": ", field.name, ": found ", shown_json(*found), "; expected a list of integers");
     }
   }
 
@@ -232,7 +242,10 @@ class Row {
 std::optional<Says> says_by_parts(std::string_view name) {
   if (name.ends_with("ids") || name.find("token") != std::string_view::npos) return Says::tokens;
   if (name.starts_with("cu_")) return Says::borders;
-  return name.find("len") != std::string_view::npos ? std::optional(Says::lengths) : std::nullopt;
+  for (const std::string_view word : {"len", "lens", "length", "lengths"})
+    if (name.ends_with(word) || name.find(std::string(word) + "_") != std::string_view::npos)
+      return Says::lengths;
+  return std::nullopt;
 }
 
 }  // namespace
