@@ -125,6 +125,15 @@ class Importing(unittest.TestCase):
         self.assertEqual(job.study["batch"]["sequences_per_step"], 16)
         self.runs(job)
 
+    def test_values_that_mean_nothing_are_refused_or_named(self):
+        for old, new, says in (("--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 0", "pipeline_model_parallel_size: expected an integer from 1"),
+                               ("--context-parallel-size 2", "--context-parallel-size -2", "context_parallel_size: expected an integer from 1")):
+            self.assertIn(old, SCRIPT)
+            with self.assertRaisesRegex(ValueError, says):
+                self.job(SCRIPT.replace(old, new))
+        job = self.job(TITAN.replace("frobnicate = true", "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"Bogus\""), "llama3_70b.toml", gpus=64)
+        self.assertIn("parallelism.pipeline_parallel_schedule", job.unknown)
+
     def test_what_is_no_job_is_refused(self):
         for text, name in (("hello", "a.txt"), ("[parallelism\n", "b.toml"), ("x = 1\n", "c.toml")):
             with self.assertRaisesRegex(ValueError, re.escape(name)):

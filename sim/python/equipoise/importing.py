@@ -74,14 +74,20 @@ class _Job:
         value = self.settings.get(name)
         return default if value is None else value
 
-    def count(self, name: str, default: Optional[int] = None) -> Optional[int]:
+    def count(self, name: str, default: Optional[int] = None, least: int = -1) -> Optional[int]:
         value = self.get(name)
         if value is None:
             return default
         try:
-            return int(value)
+            count = int(value)
         except (TypeError, ValueError):
             refuse(name, "an integer", value)
+        if not least <= count < 1 << 31:
+            refuse(name, f"an integer from {least} to 2^31 - 1", value)
+        return count
+
+    def degree(self, name: str, default: int = 1) -> int:
+        return self.count(name, default, least=1)
 
     def needed(self, name: str) -> int:
         value = self.count(name)
@@ -143,7 +149,10 @@ def _megatron_settings(text: str, _name: str) -> Settings:
         return {}
     settings: Settings = {}
     for line in _shell_lines(text):
-        words = shlex.split(line, comments=True)
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            refuse("arguments", f"a line of a shell ({error})", line)
         for at, word in enumerate(words):
             found = re.fullmatch(r"--([a-z][a-z0-9_-]*)(?:=(.*))?", word)
             if not found:
@@ -253,7 +262,7 @@ def _dense_layers(job: _Job, layers: int) -> int:
         if not found:
             job.asked.discard("moe_layer_freq")  # then it is named
             return 0
-        rule += [int(one) for one in found[1].split(",")] * int(found[2] or 1)
+        rule += [int(one) for one in found[1].split(",")] * min(int(found[2] or 1), layers + 1)
     first = rule.index(1) if 1 in rule else 0
     if rule != [0] * first + [1] * (layers - first):
         job.asked.discard("moe_layer_freq")
@@ -281,10 +290,10 @@ _FSDP = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3, "no_shard": 0}
 def _megatron(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
     job = _Job(settings, _megatron_harmless())
     model = _megatron_model(job)
-    tensor, pipeline = job.count("tensor_model_parallel_size", 1), job.count("pipeline_model_parallel_size", 1)
-    context = job.count("context_parallel_size", 1)
-    expert = job.count("expert_model_parallel_size", 1)
-    expert_tensor = job.count("expert_tensor_parallel_size", tensor)
+    tensor, pipeline = job.degree("tensor_model_parallel_size"), job.degree("pipeline_model_parallel_size")
+    context = job.degree("context_parallel_size")
+    expert = job.degree("expert_model_parallel_size")
+    expert_tensor = job.degree("expert_tensor_parallel_size", tensor)
     least = -(-expert * expert_tensor // (tensor * context))
     data = _replicas(job, gpus, job.count("world_size"), tensor * pipeline * context, least)
     job.get("data_parallel_size")
@@ -315,7 +324,9 @@ def _megatron(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
     backend = job.get("moe_flex_dispatcher_backend", "deepep")
     strategy, shards_optimizer = job.get("data_parallel_sharding_strategy", "no_shard"), job.is_set("use_distributed_optimizer")
     if job.is_set("use_megatron_fsdp") or job.is_set("use_custom_fsdp"):
-        parallel["zero"] = _FSDP.get(strategy, 0)
+        if strategy not in _FSDP:
+            refuse("data_parallel_sharding_strategy", ", ".join(_FSDP), strategy)
+        parallel["zero"] = _FSDP[strategy]
     elif job.is_set("use_torch_fsdp2"):
         parallel["zero"] = 3
     else:
@@ -425,9 +436,9 @@ def _titan(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
         known = ", ".join(" ".join(one) for one in _TITAN_MODELS)
         raise ValueError(f"model.flavor: expected one of {known}, found {kind} {flavor}")
     at = "parallelism."
-    tensor, context = job.count(at + "tensor_parallel_degree", 1), job.count(at + "context_parallel_degree", 1)
-    pipeline = job.count(at + "pipeline_parallel_degree", 1)
-    replicas, shards = job.count(at + "data_parallel_replicate_degree", 1), job.count(at + "data_parallel_shard_degree", -1)
+    tensor, context = job.degree(at + "tensor_parallel_degree"), job.degree(at + "context_parallel_degree")
+    pipeline = job.degree(at + "pipeline_parallel_degree")
+    replicas, shards = job.degree(at + "data_parallel_replicate_degree"), job.count(at + "data_parallel_shard_degree", -1)
     of_replica = tensor * context * pipeline
     if shards > 0:
         data = replicas * shards
@@ -447,16 +458,20 @@ def _titan(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
         rotate = job.get(at + "context_parallel_rotate_method", "allgather")
         parallel["context_comm"] = "all-gather" if rotate == "allgather" else "ring"
     job.get(at + "context_parallel_rotate_method"), job.get(at + "context_parallel_load_balancer")
-    if (expert := job.count(at + "expert_parallel_degree", 1)) > 1:
+    if (expert := job.degree(at + "expert_parallel_degree")) > 1:
         parallel["expert"] = expert
-    expert_tensor = job.count(at + "expert_tensor_parallel_degree", tensor)
+    expert_tensor = job.degree(at + "expert_tensor_parallel_degree", tensor)
     if expert > 1 and expert_tensor != tensor:
         parallel["expert_tensor"] = expert_tensor
     mode, option = job.get("activation_checkpoint.mode", "selective"), job.get("activation_checkpoint.selective_ac_option", "2")
-    if mode == "full":
+    if mode not in ("full", "selective", "none"):
+        job.asked.discard("activation_checkpoint.mode")  # then it is named
+    elif mode == "full":
         parallel["recompute"] = "full"
     elif mode == "selective":
         # By operator, or every n-th layer.
+        if str(option) != "op" and not str(option).isdigit():
+            refuse("activation_checkpoint.selective_ac_option", "op or a number of layers", option)
         every = None if str(option) == "op" else int(option)
         parallel["recompute"] = {"layers": _LAYERS[model] // every} if every else {"modules": ["per_op"]}
     window = job.count("training.seq_len", 2048)
@@ -495,6 +510,10 @@ def _titan(settings: Settings, name: str, gpus: Optional[int]) -> Imported:
     }
     if pipeline > 1 and schedule in _TITAN_SCHEDULES:
         study["schedule"] = _TITAN_SCHEDULES[schedule]
+        if study["schedule"] == "zb-h1":
+            job.assume(f"schedule zb-h1 for {schedule}, whose two stages a rank the simulator does not have with it")
+    elif pipeline > 1:
+        job.asked.discard(at + "pipeline_parallel_schedule")  # then it is named
     return _finish(job, "torchtitan", study)
 
 
