@@ -450,7 +450,7 @@ void print_fit(const SlowdownFit& fit, std::ostream& out) {
 }
 
 // A time in milliseconds would bend the whole preset.
-void leave_out_other_units(StepRows& rows, int jobs) {
+void exclude_other_units(StepRows& rows, int jobs) {
   std::vector<std::string> doubts(rows.rows.size());
   parallel_for(jobs, rows.rows.size(), [&](int, std::size_t i) {
     doubts[i] = unit_doubt(rows.rows[i].published, rows.rows[i].seconds_as_preset());
@@ -472,7 +472,7 @@ void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::o
   for (const std::string& text : options.slowdowns) (void)parse_slowdowns(text);
   StepRows rows = read_step_rows(options.tables, jobs);
   if (options.slowdowns.empty()) {
-    leave_out_other_units(rows, jobs);
+    exclude_other_units(rows, jobs);
     keep_one_precision(rows);
   }
   for (const StepRows::Excluded& row : rows.excluded)

@@ -159,6 +159,9 @@ CaseRun study_of(const StudyCase& c, const StudyOptions& options, RunStudyOption
     if (c.name.empty()) throw;
     return {{refused_study(c.study, e.what()), {}}, {}};
   }
+  if (!options.out.empty())  // before the work whose result could not be written
+    for (const StudyOutput& output : study_outputs())
+      require_no_input((std::filesystem::path(options.out) / file_name(c.name) / output.file).string());
   CaseRun done{run_checked(c.study, *inputs, run, options.verify), {}};
   if (!options.out.empty())
     done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result, done.checks);

@@ -46,7 +46,7 @@ Trace combined(std::vector<Trace>& traces, const TraceConvertOptions& options) {
 }
 
 // Corpora are made with such limits: files above a size are dropped, not cut.
-void leave_out_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
+void drop_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
   const std::size_t before = trace.lengths.size();
   std::erase_if(trace.lengths, [longest](std::int64_t length) { return length > longest; });
   if (trace.lengths.size() == before) return;
@@ -97,7 +97,7 @@ void trace_convert_command(const TraceConvertOptions& options, std::ostream& not
   std::vector<Trace> traces;
   for (const std::string& input : options.inputs) {
     traces.push_back(read_trace(input, read_options(options.column, options.input_format)));
-    if (options.longest > 0) leave_out_longer(traces.back(), options.longest, notes);
+    if (options.longest > 0) drop_longer(traces.back(), options.longest, notes);
   }
   Trace trace = combined(traces, options);
   if (options.documents > 0)

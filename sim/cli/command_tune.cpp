@@ -176,7 +176,7 @@ TuneRequest request_of(const TuneOptions& options) {
   return request;
 }
 
-// What a journal is of.
+// Reads the request that a journal was made for.
 TuneRequest request_of(const json& asked, int jobs) {
   TuneRequest request{asked.at("study"),      asked.at("names"),
                       asked.at("space"),      asked.at("gpus").get<std::int64_t>(),
@@ -189,6 +189,8 @@ TuneRequest request_of(const json& asked, int jobs) {
   search.run.jobs = threads_of(jobs);
   return request;
 }
+
+constexpr const char* kResultFiles[] = {"tune.json", "report.html", "best.json"};
 
 void write_results(const std::string& folder, const TuneReport& report) {
   const std::filesystem::path out = folder;
@@ -384,6 +386,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;
   if (!options.out.empty()) {
+    for (const char* const file : kResultFiles) require_no_input((folder / file).string());
     json asked = asked_of(job);
     if (!share.is_all()) asked["share"] = {share.index, share.count};
     if (!options.resume) set_aside((folder / kTuneJournal).string(), log);

@@ -57,6 +57,7 @@ std::string saved_page(const SavedResult& saved) {
         ": not there, and summary.json and steps.csv hold no pipelines, no memory by stage and no "
         "loads of GPUs: `study --out` writes them; without --out the table is printed");
   const std::string text = read_text_file(file);
+  forget_input(file);  // a page may be made anew from what it holds
   const auto between = [&](std::string_view begin, std::string_view end) {
     const std::size_t from = text.find(begin);
     const std::size_t to = from == std::string::npos ? from : text.find(end, from + begin.size());

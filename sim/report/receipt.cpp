@@ -14,11 +14,23 @@ namespace equipoise {
 
 using nlohmann::json;
 
-void add_hashes_of_files(const json& named, const std::string& folder, json& hashes) {
-  if (named.is_structured())
-    for (const json& one : named) add_hashes_of_files(one, folder, hashes);
+// Whether a study's value is a path: of a key that holds one, or of a preset or profile, which are files where
+// they look like one.
+static bool names_file(std::string_view key, std::string_view value) {
+  if (key == "hf_config" || key == "file") return true;
+  for (const std::string_view title : {"name", "label", "baseline", "source"})
+    if (key == title) return false;
+  return value.find('/') != std::string_view::npos || value.ends_with(".json");
+}
+
+void add_hashes_of_files(const json& named, const std::string& folder, json& hashes, std::string_view key) {
+  if (named.is_object())
+    for (const auto& [inner, one] : named.items()) add_hashes_of_files(one, folder, hashes, inner);
+  if (named.is_array())
+    for (const json& one : named) add_hashes_of_files(one, folder, hashes, key);
   if (!named.is_string()) return;
   const std::string& name = named.get_ref<const std::string&>();
+  if (!names_file(key, name)) return;
   const std::string path = (std::filesystem::path(folder) / name).string();
   std::error_code ignored;
   if (hashes.contains(name) || name.find('\0') != std::string::npos ||

@@ -16,7 +16,7 @@ struct SavedRun {
   std::string version, path;      // of the program; of the study's file
   nlohmann::json study, options;  // as it was run, --set included; what else decides times and is no default
 };
-// `checks`: of `study --verify`, none without it.
+// `checks` are those of `study --verify`.
 nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs,
                           const StudyResult& result, const std::vector<Check>& checks = {});
 // [{what, holds, found}]; holds is null where nothing was looked at.
@@ -26,7 +26,8 @@ nlohmann::json checks_json(const std::vector<Check>& checks);
 // to.
 nlohmann::json hashes_of_inputs(const StudyInputs& inputs, nlohmann::json study, const std::string& folder);
 // Adds the same of the files alone, each once: those whose names a value has anywhere.
-void add_hashes_of_files(const nlohmann::json& named, const std::string& folder, nlohmann::json& hashes);
+void add_hashes_of_files(const nlohmann::json& named, const std::string& folder, nlohmann::json& hashes,
+                         std::string_view key = {});
 // Of what a row of summary.json says was simulated. Throws json::exception where it is no row.
 std::string hash_of_row(const nlohmann::json& row);
 std::string hash_of_row(const PolicyResult& row);

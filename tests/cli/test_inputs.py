@@ -134,6 +134,24 @@ class NeverOverAnInput(Case):
         self.refused("trace", "record", sidecar, "--out", self.folder / "b", says=["b.json: cannot write"])
         self.refused("trace", "record", text, "--out", self.folder / "c", "--jobs", 100000, says=["--jobs: found 100000"])
 
+    def test_a_plan_and_a_best_study_that_lie_in_the_folder_are_refused_before_the_work(self):
+        out = self.folder / "here"
+        self.ok("study", self.write("study.json", STUDY), "--out", out, "--quiet")
+        plan = self.write("planned.json", dict(STUDY, baseline="plan", policies=[{"name": "plan", "file": str(out / "plan.json"), "policy": "plain-4d"}]))
+        self.refused("study", plan, "--out", out, "--quiet", says=["plan.json: cannot write: found a file that this command reads"])
+        (out / "best.json").write_text(json.dumps(dict(STUDY, trace={"file": str(self.folder / STUDY["trace"]["file"])})
+                                                  if "file" in STUDY["trace"] else STUDY))
+        self.refused("tune", out / "best.json", "--out", out, "--budget", 2, "--quiet", says=["best.json: cannot write"])
+        self.assertFalse((out / "tune.journal").exists())
+        self.ok("report", out, "--out", out / "report.html")  # the page is made anew from what it holds
+
+    def test_a_name_that_is_a_file_too_is_no_input(self):
+        for name in ("notes.txt", "plain", "llama2-7b"):
+            self.write(name, "not an input")
+        out = self.folder / "named"
+        self.ok("study", self.write("study.json", dict(STUDY, name="notes.txt")), "--out", out, "--quiet")
+        self.assertEqual({"documents", "profile"}, set(json.loads((out / "summary.json").read_text())["receipt"]["inputs"]))
+
     def test_a_study_that_is_called_as_one_of_its_results(self):
         out = self.folder / "out"
         out.mkdir()
