@@ -164,7 +164,7 @@ class Session {
     std::vector<Family> families = families_of(options_, lists_, world_ != nullptr ? world_->size() : 1);
     test_the_ruler();
     run_checks();
-    leave_out_failed_checks(families);
+    exclude_failed_checks(families);
     const std::string journal_path = options_.out + ".journal";
     if (leader()) {
       journal_.emplace(journal_path, options_.resume,
@@ -246,7 +246,7 @@ class Session {
     }
   }
 
-  void leave_out_failed_checks(std::vector<Family>& families) {
+  void exclude_failed_checks(std::vector<Family>& families) {
     std::set<std::string> failed;
     for (const kernels::CheckResult& result : checks_)
       if (!result.passed()) failed.insert(result.op);

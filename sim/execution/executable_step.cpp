@@ -59,7 +59,7 @@ Samples samples_of(const Lane& lane) {
 
 // A sharding rule may round a chunk up and then computes padding behind its tokens. Behind a chunk that
 // others follow lie their tokens, so ranks skip that padding.
-void leave_out_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
+void drop_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
   const Chunk& chunk = micro_batch.chunk;
   if (chunk.count == 1 || chunk.index + 1 == chunk.count) return;
   std::vector<Segment> kept;
@@ -264,7 +264,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
     for (const MicroBatch& micro_batch : lane.micro_batches) {
       coster.cost(micro_batch, lane.context, cost);
       of_lane.push_back(cost.sharding);
-      leave_out_inner_padding(micro_batch, of_lane.back());
+      drop_inner_padding(micro_batch, of_lane.back());
     }
   }
   if (costs.layout().evens_out_stages()) out.ticks = shared_ticks(costs, rule, options, step);

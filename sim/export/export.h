@@ -43,7 +43,7 @@ class ExportedRow {
   [[nodiscard]] BatchSizes batch() const;
   // Most tokens of a micro-batch, as the policy's sizes allow.
   [[nodiscard]] std::int64_t micro_batch_tokens() const;
-  // What the plan has.
+  // Figures of the plan.
   [[nodiscard]] std::int64_t largest_micro_batch() const { return largest_micro_batch_; }
   [[nodiscard]] std::int64_t longest_document() const { return longest_document_; }
   [[nodiscard]] std::int64_t documents() const {  // that begin in a step, mean
@@ -96,7 +96,7 @@ std::span<const Exporter> exporters();
 // Throws UserError with the known names, `also` among them.
 const Exporter& exporter_of(std::string_view name, std::string_view also = {});
 
-// What cannot be expressed, about nothing yet.
+// Names what the framework cannot express. The notes are about no row yet.
 Notes lost_notes(const Exporter& to, const ExportedRow& row);
 // The key that no flag can express, and why: in the study's layout, whatever is packed, or in its first row's
 // own CP degrees. Empty where there is none.

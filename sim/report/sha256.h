@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// Of bytes that come in pieces.
+// Hashes bytes that come in pieces.
 class Sha256 {
  public:
   Sha256();

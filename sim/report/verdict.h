@@ -39,7 +39,7 @@ struct Loss {
 // makespan: waiting and recompute in one.)
 std::vector<Loss> losses_of(const Metrics& metrics, int stages);
 
-// The largest three.
+// Names the largest three.
 Note blame_of(const Metrics& metrics, int stages);
 
 // How much memory, where and when, with its categories by size.

@@ -118,7 +118,7 @@ struct State {
     return interpreter::recorded_groups(step.sync, *here.program, static_cast<int>(tensor),
                                         here.recorded.tensor);
   }
-  // What of the run becomes the result.
+  // Moves the recorded times out, as the result of the run.
   OpResult take_result();
 
  private:

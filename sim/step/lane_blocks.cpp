@@ -91,7 +91,7 @@ void LaneBlocks::add_micro_batch(const MicroBatchCost& cost, const MicroBatch& m
       add_layer_blocks(static_cast<LayerKind>(k), micro_batch, cost, first);
 }
 
-// A backward in its two halves.
+// Splits a backward into gradients of inputs and of weights.
 void LaneBlocks::split_backward(LayerOps& ops) {
   ops.input_before = without_weight_gradients(ops.backward_before);
   ops.input_after = without_weight_gradients(ops.backward_after);
@@ -100,7 +100,7 @@ void LaneBlocks::split_backward(LayerOps& ops) {
   ops.weights.insert(ops.weights.end(), later.begin(), later.end());
 }
 
-// `arriving`: only of layers with experts.
+// `arriving` counts for layers with experts alone.
 std::shared_ptr<const LaneBlocks::LayerOps> LaneBlocks::layer_ops(LayerKind kind, const Held& held,
                                                                   const ExpertArrivals& arriving) {
   auto& memo = memo_[at(kind)];

@@ -59,7 +59,7 @@ class LaneBlocks {
 
   // Blocks go to `out` from now on; those of an earlier step give their memory.
   void begin_lane(OpLane& out);
-  // `number`: of the micro-batch in its lane.
+  // `number` is the place of the micro-batch in its lane.
   void add_micro_batch(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number);
   void add_shared();
   // Adds a layer of a forward next to one of a backward, both of them blocks of the lane; returns its number.

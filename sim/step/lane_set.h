@@ -32,7 +32,7 @@ class LaneSet {
   [[nodiscard]] std::vector<StartedFlow>& flows() { return flows_; }
 
  private:
-  // What a flow is, in its tag.
+  // A flow's tag says what it carries.
   enum class Kind : std::uint32_t { context, tensor, transfer, expert, replicas, background, bucket, step };
   static FlowTag tag_of(Kind kind, std::size_t a, std::size_t b) {
     return {static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b)};

@@ -80,7 +80,7 @@ class ExpertArrivalFinder {
     return entries;
   }
 
-  // By expert group.
+  // What arrives at the ranks of each expert group.
   [[nodiscard]] std::vector<ExpertArrivals> arrivals_of(const Members& members) const {
     std::vector<ExpertArrivals> groups(at(lockstep_.expert_groups));
     std::vector<std::vector<const MicroBatch*>> sending(groups.size());

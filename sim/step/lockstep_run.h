@@ -52,7 +52,7 @@ class LockstepRun {
   struct LayerPair;
   bool run_ready(int stage);
   void run_op(int stage, std::vector<ScheduleOp>& ops);
-  // `position`: of the ops on the stage.
+  // `position` is the place of the ops on the stage.
   std::vector<At> inside(int stage, std::size_t position, const std::vector<ScheduleOp>& ops);
   void run_pair(int stage, const std::vector<ScheduleOp>& ops);
   template <class TimelineOf>

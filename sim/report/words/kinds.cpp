@@ -12,7 +12,7 @@ constexpr Kind kKinds[] = {
     // --- From files
     {"text", "a file of an earlier version has a note's words alone", "text", "{text}"},
 
-    // --- Of documents and plans
+    // --- Documents and plans
     {"documents_dropped", "batch.max_length drops documents", "key max_length documents of tokens",
      "{key} {max_length}: {documents:,} of {of:,} documents dropped, {tokens:,} tokens lost, the same for every policy",
      "without max_length they stay whole"},
@@ -66,7 +66,7 @@ constexpr Kind kKinds[] = {
      "{about}, step {step}, sum over steps of the largest: incumbent {incumbent}, bound {bound}, gap {gap:%2}{proven:/}, {seconds:3} s"},
     {"optimal", "part of solver_largest", "", ", optimal"},
 
-    // --- Of what a policy searched
+    // --- What a policy searched
     {"bucket_holds_batch", "Skrull's bucket holds a batch", "tokens",
      "BucketSize is {tokens} tokens a CP rank, which holds a whole batch"},
     {"bucket_only_size", "one bucket was tried", "tokens bound",
@@ -100,7 +100,7 @@ constexpr Kind kKinds[] = {
     {"times_the_start", "part of packs_anew", "ratio start",
      ", {ratio:3}x the speed of {start:/}, the best start as it is"},
 
-    // --- Of a row
+    // --- A row
     {"max_tokens_from_memory", "L_max is derived", "tokens", "L_max is {tokens} tokens, what memory allows"},
     {"bucket_from_memory", "BucketSize is derived", "tokens",
      "BucketSize is {tokens} tokens a CP rank, from the memory model"},
@@ -172,7 +172,7 @@ constexpr Kind kKinds[] = {
      "a token waits {iterations:0} iterations, longer than --max-delay{more:/}"},
     {"never_emptied", "part of a_token_waits", "", "; a queue never emptied in these steps"},
 
-    // --- Of measured steps
+    // --- Measured steps
     {"columns_not_used", "a log's table has other columns", "unused used", "columns that are not used: {unused}",
      "those that are: {used}"},
     {"only_last_entry", "all entries of a log have warm-up in them", "entries warm_up",
@@ -192,7 +192,7 @@ constexpr Kind kKinds[] = {
     {"log_global_batch", "a log's global batch is not the study's", "logged study",
      "its global batch is {logged:,} samples a step, the study's is {study:,}: the times are of unlike steps", "batch.sequences_per_step or documents_per_step says how many the study has"},
     {"log_world_size", "a log's world size is not the study's", "logged study",
-     "it was written by a run on {logged:#GPU}, the study has {study:#GPU}", "cluster.gpus says how many the study has"},
+     "it was written by a run on {logged:#GPU}, the study has {study:#GPU}", "parallel says how many the study has: tensor x context x pipeline x data"},
     {"log_gpu", "a log is of another GPU than the study's", "logged study profile",
      "it was taken on {logged}, the study is simulated on {study} (profile {profile})", "cluster.profile says which it is"},
     {"trace_unknown", "names of a trace's kernels say no kind", "share names longest",
@@ -219,7 +219,7 @@ constexpr Kind kKinds[] = {
      "the profile was measured on {measured_on}, the ranks run on {runs_on}",
      "`equipoise profile --device {device}` and `equipoise fit` make one of this device"},
 
-    // --- Of a profile that samples calibrate
+    // --- A profile that samples calibrate
     {"samples_of_table", "a table is calibrated", "samples error", "{samples:#sample}, the base is {error:%1} off them at the median"},
     {"unlikely_unit", "samples are far from the base's times", "base percent",
      "{base} takes {percent} % of their time at the median: are they in us (time_ms of a table: ms)?"},
@@ -240,7 +240,7 @@ constexpr Kind kKinds[] = {
     {"samples_of_other_gpu", "samples are of another GPU than the base's", "gpu base base_gpu own",
      "samples of {gpu} calibrate --base {base}, of {base_gpu}", "its facts, and tables without samples, stay those of {own}"},
 
-    // --- Of an exported row
+    // --- An exported row
     {"not_expressed", "a framework has no flag for a key", "key found why nearest", "{key} {found}: {why}", "nearest: {nearest}"},
     {"flags_alone", "a framework's flags say less than the row", "what simulated",
      "that is with what is not expressed (below); the flags alone ({what:/}), simulated: {simulated}"},
@@ -312,7 +312,7 @@ constexpr Kind kKinds[] = {
     {"memory_parts", "part of peak", "parts", ": {parts:/, }"},
     {"memory_part", "part of peak", "part GiB", "{part} {GiB:1}"},
 
-    // --- Of rows that differ
+    // --- Rows that differ
     {"recompute_differs", "rows of a study recompute differently", "rules",
      "recompute differs between rows, and so part of their speed-up: {rules:/; }",
      "one parallel.recompute makes them alike (auto, where one is chosen by memory)"},
@@ -329,7 +329,7 @@ constexpr Kind kKinds[] = {
     {"falls_behind", "part of tails_of_row", "", ", as its queues grow: it is not called fastest"},
     {"none_keeps_up", "part of tails_of_row", "", ", as its queues grow, and no row that runs keeps up"},
 
-    // --- Of keys
+    // --- Keys
     {"no_effect", "a key acts only with another", "key with", "{key} has no effect: it acts only {with}"},
     {"no_effect_on_policy", "a policy does not use a key", "key policy", "{key} has no effect on {policy}"},
     {"no_effect_on_shard", "a sharding rule does not use a key", "key shard",
@@ -371,7 +371,7 @@ constexpr Kind kKinds[] = {
     {"without_exchange", "a row cannot exchange attention between stages", "fault",
      "without stage_attention_exchange: {fault}"},
 
-    // --- Of the model
+    // --- The model
     {"predicts_tokens", "the model predicts several tokens", "layers parameters",
      "mtp_layers: {layers} of multi-token prediction behind the last layer, on the last stage: {parameters:,} parameters",
      "0 leaves them out"},
@@ -392,7 +392,7 @@ constexpr Kind kKinds[] = {
     {"other_part", "a config has a part of images or sound", "part", "only the language model is simulated",
      "{part} of the config is excluded"},
 
-    // --- Of the framework on a GPU
+    // --- The framework on a GPU
     {"benchmark_speed", "the framework has no slowdowns", "", "kernels are taken at their benchmark speed",
      "training runs them slower"},
     {"slowdowns_kept", "GEMM was measured on the profile, other kernels were not", "profile gpu kept more",
@@ -452,7 +452,7 @@ constexpr Kind kKinds[] = {
 
     {"peak_of_mfu", "MFU is a share of a peak", "tflops precision", "{tflops:~2} TFLOP/s in {precision}"},
 
-    // --- Of the cluster
+    // --- The cluster
     {"larger_node", "a node has more GPUs than the profile's", "in_node profile of_profile",
      "nodes of {in_node:#GPU} (cluster.gpus_per_node): profile {profile} has times inside nodes of {of_profile}",
      "NVLink is taken to reach all GPUs of a larger one as fast: measure there with `equipoise profile`"},

@@ -33,7 +33,7 @@ class StepBound {
   // that ask for thousands of bounds.
   StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near = kNear)
       : StepBound(models, row, splits_backward, least_costs(models.costs, near)) {}
-  // `least`: those of the layout, which many share.
+  // `least` depends on the layout alone, so that many rows share it.
   StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, const LeastCosts& least);
   static constexpr double kNear = 0.85;
 

@@ -1,7 +1,7 @@
 // The clock of the packing search times a lane's pipeline as the engine does: policies/ knows no engine, so
 // it has its own.
 #include "policies/base/random.h"
-#include "policies/packing/step_search.h"
+#include "policies/packing/equipoise.h"
 #include "tests/sim/schedule/schedule_case.h"
 
 using namespace equipoise;
