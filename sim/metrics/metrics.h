@@ -103,7 +103,7 @@ std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::siz
 
 // --- The columns of a study's result: one table, from which come the printed table and report.html's,
 // summary.json's metrics, the columns of its CSV, the keys under which a study states a paper's figures, and
-// the page for users (sim/report/COLUMNS.md).
+// the page for users (docs/reference/columns.md).
 //
 // To add a column: its row in metrics.cpp. What it shows is computed by metrics_of, or is one of
 // RowFigures.

@@ -3,7 +3,8 @@
   python3 -m figures                all of them
   python3 -m figures papers atlas   these
 
-papers: papers/results.svg of the tables in RESULTS.md. atlas: atlas/atlas.svg of atlas.json. measured: measured/steps.svg of steps.json.
+Next to the pages of docs/results: papers.svg of the tables in papers.md, atlas.svg of atlas/atlas.json, measured-steps.svg of
+measured/steps.json.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parents[1] / "docs/results"
 # Text stays text, and equal data make equal bytes.
 STYLE = {"svg.hashsalt": "equipoise", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 
@@ -49,7 +51,7 @@ def number_of(text):
 
 
 def ratios_of(results):
-    """Every ratio in the tables of RESULTS.md: its paper, what it is, published, ours, and the band of what is open.
+    """Every ratio in the tables of papers.md: its paper, what it is, published, ours, and the band of what is open.
 
     A ratio is a figure whose score is a share of the printed gain; of other figures the score is a percentage."""
     found, paper, figures = [], "", False
@@ -127,26 +129,30 @@ def paint_steps(axes, steps):
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, markerscale=3)
 
 
-def draw_papers(results, path=HERE / "papers/results.svg"):
+def draw_papers(results, path=RESULTS / "papers.svg"):
     draw(path, paint_ratios, ratios_of(results), (7, 4.6))
 
 
-def draw_atlas(atlas, path=HERE / "atlas/atlas.svg"):
+def draw_atlas(atlas, path=RESULTS / "atlas.svg"):
     draw(path, paint_atlas, atlas, (10, 11))
 
 
-def draw_steps(steps, path=HERE / "measured/steps.svg"):
+def draw_steps(steps, path=RESULTS / "measured-steps.svg"):
     draw(path, paint_steps, steps, (7, 4.6))
 
 
-def read(name):
-    return (HERE / name).read_text(encoding="utf-8")
+def page(name):
+    return (RESULTS / name).read_text(encoding="utf-8")
+
+
+def data(name):
+    return json.loads((HERE / name).read_text(encoding="utf-8"))
 
 
 FIGURES = {
-    "papers": lambda: draw_papers(read("papers/RESULTS.md")),
-    "atlas": lambda: draw_atlas(json.loads(read("atlas/atlas.json"))),
-    "measured": lambda: draw_steps(json.loads(read("measured/steps.json"))),
+    "papers": lambda: draw_papers(page("papers.md")),
+    "atlas": lambda: draw_atlas(data("atlas/atlas.json")),
+    "measured": lambda: draw_steps(data("measured/steps.json")),
 }
 
 

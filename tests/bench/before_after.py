@@ -3,8 +3,7 @@
 
   python3 tests/bench/before_after.py --program before=OTHER/bin/equipoise --program after=build/release/bin/equipoise
   python3 tests/bench/before_after.py --growth --program ... --save growth.json      exponents in size, next to the goal
-  python3 tests/bench/before_after.py --print table.json growth.json [--write]       what --save kept; --write: into the
-                                                                                     READMEs
+  python3 tests/bench/before_after.py --print table.json growth.json [--write]       what --save kept; --write: into docs/results/benchmarks.md
 
 Programs take turns; each cell is the median and half of the range. A command that takes longer than its limit, or that
 a program refuses, is printed as such. Packing uses a million document lengths of --lengths (a trace, or a folder of
@@ -23,7 +22,7 @@ import tempfile
 
 import growth
 from process_cost import Cost, measure, spread, take_turns
-from user_work import DOCUMENTS, FOLDER, FRONT_PAGE, LENGTHS, ROOT, WORKS
+from user_work import DOCUMENTS, FOLDER, LENGTHS, ROOT, WORKS
 
 RECORDED = [ROOT / "traces/recorded" / f"{name}.txt.zst" for name in ("linux-source", "debian-code", "debian-docs")]
 
@@ -192,7 +191,7 @@ def number(value):
     return f"{value:,.{digits}f}"
 
 
-def cell(work, quantity, rounds, ranges=True):
+def cell(work, quantity, rounds):
     """'1.64 s ±2 %', or why there is none; and the median."""
     if not rounds:
         return "-", None
@@ -203,7 +202,7 @@ def cell(work, quantity, rounds, ranges=True):
         return f"{last.status}: {reason(last.text)}", None
     value = spread([quantity.of(costs) for costs in rounds])
     text = f"{number(value.median)}{'' if quantity.unit == 'x' else ' '}{quantity.unit}"
-    return text + (f" ±{100 * value.half_range:.0f} %" if ranges and len(rounds) > 1 else ""), value.median
+    return text + (f" ±{100 * value.half_range:.0f} %" if len(rounds) > 1 else ""), value.median
 
 
 def reason(text):
@@ -234,17 +233,6 @@ def table(measured, works):
             texts = [text if name or value is not None else "" for text, value in cells]  # a reason is said once
             lines.append(row([name, quantity.name, *texts, gain(quantity, cells[0][1], cells[-1][1])]))
             name = ""
-    return "\n".join(lines)
-
-
-def short_table(measured, works, names):
-    """Medians of the first quantity of the works that `names` has, by key."""
-    lines = [row(["work", "", *measured.programs, "gain"]), row(["---"] * (len(measured.programs) + 3))]
-    by_key = {work.key: work for work in works if work.key in measured.works}
-    for work, name in [(by_key[key], name) for key, name in names.items() if key in by_key]:
-        quantity = work.quantities[0]
-        cells = [cell(work, quantity, measured.of(work.key, program), ranges=False) for program in measured.programs]
-        lines.append(row([name, quantity.name, *[text for text, _ in cells], gain(quantity, cells[0][1], cells[-1][1])]))
     return "\n".join(lines)
 
 
@@ -280,14 +268,12 @@ def between(text, marker, table):
     return f"{head}{begin}\n\n{table}\n\n{end}{rest.split(end, 1)[1]}"
 
 
-def write_readmes(measured):
-    pages = {"README.md": {"speed": short_table(measured, WORKS, FRONT_PAGE)},
-             "tests/bench/README.md": {"works": table(measured, WORKS), "growth": growth_table(measured)}}
-    for page, tables in pages.items():
-        text = (ROOT / page).read_text()
-        for marker, lines in tables.items():
-            text = between(text, marker, lines)
-        (ROOT / page).write_text(text)
+def write_page(measured):
+    page = ROOT / "docs/results/benchmarks.md"
+    text = page.read_text()
+    for marker, lines in {"works": table(measured, WORKS), "growth": growth_table(measured)}.items():
+        text = between(text, marker, lines)
+    page.write_text(text)
 
 
 def main():
@@ -301,7 +287,7 @@ def main():
     parser.add_argument("--lengths", default=os.environ.get("EQUIPOISE_LENGTHS", ""))
     parser.add_argument("--save", help="JSON of all costs, written after each row")
     parser.add_argument("--print", nargs="+", dest="files", default=[], help="tables of files that --save wrote")
-    parser.add_argument("--write", action="store_true", help="with --print: into README.md and tests/bench/README.md")
+    parser.add_argument("--write", action="store_true", help="with --print: into docs/results/benchmarks.md")
     options = parser.parse_args()
     if options.files:
         measured = read_measured(options.files)
@@ -320,7 +306,7 @@ def main():
     if any(key.startswith("growth") for key in measured.works):
         print(growth_table(measured))
     if options.write:
-        write_readmes(measured)
+        write_page(measured)
 
 
 if __name__ == "__main__":

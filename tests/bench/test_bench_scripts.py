@@ -100,14 +100,6 @@ class Tables(unittest.TestCase):
         self.assertEqual(lines, ["| work | CPU | 4.00 s ±10 % | 2.00 s ±0 % | 2.00x |",
                                  "|  | peak memory | 100 MB ±0 % | 50.0 MB ±0 % | 2.00x |"])
 
-    def test_the_short_table_has_the_first_quantity_of_the_works_that_it_names(self):
-        measured = before_after.Measured(["before", "after"])
-        measured.keep("w", {"before": [[cost(60, "late")]], "after": [[cost(2, peak=50)], [cost(3, peak=50)]]})
-        names = {"w": "work as the README calls it", "unknown": "not measured"}
-        self.assertEqual(before_after.short_table(measured, [self.work], names).splitlines()[2:],
-                         ["| work as the README calls it | CPU | not in 60 s, 100 MB by then | 2.50 s |  |"])
-        self.assertTrue(set(user_work.FRONT_PAGE) <= {work.key for work in user_work.WORKS})
-
     def test_one_run_has_no_range(self):
         line = self.table(before=[cost(4)], after=[cost(2), cost(1.5), cost(2.5)])[0]
         self.assertIn("| 4.00 s | 2.00 s ±25 % |", line)

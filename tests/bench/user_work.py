@@ -127,11 +127,3 @@ WORKS = [
          [CPU, FILES, PEAK], most_seconds=120),
     Work("start", "the program's start", [[["--version"]] for _ in range(10)], TEN_STARTS),
 ]
-
-# What the README shows, by the works' keys, and what they are called there.
-FRONT_PAGE = {
-    "stage": "`study`, 405B on 8,192 GPUs, 100 steps of 4 policies",
-    "op": "the same, `--fidelity op`",
-    "contention-8k": "one step of it, `--contention`",
-    "pack-ffd": "`pack`, 1 M documents, ffd",
-}

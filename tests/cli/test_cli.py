@@ -161,7 +161,7 @@ class Explain(Case):
         for key, value in schema["properties"]["parallel"]["properties"].items():
             self.assertIn("parallel." + key, words)
         self.assertEqual(schema["properties"]["batch"]["properties"]["micro_batch_size"]["default"], 1)
-        columns = (SOURCE / "sim/report/COLUMNS.md").read_text()
+        columns = (SOURCE / "docs/reference/columns.md").read_text()
         for key in re.findall(r"^\|[^|]*\| `(.*?)`", columns, re.MULTILINE):
             self.assertIn(key, words)
 

@@ -13,7 +13,7 @@ from support import Case
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "sim/python"))
 
-from figures import HERE, digest, draw_papers, ratios_of, read  # noqa: E402
+from figures import RESULTS, data, digest, draw_papers, page, ratios_of  # noqa: E402
 
 
 class Data(unittest.TestCase):
@@ -35,29 +35,29 @@ class Data(unittest.TestCase):
         self.assertEqual((small["published"], small["band"], small["headline"], small["predicted"]), (1234.0, None, False, True))
 
     def test_the_shipped_page_of_the_papers_has_every_ratio_but_those_of_exactly_one(self):
-        counted = int(re.search(r"Of (\d+) printed ratios", read("papers/RESULTS.md")).group(1))
-        exactly_one = read("papers/RESULTS.md").count("| 1.000 | 0.999 |")
-        self.assertEqual(len(ratios_of(read("papers/RESULTS.md"))) + exactly_one, counted)
+        counted = int(re.search(r"Of (\d+) printed ratios", page("papers.md")).group(1))
+        exactly_one = page("papers.md").count("| 1.000 | 0.999 |")
+        self.assertEqual(len(ratios_of(page("papers.md"))) + exactly_one, counted)
 
     def test_the_atlas_shows_the_cells_of_its_page(self):
-        atlas, page = json.loads(read("atlas/atlas.json")), read("ATLAS.md")
+        atlas, shown = data("atlas/atlas.json"), page("atlas.md")
         for cell in atlas["cells"]:
             fastest = max((row for row in cell["rows"].values() if "gain" in row), key=lambda row: row["of_fastest"])
-            self.assertRegex(page, re.escape(f"| {cell['job']} | {cell['trace']} | ") + r"[^|]*\| " + f"{fastest['gain']:.2f}x")
+            self.assertRegex(shown, re.escape(f"| {cell['job']} | {cell['trace']} | ") + r"[^|]*\| " + f"{fastest['gain']:.2f}x")
         for policy in atlas["policies"]:
-            self.assertIn(f"| {policy} | ", page)
+            self.assertIn(f"| {policy} | ", shown)
 
     def test_the_steps_are_as_many_as_the_page_counts(self):
-        steps = json.loads(read("measured/steps.json"))
+        steps = data("measured/steps.json")
         away = sum(len(pairs) for kind, pairs in steps.items() if kind.endswith("disaggregated"))
-        counted = int(re.search(r"\| all steps \| (\d+) \|", read("measured/README.md")).group(1))
+        counted = int(re.search(r"\| all steps \| (\d+) \|", page("measured-steps.md")).group(1))
         self.assertEqual(sum(map(len, steps.values())) - away, counted)
 
     def test_the_shipped_figures_are_of_the_shipped_data(self):
-        data = {"papers/results.svg": ratios_of(read("papers/RESULTS.md")), "atlas/atlas.svg": json.loads(read("atlas/atlas.json")),
-                "measured/steps.svg": json.loads(read("measured/steps.json"))}
-        for name, shown in data.items():
-            self.assertIn(f"<dc:description>{digest(shown)}</dc:description>", read(name), f"{HERE / name}: `./run.sh figures` draws it anew")
+        pictures = {"papers.svg": ratios_of(page("papers.md")), "atlas.svg": data("atlas/atlas.json"),
+                    "measured-steps.svg": data("measured/steps.json")}
+        for name, shown in pictures.items():
+            self.assertIn(f"<dc:description>{digest(shown)}</dc:description>", page(name), f"{RESULTS / name}: `./run.sh figures` draws it anew")
 
 
 @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "no matplotlib")
@@ -65,7 +65,7 @@ class Drawn(Case):
     def test_equal_data_make_equal_bytes_of_an_svg_whose_text_is_text(self):
         first, second = self.folder / "first.svg", self.folder / "second.svg"
         for path in (first, second):
-            draw_papers(read("papers/RESULTS.md"), path)
+            draw_papers(page("papers.md"), path)
         self.assertEqual(first.read_bytes(), second.read_bytes())
         texts = [t.text for t in ElementTree.parse(first).iter("{http://www.w3.org/2000/svg}text")]
         self.assertLessEqual({"published ratio", "simulated ratio", "Skrull"}, set(texts))

@@ -38,13 +38,13 @@ def a_run(seconds=(2.0, 1.0), context=2, policy="per-sequence", group="g", shard
 
 class Layers(Case):
     def test_the_page_has_what_the_program_predicts_for_measured_layers(self):
-        page = (ROOT / "sim/python/measured/README.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs/results/measured-steps.md").read_text(encoding="utf-8")
         self.assertIn(layer_table(predict_layers(PROGRAM, self.folder, packings())), page)
 
 
 class Forms(Case):
     def test_the_page_has_what_the_program_predicts_for_forms_of_context_parallelism(self):
-        page = (ROOT / "sim/python/measured/README.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs/results/measured-steps.md").read_text(encoding="utf-8")
         published = json.loads(FORMS.read_text(encoding="utf-8"))
         self.assertIn(forms_table(predict_forms(PROGRAM, self.folder), published), page)
 
@@ -248,7 +248,7 @@ class Tables(Case):
     def test_the_page_has_the_figures_of_the_published_steps(self):
         """Whatever moves one of them fails here: `./run.sh measured --distca FOLDER` says what the page then has to say."""
         steps = Path(os.environ["EQUIPOISE_PUBLIC_DATA"]) / "unequal_steps"
-        page = (ROOT / "sim/python/measured/README.md").read_text().splitlines()
+        page = (ROOT / "docs/results/measured-steps.md").read_text().splitlines()
         for which, least in ((["--distca", steps], 50), (["--others"], 30)):
             command = [sys.executable, "-m", "measured", *which, "--program", PROGRAM, "--predictions", self.folder / "p.json"]
             done = subprocess.run(command, cwd=ROOT / "sim/python", capture_output=True, text=True, check=True)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What `./run.sh papers` prints around its simulations: figures, tables from a paper's file, the README's table."""
+"""What `./run.sh papers` prints around its simulations: figures, tables from a paper's file, the table of docs/accuracy.md."""
 import io
 import json
 import os
+import re
 import sys
 import unittest
 import unittest.mock
@@ -13,7 +14,7 @@ sys.path.insert(0, str(ROOT / "sim/python"))
 
 from support import Case  # noqa: E402
 
-from papers.__main__ import PAPERS, README, RESULTS, digests_of, other_tables, stale_files, with_counts, with_digests  # noqa: E402
+from papers.__main__ import ACCURACY, PAPERS, RESULTS, digests_of, other_tables, stale_files, with_counts, with_digests  # noqa: E402
 from papers.figure import Experiment, Figure, Table, markdown, mean_of  # noqa: E402
 from papers.inputs import documents, iterations_of_packs, whole_documents  # noqa: E402
 from papers.measures import MEASURES  # noqa: E402
@@ -175,14 +176,18 @@ class WhatIsLeft(unittest.TestCase):
         self.assertEqual(log.getvalue(), "")
 
 
-class Readme(unittest.TestCase):
+class Accuracy(unittest.TestCase):
     def test_a_number_that_differs_from_the_results_is_found(self):
         results = RESULTS.read_text()
-        text = README.read_text()
-        self.assertEqual(stale_files({README: with_counts(text, results, README)}), [])
+        text = ACCURACY.read_text()
+        self.assertEqual(stale_files({ACCURACY: with_counts(text, results, ACCURACY)}), [])
         block = block_of(results)
         changed = results.replace(block, block.replace("Of ", "Of 1", 1))
-        self.assertEqual(len(stale_files({README: with_counts(text, changed, README)})), 1)
+        self.assertEqual(len(stale_files({ACCURACY: with_counts(text, changed, ACCURACY)})), 1)
+
+    def test_the_front_page_has_the_counts_of_the_ratios(self):
+        count, agree, null = re.search(r"^\| all \| (\d+) \| (\d+) \| (\d+) \|", block_of(RESULTS.read_text()), re.MULTILINE).groups()
+        self.assertIn(f'{agree} of {count} ratios agree. A model that always says "no gain" has {null}.', (ROOT / "README.md").read_text())
 
     def test_the_row_of_what_is_validated_comes_from_the_counts(self):
         block = "| all | 82 | 38 | 8 | 9 | 35 |\n"
@@ -190,13 +195,13 @@ class Readme(unittest.TestCase):
         self.assertTrue(row_of(block).endswith("| 38 agree by share of gain, 8 of a null model's |\n"))
         results = f"{BEGIN}{block}{END}"
         text = f"| papers | 81 printed ratios | 1 agree |\n{BEGIN}{END}"
-        self.assertEqual(with_counts(text, results, "README.md"), f"{row_of(block)}{BEGIN}{block}{END}")
+        self.assertEqual(with_counts(text, results, "accuracy.md"), f"{row_of(block)}{BEGIN}{block}{END}")
 
     def test_a_file_without_marks_or_row_ends_with_one_line(self):
         results = f"{BEGIN}| all | 82 | 38 | 8 | 9 | 35 |\n{END}"
         for text in (f"| papers |\n{END} and {BEGIN}", f"{BEGIN}{END}"):
             with self.assertRaises(SystemExit):
-                with_counts(text, results, "README.md")
+                with_counts(text, results, "accuracy.md")
 
 
 PAPER = """

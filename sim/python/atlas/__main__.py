@@ -1,7 +1,7 @@
 """Which policy is fastest where: every policy on every trace and job.
 
   python3 -m atlas                                  prints the page
-  python3 -m atlas --write                          writes ATLAS.md and its figure (needs matplotlib); --check compares the page
+  python3 -m atlas --write                          writes docs/results/atlas.md and its figure (needs matplotlib); --check compares the page
   python3 -m atlas --keep FOLDER --share i/n        runs every n-th cell from cell i, for the others to find in FOLDER
 """
 
@@ -34,8 +34,8 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--keep", metavar="FOLDER", help="what was run is kept there and not run again")
     parser.add_argument("--share", type=share_of, metavar="i/n", help="with --keep: only every n-th cell, from cell i (0 is the first)")
-    parser.add_argument("--write", action="store_true", help="write ATLAS.md, atlas.json and atlas.svg")
-    parser.add_argument("--check", action="store_true", help="exit 1 where ATLAS.md says something else")
+    parser.add_argument("--write", action="store_true", help="write docs/results/atlas.md, its figure and atlas.json")
+    parser.add_argument("--check", action="store_true", help="exit 1 where docs/results/atlas.md says something else")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
     args = parser.parse_args()
     if args.share and not args.keep:
@@ -50,7 +50,7 @@ def main():
         return
     version = subprocess.run([args.program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
     text = page(cells, version)
-    written = HERE.parent / "ATLAS.md"
+    written = HERE.parents[2] / "docs/results/atlas.md"
     if args.check:
         sys.exit(0 if written.read_text(encoding="utf-8") == text else f"error: {written} is not what the program says now: --write")
     if args.write:

@@ -17,7 +17,7 @@ Which policy is fastest where, why, and how much slower the others are. One comm
 over machines, run `./run.sh atlas --keep FOLDER --share i/n` on each, then the first command with `--keep FOLDER` on one. Version {version}.
 
 Every figure is simulated, on profile `h100-sxm`, with the framework preset and the memory of each job's study. A policy is represented by
-the fastest of its rows ([which](atlas/settings.py)): packers with adaptive sharding, baselines as their papers have them, and,
+the fastest of its rows (`sim/python/atlas/settings.py` says which): packers with adaptive sharding, baselines as their papers have them, and,
 where a job's pipeline is interleaved, the better of interleaved and plain 1F1B. Gains are over `plain` (windows as they
 arrive, per-sequence sharding) on the same documents, run to the end. Policies within 1 % of the fastest count as fastest.
 Solver policies take minutes per batch and are excluded.
@@ -34,7 +34,7 @@ layout's. Where memory decides what is recomputed (`recompute: auto`, 8B), `hbp`
 `equipoise` for each micro-batch; the others recompute what the longest micro-batch asks for. `hbp` does so in DeepSeek-V2, too, where all
 others recompute every layer (`recompute: full`).
 
-![Speed of every policy in every cell](atlas/atlas.svg)
+![Speed of every policy in every cell](atlas.svg)
 
 ## Cell by cell
 

@@ -1,10 +1,10 @@
 """Prints every table and figure that we repeat, the paper's next to ours, with the deviation and its cause.
 
   python3 -m papers [--program build/release/bin/equipoise] [--paper wlb_llm] [--out FILE.md]
-  python3 -m papers --write                 # RESULTS.md, its figure (needs matplotlib), and the README's table and row
+  python3 -m papers --write                 # docs/results/papers.md, its figure (needs matplotlib), and the table and row of docs/accuracy.md
   python3 -m papers --check                 # exit 1 unless these are what comes out today
-  python3 -m papers --check-first           # only the first draw of each table against its digest in RESULTS.md
-  python3 -m papers --check-readme          # only README against RESULTS.md: no simulation
+  python3 -m papers --check-first           # only the first draw of each table against its digest in the page
+  python3 -m papers --check-accuracy        # only docs/accuracy.md against the page of results: no simulation
 
 Exit 1 also where a headline has another sign than published. What is printed is Markdown.
 """
@@ -25,11 +25,11 @@ from .tables import Paper
 
 HERE = Path(__file__).resolve().parent
 PAPERS = {name: Paper(HERE / f"{name}.toml") for name in ("wlb_llm", "chunkflow", "hbp", "skrull")}
-RESULTS, README = HERE / "RESULTS.md", ROOT / "README.md"
+RESULTS, ACCURACY = ROOT / "docs/results/papers.md", ROOT / "docs/accuracy.md"
 
 
 def with_counts(text, results, path):
-    """The README's text with what RESULTS.md counts: the table between the marks, and the row of what was validated."""
+    """The text of docs/accuracy.md with what the page of results counts: the table between the marks, and the row of what was validated."""
     block = block_of(results)
     before, found, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -43,7 +43,7 @@ def with_counts(text, results, path):
 
 
 def digests_of(tables):
-    """A line for each table: its digest and its title. RESULTS.md ends with those of the first draw."""
+    """A line for each table: its digest and its title. The page of results ends with those of the first draw."""
     return [f"{hashlib.sha256(markdown(t).encode()).hexdigest()[:16]} {t.paper}: {t.title}" for t in tables]
 
 
@@ -52,12 +52,12 @@ def with_digests(text, lines):
 
 
 def other_tables(results, lines):
-    """A complaint for each table whose first draw is not the one that RESULTS.md was made with."""
+    """A complaint for each table whose first draw is not the one that the page of results was made with."""
     kept = re.search(r"<!-- digests of the first draw\n(.*)\n-->", results, re.S)
     known = kept.group(1).splitlines() if kept else []
     only = [line for line in lines if line not in known] + [line for line in known if line not in lines]
     names = dict.fromkeys(line.split(" ", 1)[1] for line in only)
-    remedy = "the first draw is not what RESULTS.md was made with; `./run.sh papers --write` writes it anew"
+    remedy = "the first draw is not what docs/results/papers.md was made with; `./run.sh papers --write` writes it anew"
     return [f"{name}: {remedy}" for name in names]
 
 
@@ -80,14 +80,14 @@ def main():
     parser.add_argument("--keep", help="folder for what was run: a later call of the same program takes it from there")
     parser.add_argument("--out", help="also write it to this file")
     parser.add_argument(
-        "--write", action="store_true", help="write RESULTS.md, its figure and the README's table and row"
+        "--write", action="store_true", help="write docs/results/papers.md, its figure, and the table and row of docs/accuracy.md"
     )
     parser.add_argument("--check", action="store_true", help="compare them instead")
-    parser.add_argument("--check-first", action="store_true", help="compare only the first draw with RESULTS.md: short")
-    parser.add_argument("--check-readme", action="store_true", help="compare only the README with RESULTS.md")
+    parser.add_argument("--check-first", action="store_true", help="compare only the first draw with docs/results/papers.md: short")
+    parser.add_argument("--check-accuracy", action="store_true", help="compare only docs/accuracy.md with docs/results/papers.md")
     args = parser.parse_args()
-    if args.check_readme:
-        stale = stale_files({README: with_counts(README.read_text(), RESULTS.read_text(), README)})
+    if args.check_accuracy:
+        stale = stale_files({ACCURACY: with_counts(ACCURACY.read_text(), RESULTS.read_text(), ACCURACY)})
         print("\n".join(stale), file=sys.stderr)
         return 1 if stale else 0
     if (args.paper or args.seeds != SEEDS) and (args.write or args.check or args.check_first):
@@ -124,7 +124,7 @@ def main():
     if args.write or args.check:
         wanted = {
             RESULTS: with_digests(text, digests_of(tables_of(makers, run, 1))),
-            README: with_counts(README.read_text(), text, README),
+            ACCURACY: with_counts(ACCURACY.read_text(), text, ACCURACY),
         }
         if args.write:
             for path, content in wanted.items():

@@ -1,4 +1,4 @@
-"""The first part of the page: how many figures agree (the README has the ratios, too), the headlines, what is not here."""
+"""The first part of the page: how many figures agree (docs/accuracy.md has the ratios, too), the headlines, what is not here."""
 
 from dataclasses import replace
 from statistics import mean
@@ -94,7 +94,7 @@ def block_of(text):
 
 
 def row_of(block):
-    """The README's row of what is validated by what, from the counts of the ratios."""
+    """The row of docs/accuracy.md of what is validated by what, from the counts of the ratios."""
     count, agree, null = next(line for line in block.splitlines() if line.startswith("| all |")).split("|")[2:5]
     return (
         f"| papers |{count}printed ratios of four, most with lengths or slowdowns fitted to them |{agree}agree by share of gain,"

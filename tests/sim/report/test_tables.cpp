@@ -96,7 +96,7 @@ TEST_CASE("The pages for users list every column and every key as their rows say
   std::string columns = R"(# Columns of a study's result
 
 Made from `sim/metrics/metrics.cpp`. A metric is null (`-` in the table) where it makes no sense. How to read them:
-[guide](../study/GUIDE.md#how-to-read-a-studys-table).
+[reading a result](reading-a-result.md).
 
 | table | summary.json, CSV | unit | what |
 | --- | --- | --- | --- |
@@ -105,7 +105,7 @@ Made from `sim/metrics/metrics.cpp`. A metric is null (`-` in the table) where i
     columns += "| " + std::string(column.title) + (column.key.empty() ? " | " : " | `") +
                std::string(column.key) + (column.key.empty() ? " | " : "` | ") + std::string(column.unit) +
                " | " + std::string(column.help) + " |\n";
-  check_page("sim/report/COLUMNS.md", columns);
+  check_page("docs/reference/columns.md", columns);
   std::string keys = R"(# Keys of a study
 
 Made from `sim/study/read/study_keys.cpp` and the policies' own rows, as `equipoise list schema` is. Integers may be sizes such
@@ -119,5 +119,5 @@ as "8K" or "1M".
             without_bars(schema["description"].get<std::string>()) +
             (schema.contains("default") ? "; default " + schema["default"].dump() : "") + " |\n";
   });
-  check_page("sim/study/read/KEYS.md", keys);
+  check_page("docs/reference/keys.md", keys);
 }
