@@ -15,6 +15,8 @@
 #include "policies/base/text.h"
 #include "sim/cli/command_verify.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/job.h"
+#include "sim/cli/measured_step.h"
 #include "sim/cli/sweep.h"
 #include "sim/report/receipt.h"
 #include "sim/report/result_csv.h"
@@ -122,14 +124,8 @@ void print_study(Format format, const Study& study, const StudyResult& result, s
     out << summary_csv(study, result);
 }
 
-nlohmann::json file_of(const StudyCase& c, const StudyOptions& options) {
-  nlohmann::json file = read_json_file(options.file);
-  for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
-  return file;
-}
-
 SavedRun saved_run(const StudyCase& c, const StudyOptions& options) {
-  return {options.version, options.file, file_of(c, options),
+  return {options.version, options.file, file_of(c, options.content),
           nlohmann::json{{"fidelity", options.fidelity},
                          {"fold_tp", !options.no_fold_tp},
                          {"contention", options.contention},
@@ -151,7 +147,7 @@ CaseRun study_of(const StudyCase& c, const StudyOptions& options, RunStudyOption
   try {
     for (const PolicyRun& row : c.study.policies)
       if (options.chakra && layout_of(c.study, row).evens_out_stages())
-        throw UserError(options.file, ": ", row.label,
+        throw UserError(c.study.file, ": ", row.label,
                         ".stage_attention_exchange: expected false with --chakra, found true");
     inputs = load_inputs(c.study);
     check_estimate(c.study, inputs->documents, run, limit, options.max_output_GB);
@@ -163,7 +159,7 @@ CaseRun study_of(const StudyCase& c, const StudyOptions& options, RunStudyOption
     for (const StudyOutput& output : study_outputs())
       require_no_input((std::filesystem::path(options.out) / file_name(c.name) / output.file).string());
   CaseRun done{run_checked(c.study, *inputs, run, options.verify), {}};
-  if (!options.out.empty())
+  if (!options.out.empty() && !done.result.incomplete)  // which no other run would repeat
     done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result, done.checks);
   return done;
 }
@@ -227,20 +223,29 @@ void print_note_at_end(const std::string& note, const StudyOptions& options, std
   if (!note.empty() && !options.quiet) log << "note: " << printable(note) << '\n';
 }
 
+std::string interruption(const StudyResult& result) {
+  const auto finished = std::ranges::count_if(result.policies, [](const PolicyResult& row) {
+    return row.reasons.empty() || row.reasons.front().kind != "interrupted_row";
+  });
+  return concatenated("interrupted: ", finished, " of ", counted(result.policies.size(), "row"), " finished");
+}
+
 int run_one(const StudyCase& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
             std::ostream& out, std::ostream& log) {
   bool verified = true;
   const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
   print_study(options.format, c.study, result, out);
   if (result.network_note) print_note_at_end(text_of(*result.network_note), options, log);
-  return verified ? 0 : 1;
+  if (!result.incomplete) return verified ? 0 : 1;
+  log << interruption(result) << '\n';
+  return kInterrupted;
 }
 
 // All that decides what is written: a journal of anything else is refused.
 nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions& options,
                         const Share& share) {
   nlohmann::json asked = {
-      {"study", read_json_file(options.file)},
+      {"study", options.content},
       {"set", options.set},
       {"fidelity", options.fidelity},
       {"fold_tp", !options.no_fold_tp},
@@ -259,7 +264,7 @@ nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions&
   const std::string folder = std::filesystem::path(options.file).parent_path().string();
   for (const StudyCase& c : cases) {
     asked["cases"].push_back(c.name);
-    add_hashes_of_files(file_of(c, options), folder, asked["inputs"]);
+    add_hashes_of_files(file_of(c, options.content), folder, asked["inputs"]);
   }
   if (!share.is_all()) asked["share"] = {share.index, share.count};
   return asked;
@@ -328,8 +333,9 @@ class Sweep {
     if (result.network_note) network_notes_.insert(text_of(*result.network_note));
     const CaseText text =
         case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
-    if (journal_) journal_->add(i, text);
     printer_.add(text);
+    if (result.incomplete) throw Interrupted();
+    if (journal_) journal_->add(i, text);
   }
 
   const std::vector<StudyCase>& cases_;
@@ -350,16 +356,40 @@ void check_resume(const StudyOptions& options) {
     throw UserError(std::string(option) + " needs --out DIR, where finished cases are kept");
 }
 
+// The study's file or its job, and its anchor. False where the job fits on no layout, which is its answer.
+bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostream& out, std::ostream& log) {
+  if (options.job.model.empty() == options.file.empty())
+    throw UserError("study: expected a study file, or --model and --gpus, found ",
+                    options.file.empty() ? "neither" : "both");
+  if (options.job.model.empty()) {
+    options.content = read_json_file(options.file);
+  } else {
+    JobStudy job = study_of_job(options.job, run);
+    (options.format == Format::table ? out : log) << text_of(job.fits) << '\n' << text_of(job.assumed) << '\n';
+    if (!job.has_layout) return false;
+    options.content = std::move(job.file);
+    options.file = kJobName;
+  }
+  if (!options.measured_step.empty())
+    options.set.push_back(anchor_assignment(options.measured_step, options.row,
+                                            parse_study(file_of({options.set, "", {}}, options.content), options.file),
+                                            run));
+  return true;
+}
+
 }  // namespace
 
-int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
+int run_study_command(const StudyOptions& asked, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
+  StudyOptions options = asked;
   check_resume(options);
   const MemoryLimit limit = memory_limit(options.max_memory_GB);
   RunStudyOptions run = run_options(options);
   run.stop = &stop;
+  run.keep_finished = true;
+  if (!read_content(options, run, out, log)) return 0;
   const std::vector<StudyCase> cases =
-      read_cases(options.file, options.set, options.sweep, options.max_cases, limit);
+      read_cases(options.content, options.file, options.set, options.sweep, options.max_cases, limit);
   for (const StudyCase& c : cases) {
     const auto check = [&] {
       if (c.study.impossible.empty()) check_parts(run, c.study);

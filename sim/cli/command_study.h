@@ -4,16 +4,21 @@
 #include <atomic>
 #include <cstdint>
 #include <iosfwd>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "sim/cli/job.h"
 #include "sim/cli/simulation.h"
 #include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 
 struct StudyOptions : SimulationOptions {
-  std::string file;
+  std::string file;        // empty: the job's study
+  JobOptions job;
+  nlohmann::json content;  // of either, once it is read
+  std::string measured_step, row;  // seconds or a log, and of which row; empty: no anchor, the baseline
   std::vector<std::string> set;    // key.path=value
   std::vector<std::string> sweep;  // key.path=a,b,c: the product of all is run
   std::string out;                 // directory; empty: nothing is written

@@ -10,6 +10,7 @@
 #include "sim/cli/command_check.h"
 #include "sim/cli/command_execute.h"
 #include "sim/cli/command_export.h"
+#include "sim/cli/command_init.h"
 #include "sim/cli/command_line.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/command_report.h"
@@ -91,13 +92,45 @@ void add_timeline_options(CLI::App& command, StudyOptions& options) {
                          ->capture_default_str());
 }
 
+// A job without a study file.
+void add_job_options(CLI::App& command, JobOptions& job) {
+  command.add_option("--model", job.model, "A job without a study file: a model (`list models`), or a config.json");
+  const auto of_job = [](CLI::Option* option) { only_with("--model", option); };
+  of_job(command.add_option("--gpus", job.gpus, "GPUs of the job")->check(CLI::Range(1, 1 << 22)));
+  of_job(command.add_option("--gpu", job.gpu, "Profile, or how its name begins: h100, h200, ...")->capture_default_str());
+  of_job(command.add_option("--trace", job.trace,
+                            "Document lengths: a file, a shipped trace or a distribution; the shipped mixture by default"));
+  of_job(command.add_option("--window", job.window, "Tokens of a window")->capture_default_str());
+  of_job(command.add_option("--framework", job.framework, "Preset (`list frameworks`)")->capture_default_str());
+  of_job(command.add_option("--policies", job.policies, "Rows; one of each paper's and equipoise by default")->delimiter(','));
+}
+
+void add_init(CLI::App& program, int& status) {
+  const auto options = std::make_shared<InitOptions>();
+  CLI::App& command = add_command(
+      program, "init", "A study file for a job: model, GPUs and documents; the layout is the fastest found that fits",
+      "Example: equipoise init --model qwen3-8b --gpus 32 --window 32K --out study.json");
+  add_job_options(command, options->job);
+  command.add_option("--out", options->out, "Study file to write; stdout by default");
+  add_jobs_option(command, options->jobs);
+  command.callback([options, &status] {
+    if (options->job.model.empty()) throw UserError("init: expected --model, found none");
+    status = run_init_command(*options, std::cout, std::cerr, stop_on_interrupt());
+  });
+}
+
 void add_study(CLI::App& program, int& status) {
   const auto options = std::make_shared<StudyOptions>();
   options->version = EQUIPOISE_VERSION;
   CLI::App& command = add_command(
       program, "study", "Compare every policy of a study on the same documents",
       "Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results");
-  command.add_option("file", options->file, "Study file (JSON)")->required();
+  command.add_option("file", options->file, "Study file (JSON); or a job by --model and --gpus");
+  add_job_options(command, options->job);
+  command.add_option("--measured-step", options->measured_step,
+                     "Your own step: seconds, or a log that `validate --measured` reads. One factor on all kernels makes "
+                     "its row take as long, and holds for all rows and cases");
+  only_with("--measured-step", command.add_option("--row", options->row, "Label of the measured row; the baseline's by default"));
   command.add_option("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
   command.add_option("--sweep", options->sweep, "Run all values of a key: batch.context_window=64K,128K");
   const std::vector<std::string_view> files = each_of(study_outputs(), &StudyOutput::file);
@@ -321,6 +354,7 @@ void add_validate(CLI::App& program, const std::vector<std::string>& arguments, 
 
 void add_study_commands(CLI::App& program, const std::vector<std::string>& arguments, int& status) {
   add_study(program, status);
+  add_init(program, status);
   add_check(program, status);
   add_verify(program, status);
   add_tune(program, status);

@@ -13,6 +13,8 @@
 #include "policies/base/text.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/merged_parts.h"
+#include "sim/report/result_csv.h"
+#include "sim/report/summary_json.h"
 #include "sim/study/read/naming.h"
 #include "sim/study/row/details.h"
 #include "sim/study/study_inputs.h"
@@ -55,7 +57,7 @@ double case_bytes(const StudyCase& c) {
 
 }  // namespace
 
-std::vector<StudyCase> read_cases(const std::string& file, const std::vector<std::string>& set,
+std::vector<StudyCase> read_cases(const json& file, const std::string& path, const std::vector<std::string>& set,
                                   const std::vector<std::string>& sweeps, std::int64_t max_cases,
                                   const MemoryLimit& limit) {
   check_case_count(sweeps, max_cases);
@@ -86,7 +88,8 @@ std::vector<StudyCase> read_cases(const std::string& file, const std::vector<std
   }
   for (StudyCase& c : cases) {
     const auto read = [&] {
-      c.study = c.name.empty() ? read_study(file, c.assignments) : read_case(file, c.assignments);
+      const json content = file_of(c, file);
+      c.study = c.name.empty() ? parse_study(content, path) : parse_case(content, path);
     };
     c.name.empty() ? read() : naming(c.name, read);
     if (&c == &cases.front())
@@ -100,6 +103,11 @@ std::vector<StudyCase> read_cases(const std::string& file, const std::vector<std
   if (cases.size() > 1) use_one_rule(possible);
   if (possible.empty()) throw UserError(cases.front().name + ": " + cases.front().study.impossible);
   return cases;
+}
+
+json file_of(const StudyCase& c, json file) {
+  for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
+  return file;
 }
 
 void check_folders(const std::vector<StudyCase>& cases) {

@@ -29,12 +29,16 @@ struct StudyCase {
   Study study;
 };
 
+// `file`: the study's, and its `path` for messages and relative paths.
 // The product of all sweeps ("key=a,b,c"), the last one varying fastest. All are read before any runs: a
 // wrong value in the last should not be found after hours. Values that are right and do not go together in
 // one case (a TP degree that does not divide the heads) leave the other cases alone, unless no case is left.
-std::vector<StudyCase> read_cases(const std::string& file, const std::vector<std::string>& set,
+std::vector<StudyCase> read_cases(const nlohmann::json& file, const std::string& path, const std::vector<std::string>& set,
                                   const std::vector<std::string>& sweeps, std::int64_t max_cases,
                                   const MemoryLimit& limit);
+
+// The study's file with the case's assignments.
+nlohmann::json file_of(const StudyCase& c, nlohmann::json file);
 
 // Refuses cases that would write over each other's files.
 void check_folders(const std::vector<StudyCase>& cases);

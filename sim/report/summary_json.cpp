@@ -109,7 +109,7 @@ json summary_json(const Study& study, const StudyResult& result) {
     policies.push_back(std::move(node));
   }
   const Layout& l = study.layout;
-  return {{"schema", "equipoise.summary/1"},
+  json summary = {{"schema", "equipoise.summary/1"},
           {"version", EQUIPOISE_VERSION},
           {"study",
            {{"name", study.name},
@@ -128,6 +128,8 @@ json summary_json(const Study& study, const StudyResult& result) {
             {"notes", notes_of(study, result)}}},
           {"baseline", study.baseline},
           {"policies", std::move(policies)}};
+  if (result.incomplete) summary["incomplete"] = true;
+  return summary;
 }
 
 }  // namespace equipoise

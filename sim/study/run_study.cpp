@@ -3,6 +3,7 @@
 #include "sim/study/run_study.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -70,6 +71,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   if (study.model.moe && study.layout.expert > 1)
     result.kernels.push_back(study.framework.routing_note_on(inputs.profile));
   result.notes = study.framework.notes_on(inputs.profile);
+  if (const auto& anchor = study.framework.anchor)
+    result.notes.push_back({"anchored", anchor->row, {{"seconds", anchor->seconds}, {"factor", anchor->factor}}});
   for (Note& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
     result.notes.push_back(std::move(note));
   add(result.notes, cut_note(inputs.documents, study.batch, "batch.max_length"));
@@ -82,32 +85,44 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   return result;
 }
 
-// All rows; the next starts before one has ended where rows_at_a_time allows it.
-std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs,
-                                   const RunStudyOptions& options) {
-  std::vector<PolicyResult> rows(study.policies.size());
+struct RowsThatRan {
+  std::vector<PolicyResult> rows;
+  std::size_t unfinished = 0;
+};
+
+// All rows; the next starts before one has ended where rows_at_a_time allows it. Ends with Interrupted only where no
+// row has finished or none is to be kept.
+RowsThatRan run_rows(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
+  RowsThatRan ran{std::vector<PolicyResult>(study.policies.size())};
+  std::atomic<std::size_t> unfinished = 0;
   const int at_a_time = rows_at_a_time(study, options);
   Cores cores(std::max(1, options.jobs));
   std::mutex progress;
-  parallel_for(at_a_time, rows.size(), [&](int, std::size_t i) {
+  parallel_for(at_a_time, ran.rows.size(), [&](int, std::size_t i) {
     Cores::Row row(cores, i);
     RunStudyOptions of_row = options;
     of_row.row = &row;
     of_row.shares_threads = at_a_time > 1;
-    of_row.details.most_ops = kOpsOfPage / rows.size();
+    of_row.details.most_ops = kOpsOfPage / ran.rows.size();
     try {
       end_if_stopped(of_row);
       if (options.progress) {
         const std::lock_guard lock(progress);
         options.progress(study.policies[i].label);
       }
-      rows[i] = run_row(study, inputs, study.policies[i], of_row);
+      ran.rows[i] = run_row(study, inputs, study.policies[i], of_row);
+    } catch (const Interrupted&) {
+      if (!options.keep_finished || row.is_in_vain()) throw;
+      ran.rows[i] = not_run(study.policies[i], RowStatus::refused, {"interrupted_row", "", {}});
+      ++unfinished;
     } catch (...) {
       row.fail();
       throw;
     }
   });
-  return rows;
+  ran.unfinished = unfinished;
+  if (ran.unfinished == ran.rows.size()) throw Interrupted();
+  return ran;
 }
 
 void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
@@ -129,7 +144,10 @@ int rows_at_a_time(const Study& study, const RunStudyOptions& options) {
 
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_before(study, inputs, options);
-  return study_of_rows(study, inputs, options, run_rows(study, inputs, options));
+  RowsThatRan ran = run_rows(study, inputs, options);
+  StudyResult result = study_of_rows(study, inputs, options, std::move(ran.rows));
+  result.incomplete = ran.unfinished > 0;
+  return result;
 }
 
 StudyResult study_of_rows(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
@@ -156,7 +174,7 @@ StudyResult refused_study(const Study& study, const std::string& reason) {
   result.profile = study.cluster.profile;
   result.baseline = baseline_of(study);
   for (const PolicyRun& row : study.policies)
-    result.policies.push_back(not_run(row, RowStatus::refused, reason));
+    result.policies.push_back(not_run(row, RowStatus::refused, fault_note(reason)));
   return result;
 }
 

@@ -153,6 +153,7 @@ struct StudyResult {
   std::vector<LengthBin> lengths;
   std::vector<PolicyResult> policies;
   std::size_t baseline = 0;
+  bool incomplete = false;  // the user ended it before all rows had
 };
 
 }  // namespace equipoise

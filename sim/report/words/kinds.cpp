@@ -142,6 +142,7 @@ constexpr Kind kKinds[] = {
 
     // --- Why a row does not run
     {"fault", "a row's input is refused", "error", "{error}"},
+    {"interrupted_row", "the user ended the study before the row had ended", "", "interrupted before it ended"},
     {"needs_memory", "a step does not fit into memory", "stage lane rank step micro_batch GiB capacity_GiB",
      "stage {stage} of lane {lane}, CP rank {rank} in step {step}, micro-batch {micro_batch} needs {GiB:1} GiB of {capacity_GiB:1}"},
     {"breaks_memory", "a step breaks a size that memory set", "stage lane rank step micro_batch why",
@@ -392,7 +393,20 @@ constexpr Kind kKinds[] = {
     {"other_part", "a config has a part of images or sound", "part", "only the language model is simulated",
      "{part} of the config is excluded"},
 
+    // --- A job without a study file
+    {"job_fits", "a layout of the job fits", "gpus layout free_GiB layouts simulated",
+     "fits on {gpus:,} GPUs: {layout}, {free_GiB:1} GiB free; the fastest of {simulated:#layout} simulated, of {layouts:,} considered"},
+    {"job_fits_from", "no layout of the job fits, but of more GPUs one does", "gpus more",
+     "does not fit on {gpus:,} GPUs with any layout; it fits on {more:,}"},
+    {"job_fits_nowhere", "no layout of the job fits", "gpus more",
+     "does not fit on {gpus:,} GPUs with any layout, nor on up to {more:,}"},
+    {"job_assumes", "a job is made a study", "trace sequences window framework",
+     "assumed: documents of {trace}, {sequences:,} windows of {window:,} tokens per step, framework {framework}"},
+
     // --- The framework on a GPU
+    {"anchored", "a measured step anchors the study", "factor seconds",
+     "its measured step of {seconds:3} s anchors all rows: the times of all kernels are multiplied by {factor:3}",
+     "how far off ratios to it are is unknown"},
     {"benchmark_speed", "the framework has no slowdowns", "", "kernels are taken at their benchmark speed",
      "training runs them slower"},
     {"slowdowns_kept", "GEMM was measured on the profile, other kernels were not", "profile gpu kept more",

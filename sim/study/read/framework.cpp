@@ -88,6 +88,10 @@ FrameworkOptions Framework::on(const Profile& profile, Precision precision) cons
   options.attention_kernel = kernel_on(*this, profile);
   if (!says_launch && profile.device().seconds_per_launch)
     options.host.seconds_per_launch = *profile.device().seconds_per_launch;
+  if (anchor)
+    for (double* time : {&options.gemm_slowdown, &options.attention_slowdown, &options.elementwise_slowdown,
+                         &options.expert_product_seconds})
+      *time *= anchor->factor;
   return options;
 }
 
@@ -159,7 +163,7 @@ Notes Framework::kernel_notes_on(const Profile& profile, Precision precision) co
 }
 
 std::optional<ExpectedError> Framework::error_of(const StepFamily& steps, const Profile& profile) const {
-  if (says_slowdowns || rule_on(profile) == SlowdownRule::alone) return std::nullopt;
+  if (says_slowdowns || anchor || rule_on(profile) == SlowdownRule::alone) return std::nullopt;
   return expected_error(steps);
 }
 

@@ -12,6 +12,15 @@
 
 namespace equipoise {
 
+// A row's step as somebody measured it, and the factor on all times of kernels with which the simulated one takes
+// as long (sim/study/anchor.h).
+struct Anchor {
+  std::string row;
+  double seconds = 0;
+  double factor = 1;
+};
+inline constexpr double kLeastAnchor = 0.5, kMostAnchor = 2;
+
 struct Framework {
   FrameworkPreset preset;
   bool reduce_each_micro_batch = true;
@@ -25,6 +34,7 @@ struct Framework {
   bool says_kernel = false;     // the study names the attention kernel
   bool says_launch = false;     // and what a launch takes the host
   bool says_slowdowns = false;  // and one or more slowdowns
+  std::optional<Anchor> anchor;
   Notes notes;
 
   [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
@@ -35,7 +45,8 @@ struct Framework {
   // How much slower than alone kernels run there, and how well that is known.
   [[nodiscard]] Notes kernel_notes_on(const Profile& profile, Precision precision = Precision::bf16) const;
   // How long steps predicted with these options really take. Null where the preset's own slowdowns do not
-  // count, or where no published step is like them.
+  // count, where no published step is like them, and where a step was measured: then only ratios to it are
+  // predicted.
   [[nodiscard]] std::optional<ExpectedError> error_of(const StepFamily& steps, const Profile& profile) const;
   // What the profile states of its kernels where that is all that is known (measured_errors); else empty.
   [[nodiscard]] Notes kernel_errors_on(const Profile& profile, const std::string& network = {}) const;

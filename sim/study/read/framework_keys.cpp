@@ -7,6 +7,13 @@ namespace equipoise {
 namespace keys {
 namespace {
 
+constexpr Key<Anchor> kAnchorKeys[] = {
+    text<&Anchor::row>("row", "Label of the row that was measured"),
+    number<&Anchor::seconds>("seconds", 0, 1e7, "What its step took"),
+    number<&Anchor::factor>("factor", kLeastAnchor, kMostAnchor, "On the times of all kernels")
+        .must_be("the factor on the times of all kernels"),
+};
+
 constexpr Key<Framework> kFrameworkKeys[] = {
     other<Framework>("preset", text_schema,
                      "A preset's name, or a path that ends in .json; megatron by default"),
@@ -267,6 +274,9 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::elementwise_slowdown>(
         "elementwise_slowdown", 0.1, 100,
         "How much slower elementwise kernels run in training than alone; the preset's by default"),
+    other<Framework>("anchor", schema_of<anchor_keys>,
+                     "One factor on the times of all kernels, in addition to their slowdowns, with which a row takes "
+                     "as long as somebody measured: what `study --measured-step` finds; none by default"),
     text<&FrameworkOptions::attention_kernel>("attention_kernel",
                                               "Which of the profile's attention kernels; the preset's by "
                                               "default, the profile's default where it has no such kernel"),
@@ -287,6 +297,10 @@ ordered_json framework_schema() {
 }
 
 }  // namespace keys
+
+std::span<const Key<Anchor>> anchor_keys() {
+  return keys::kAnchorKeys;
+}
 
 std::span<const Key<Framework>> framework_keys() {
   return keys::kFrameworkKeys;

@@ -79,6 +79,8 @@ Framework read_framework(const json* node, const std::string& where, const std::
   for (FrameworkOptions* options : {&framework.in_training, &framework.alone})
     if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
       options->expert_dispatcher = ExpertDispatcher::deepep;
+  if (const json* anchor = object.find("anchor"))
+    framework.anchor = read_plain(*anchor, where + ".anchor", anchor_keys());
   framework.says_kernel = object.has("attention_kernel");
   framework.says_launch = object.has("seconds_per_launch");
   framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
@@ -430,12 +432,6 @@ Study laid_out(Study study, const Layout& layout) {
   return study;
 }
 
-static json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
-  json file = read_json_file(path);
-  for (const std::string& assignment : overrides) set_study_key(file, assignment);
-  return file;
-}
-
 Study parse_study(const json& file, const std::string& path) {
   Study study = parse_case(file, path);
   if (!study.impossible.empty()) throw UserError(study.impossible);
@@ -473,11 +469,9 @@ void set_study_key(json& file, const std::string& assignment) {
 }
 
 Study read_study(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_study(with_overrides(path, overrides), path);
-}
-
-Study read_case(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_case(with_overrides(path, overrides), path);
+  json file = read_json_file(path);
+  for (const std::string& assignment : overrides) set_study_key(file, assignment);
+  return parse_study(file, path);
 }
 
 }  // namespace equipoise

@@ -124,17 +124,16 @@ struct Study {
   std::string baseline;    // label
   Notes notes;             // keys that cannot affect the result
   std::string settings;    // the file's JSON as it was run, --set in it
-  std::string impossible;  // read_case: why its keys, each allowed, do not go together; else empty
+  std::string impossible;  // parse_case: why its keys, each allowed, do not go together; else empty
 };
 
 // Reads a study. Throws UserError naming file and key. `overrides` are "key.path=value" (--set); a value is
 // JSON or a bare word.
 Study read_study(const std::string& path, const std::vector<std::string>& overrides);
 Study parse_study(const nlohmann::json& file, const std::string& path);
-Study parse_case(const nlohmann::json& file, const std::string& path);  // of a sweep: see read_case
 // The same for a case of a sweep: keys that are allowed one by one and do not go together are no error but
 // `impossible`, since other cases may run.
-Study read_case(const std::string& path, const std::vector<std::string>& overrides);
+Study parse_case(const nlohmann::json& file, const std::string& path);
 // The study as its file would be read with the keys of another layout, in a small part of the time: a search
 // asks for thousands. Its notes and settings are those of the file.
 Study laid_out(Study study, const Layout& layout);

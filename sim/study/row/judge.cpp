@@ -431,10 +431,10 @@ Note fault_note(const std::string& error) {
   return {"fault", "", {{"error", printable(error)}}};
 }
 
-PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason) {
+PolicyResult not_run(PolicyRun row, RowStatus status, Note reason) {
   PolicyResult result;
   result.status = status;
-  result.reasons = {fault_note(reason)};
+  result.reasons = {std::move(reason)};
   result.plan.policy = row.name;
   result.run = std::move(row);
   return result;

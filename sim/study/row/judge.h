@@ -21,7 +21,7 @@ PolicyResult without_room(StudyRow row);
 Note fault_note(const std::string& error);
 
 // What could not be planned or simulated.
-PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason);
+PolicyResult not_run(PolicyRun row, RowStatus status, Note reason);
 
 // The peak that MFU is a share of, at the study's precision: of FP8 where GEMMs are in FP8, though attention
 // is not.

@@ -79,9 +79,9 @@ PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
   try {
     simulated = simulate_row(row, options, Until::all_steps);
   } catch (const UnplaceableDocument& e) {
-    return not_run(std::move(row.run), RowStatus::unplaceable, e.what());
+    return not_run(std::move(row.run), RowStatus::unplaceable, fault_note(e.what()));
   } catch (const UserError& e) {
-    return not_run(std::move(row.run), RowStatus::refused, e.what());
+    return not_run(std::move(row.run), RowStatus::refused, fault_note(e.what()));
   }
   if (row.no_room) return without_room(std::move(row));
   const ShardRule rule = simulated.ran.rule;

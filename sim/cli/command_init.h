@@ -1,0 +1,21 @@
+// `equipoise init`: a job named by options, written as a study.
+#pragma once
+
+#include <atomic>
+#include <iosfwd>
+#include <string>
+
+#include "sim/cli/job.h"
+
+namespace equipoise {
+
+struct InitOptions {
+  JobOptions job;
+  std::string out;  // empty: printed
+  int jobs = 0;     // threads; 0: all cores
+};
+
+// Throws UserError where the job fits on no layout, and Interrupted.
+int run_init_command(const InitOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
+
+}  // namespace equipoise

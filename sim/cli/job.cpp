@@ -1,0 +1,138 @@
+#include "sim/cli/job.h"
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "policies/base/error.h"
+#include "policies/base/text.h"
+#include "profiler/profile/profile.h"
+#include "sim/cli/commands.h"
+#include "sim/study/study_inputs.h"
+#include "sim/tune/proposed_layout.h"
+#include "sim/workload/model.h"
+#include "traces/synth.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kTokensPerStep = std::int64_t{4} << 20;  // of a global batch, as in published pre-training
+constexpr std::int64_t kMostSteps = 24, kFewestSteps = 8;
+constexpr std::string_view kDefaultTrace = "mixed";
+constexpr const char* kDefaultPolicies[] = {"plain-4d", "wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"};
+
+json model_of(const std::string& model) {
+  if (std::filesystem::is_regular_file(model)) return {{"hf_config", model}};
+  return builtin_model(model).name;
+}
+
+std::string profile_of(const std::string& gpu) {
+  const std::vector<std::string> names = shipped_profiles();
+  if (gpu.ends_with(".json") || std::ranges::find(names, gpu) != names.end()) return gpu;
+  auto found = std::ranges::find(names, gpu + "-sxm");  // what most clusters have
+  if (found == names.end())
+    found = std::ranges::find_if(names, [&](const std::string& name) { return name.starts_with(gpu + "-"); });
+  if (found == names.end())
+    throw UserError("--gpu: expected a profile, or how its name begins, one of ", joined(names), ", found ",
+                    printable(gpu));
+  return *found;
+}
+
+// A shipped trace by its name, with or without its folder.
+std::optional<std::string> shipped_trace(const std::string& name) {
+  const std::string file = std::filesystem::path(name).filename().string();
+  const auto path = shipped_path("traces/recorded", EQUIPOISE_RECORDED_TRACES) /
+                    (file.ends_with(".zst") ? file : file + ".txt.zst");
+  return std::filesystem::is_regular_file(path) ? std::optional(path.string()) : std::nullopt;
+}
+
+json trace_of(const std::string& trace) {
+  if (std::filesystem::is_regular_file(trace)) return {{"file", trace}};
+  if (const auto known = std::ranges::find(distributions(), trace, &Distribution::name); known != distributions().end())
+    return {{"distribution", trace}};
+  if (const auto shipped = shipped_trace(trace.empty() ? std::string(kDefaultTrace) : trace))
+    return {{"file", *shipped}};
+  throw UserError("--trace: expected a file, a shipped trace or a distribution (`equipoise list traces`), found ",
+                  printable(trace));
+}
+
+// Windows of a global batch: as many as make kTokensPerStep, and such that every number of replicas which the GPUs
+// allow has equally many.
+std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus) {
+  const std::int64_t odd = gpus >> std::countr_zero(static_cast<std::uint64_t>(gpus));
+  const std::int64_t wanted = std::max<std::int64_t>(1, kTokensPerStep / window);
+  return odd * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((wanted + odd - 1) / odd)));
+}
+
+// As many steps as the documents fill; a short trace is read again.
+void set_steps(json& file) {
+  if (!file["trace"].contains("file")) return;
+  json one = file;
+  one["batch"]["steps"] = 1;
+  one["trace"]["repeat"] = true;
+  const Trace trace = load_trace(parse_study(one, "--trace"));
+  const auto tokens = std::accumulate(trace.lengths.begin(), trace.lengths.end(), std::int64_t{0});
+  const std::int64_t per_step =
+      file["batch"]["context_window"].get<std::int64_t>() * file["batch"]["sequences_per_step"].get<std::int64_t>();
+  file["batch"]["steps"] = std::clamp(tokens / per_step, kFewestSteps, kMostSteps);
+  if (tokens / per_step < kFewestSteps) file["trace"]["repeat"] = true;
+}
+
+Note fitting_note(const json& file, const ProposedLayout& found, std::int64_t gpus) {
+  std::vector<std::string> degrees;
+  for (const auto& [key, value] : found.parallel.items()) degrees.push_back(key + " " + (value.is_string() ? value.get<std::string>() : value.dump()));
+  return {"job_fits",
+          file["name"].get<std::string>(),
+          {{"gpus", gpus},
+           {"layout", all_joined(degrees)},
+           {"free_GiB", found.free_bytes / kGiB},
+           {"layouts", found.layouts},
+           {"simulated", found.simulated}}};
+}
+
+// From how many GPUs on the job fits, by doubling them.
+Note too_large_note(const json& file, std::int64_t gpus, const RunStudyOptions& options) {
+  constexpr int kDoublings = 5;
+  std::int64_t more = gpus;
+  for (int i = 0; i < kDoublings; ++i) {
+    more *= 2;
+    json tried = file;
+    tried["batch"]["sequences_per_step"] = windows_per_step(file["batch"]["context_window"], more);
+    if (proposed_layout(tried, more, options)) return {"job_fits_from", file["name"].get<std::string>(), {{"gpus", gpus}, {"more", more}}};
+  }
+  return {"job_fits_nowhere", file["name"].get<std::string>(), {{"gpus", gpus}, {"more", more}}};
+}
+
+}  // namespace
+
+JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
+  if (job.gpus < 1) throw UserError("--gpus: expected how many GPUs the job has, with --model; found none");
+  const std::int64_t window = parse_length(job.window, "--window");
+  JobStudy made;
+  json& file = made.file;
+  file["trace"] = trace_of(job.trace);
+  file["model"] = model_of(job.model);
+  file["cluster"] = {{"profile", profile_of(job.gpu)}};
+  file["framework"] = job.framework;
+  file["name"] = concatenated(job.model, ", ", short_tokens(window), " window, ", job.gpus, " GPUs");
+  file["batch"] = {{"context_window", window}, {"sequences_per_step", windows_per_step(window, job.gpus)}, {"steps", kMostSteps}};
+  file["policies"] = job.policies.empty() ? json(kDefaultPolicies) : json(job.policies);
+  set_steps(file);
+  made.assumed = {"job_assumes",
+                  "",
+                  {{"trace", std::filesystem::path(file["trace"].begin()->get<std::string>()).filename().string()},
+                   {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
+                   {"window", window},
+                   {"framework", job.framework}}};
+  const auto found = proposed_layout(file, job.gpus, options);
+  made.has_layout = found.has_value();
+  if (found) file["parallel"] = found->parallel;
+  made.fits = found ? fitting_note(file, *found, job.gpus) : too_large_note(file, job.gpus, options);
+  return made;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,59 @@
+#include "sim/cli/measured_step.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "policies/base/error.h"
+#include "policies/base/text.h"
+#include "sim/study/anchor.h"
+#include "sim/validation/compare_log.h"
+
+namespace equipoise {
+namespace {
+
+// What the simulated steps of the row would take on the mean if each differed from the log's as those do that the log
+// has: a log may begin and end elsewhere.
+double mean_step_of_log(const std::string& path, const std::string& label, Study study,
+                        const RunStudyOptions& options) {
+  MeasuredLog log = read_measured_log(path);
+  log.ops.clear();
+  keep_rows(label, study, log);
+  const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), options, false);
+  const Validation found = compare_with_log(log, simulated.policies, kCudaLimits);
+  double predicted = 0, measured = 0, mean = 0;
+  for (const PolicyPairs& row : found.policies)
+    for (const StepPair& pair : row.steps)
+      if (!pair.measured_seconds.empty()) {
+        predicted += pair.predicted_seconds;
+        measured += median(pair.measured_seconds);
+      }
+  if (predicted <= 0)
+    throw UserError(path, ": expected measured steps of ", label, " that runs in the study, found none");
+  const auto& steps = simulated.policies.front().steps;
+  for (const SimulatedStep& step : steps) mean += step.seconds / static_cast<double>(steps.size());
+  return mean * measured / predicted;
+}
+
+// None where the text is no number: then it names a log.
+std::optional<double> number_of(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::string anchor_assignment(const std::string& measured, const std::string& label, const Study& study,
+                              const RunStudyOptions& options) {
+  const std::string& row = label.empty() ? study.baseline : label;
+  const std::optional<double> number = number_of(measured);
+  if (number && !is_step_time(*number))
+    throw UserError("--measured-step: expected seconds above 0 and at most 10^7, or a log, found ", printable(measured));
+  const Anchor anchor =
+      anchor_to(study, row, number ? *number : mean_step_of_log(measured, row, study, options), options);
+  return "framework.anchor=" +
+         nlohmann::json{{"row", anchor.row}, {"seconds", anchor.seconds}, {"factor", anchor.factor}}.dump();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,16 @@
+// `study --measured-step`: the user's own step, in seconds or as a log, becomes the study's anchor.
+#pragma once
+
+#include <string>
+
+#include "sim/study/read/study.h"
+#include "sim/study/run_options.h"
+
+namespace equipoise {
+
+// The anchor as --set takes it: "framework.anchor={...}". `measured`: seconds, or a log that `validate --measured`
+// reads; `label`: the row that was measured, empty for the baseline. Throws UserError.
+std::string anchor_assignment(const std::string& measured, const std::string& label, const Study& study,
+                              const RunStudyOptions& options);
+
+}  // namespace equipoise

@@ -1,0 +1,108 @@
+"""A job by options instead of a study file; the user's own step as anchor; what Ctrl-C leaves of a study."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from support import PROGRAM, STUDY, Case
+
+JOB = ["--model", "qwen2.5-0.5b", "--gpus", "8", "--window", "8K", "--policies", "plain-4d,fixed-4d"]
+
+
+class Job(Case):
+    def test_init_writes_the_study_that_study_runs(self):
+        path = self.folder / "job.json"
+        self.ok("init", *JOB, "--out", path)
+        study = json.loads(path.read_text())
+        degrees = [study["parallel"].get(axis, 1) for axis in ("tensor", "context", "pipeline", "data")]
+        self.assertEqual(degrees[0] * degrees[1] * degrees[2] * degrees[3], 8)
+        self.assertEqual(study["cluster"]["profile"], "h100-sxm")
+        few = ["--set", "batch.steps=2", "--format", "json", "--quiet"]
+        from_file = json.loads(self.ok("study", path, *few))
+        from_options = json.loads(self.ok("study", *JOB, *few))
+        self.assertEqual([row["metrics"] for row in from_file["policies"]], [row["metrics"] for row in from_options["policies"]])
+
+    def test_the_first_line_says_whether_it_fits(self):
+        first = self.ok("study", *JOB, "--set", "batch.steps=2").splitlines()[0]
+        self.assertIn("fits on 8 GPUs", first)
+        large = self.ok("study", "--model", "llama3.1-70b", "--gpus", "8", "--window", "8K")
+        self.assertIn("does not fit on 8 GPUs with any layout; it fits on ", large.splitlines()[0])
+        self.refused("init", "--model", "llama3.1-70b", "--gpus", "8", "--window", "8K", says=["does not fit on 8 GPUs"])
+
+    def test_what_is_missing_is_named(self):
+        self.refused("study", says=["a study file, or --model and --gpus"])
+        self.refused("study", "--model", "qwen2.5-0.5b", says=["--gpus"])
+        self.refused("study", *JOB, "--gpu", "z9000", says=["--gpu", "h100-sxm", "z9000"])
+        self.refused("study", *JOB, "--trace", "nowhere", says=["--trace", "list traces", "nowhere"])
+        self.refused("init", says=["--model"])
+
+
+class Anchor(Case):
+    def seconds(self, path, *options):
+        result = json.loads(self.ok("study", path, "--format", "json", "--quiet", *options))
+        return {row["label"]: row["metrics"]["step_seconds"] for row in result["policies"]}, result
+
+    def test_the_measured_row_takes_as_long(self):
+        path = self.write("study.json", STUDY)
+        plain, _ = self.seconds(path)
+        measured = 1.25 * plain["plain-4d"]
+        anchored, result = self.seconds(path, "--measured-step", measured)
+        self.assertAlmostEqual(anchored["plain-4d"] / measured, 1, delta=1e-5)
+        self.assertGreater(anchored["wlb"], plain["wlb"])
+        anchor = result["study"]["settings"]["framework"]["anchor"]
+        self.assertEqual(anchor["row"], "plain-4d")
+        self.assertGreater(anchor["factor"], 1.25)  # the network takes its share, and no factor changes it
+        self.assertEqual(result["policies"][0]["provenance"]["expected_error"], None)
+        other, _ = self.seconds(path, "--measured-step", 0.9 * plain["wlb"], "--row", "wlb")
+        self.assertAlmostEqual(other["wlb"] / plain["wlb"], 0.9, delta=1e-5)
+
+    def test_a_log_says_the_step(self):
+        path = self.write("study.json", STUDY)
+        plain, _ = self.seconds(path)
+        log = "step,step_seconds\n" + "".join(f"{step},{1.1 * plain['plain-4d']}\n" for step in range(10, 14))
+        anchored, _ = self.seconds(path, "--measured-step", self.write("log.csv", log))
+        self.assertAlmostEqual(anchored["plain-4d"] / plain["plain-4d"], 1.1, delta=1e-4)
+
+    def test_it_holds_for_all_cases(self):
+        path = self.write("study.json", STUDY)
+        plain, _ = self.seconds(path)
+        cases = json.loads(self.ok("study", path, "--format", "json", "--quiet", "--measured-step", 1.1 * plain["plain-4d"],
+                                   "--sweep", "parallel.context=1,2"))
+        factors = {case["study"]["settings"]["framework"]["anchor"]["factor"] for case in cases}
+        self.assertEqual(len(factors), 1)
+
+    def test_what_no_factor_explains_is_refused(self):
+        path = self.write("study.json", STUDY)
+        plain, _ = self.seconds(path)
+        self.refused("study", path, "--measured-step", 3 * plain["plain-4d"], says=["--measured-step", "plain-4d", "0.5 to 2 times"])
+        self.refused("study", path, "--measured-step", 0, says=["--measured-step", "above 0"])
+        self.refused("study", path, "--measured-step", 1, "--row", "nobody", says=["--row", "plain-4d, wlb", "nobody"])
+        self.refused("study", path, "--set", 'framework.anchor={"row":"wlb"}', says=["framework.anchor.factor"])
+
+
+class Interrupt(Case):
+    def test_finished_rows_are_printed_and_written(self):
+        slow = {"name": "equipoise", "moves": 1000000000}
+        study = dict(STUDY, policies=["plain-4d", "fixed-4d", slow], batch=dict(STUDY["batch"], sequences_per_step=64, steps=4))
+        path, out = self.write("study.json", study), self.folder / "out"
+        process = subprocess.Popen([PROGRAM, "study", path, "--out", out, "--jobs", "1"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=dict(os.environ, NO_COLOR="1"))
+        time.sleep(5)
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        table, log = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertEqual(process.returncode, 130, log)
+        self.assertIn("interrupted: 2 of 3 rows finished", log)
+        self.assertIn("fixed-4d", table)
+        summary = json.loads((out / "summary.json").read_text())
+        self.assertTrue(summary["incomplete"])
+        self.assertEqual([row["status"] for row in summary["policies"]], ["ok", "ok", "refused"])
+        self.assertEqual(summary["policies"][2]["reasons"][0]["kind"], "interrupted_row")
+
+
+if __name__ == "__main__":
+    unittest.main()
