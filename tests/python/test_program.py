@@ -22,6 +22,17 @@ class Program(unittest.TestCase):
         self.folder = Path(folder.name)
         self.study = {**STUDY, "batch": {**STUDY["batch"], "steps": 3}}
 
+    def test_init_makes_a_study_of_a_job(self):
+        job = equipoise.init("qwen2.5-0.5b", 8, window="8K", policies=["plain-4d", "fixed-4d"])
+        self.assertEqual(job["policies"], ["plain-4d", "fixed-4d"])
+        result = equipoise.study(job, set={"batch.steps": 2})
+        self.assertEqual([row["status"] for row in result.summary["policies"]], ["ok", "ok"])
+        self.assertEqual(result.summary["study"]["gpus"], 8)
+        with self.assertRaisesRegex(ValueError, "does not fit on 8 GPUs"):
+            equipoise.init("llama3.1-70b", 8)
+        with self.assertRaisesRegex(ValueError, "policies: expected a list of names, found"):
+            equipoise.init("qwen2.5-0.5b", 8, policies="plain-4d")
+
     def test_what_is_wrong_with_a_dict_names_no_file(self):
         wrong = {**self.study, "batch": {**self.study["batch"], "steps": -3}}
         for call in (

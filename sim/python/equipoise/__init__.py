@@ -3,6 +3,7 @@
     import equipoise
     result = equipoise.study("traces/studies/7b-128k.json")   # simulated: every policy on the same documents
     print(result)                                             # the table that `equipoise study` prints
+    result = equipoise.study(equipoise.init("qwen3-8b", 32))  # a job without a study file, on the fastest layout found that fits
     result.frame()                                            # the same as a pandas frame, one row per policy
     plan = equipoise.pack(lengths, "wlb", queues=2)           # only the plan of a policy
     equipoise.explain("wlb")                                  # what it is, and each of its options
@@ -18,7 +19,7 @@ from . import packed, plot
 from .importing import Imported, import_job
 from .own_policy import policy
 from .plan import Plan, pack
-from .program import Checked, Tuned, check, explain, fit, predict, tune, validate, verify
+from .program import Checked, Tuned, check, explain, fit, init, predict, tune, validate, verify
 from .record import record
 from .sampler import BatchSampler
 from .study import Result, VerificationError, study
@@ -40,6 +41,7 @@ __all__ = [
     "explain",
     "fit",
     "import_job",
+    "init",
     "pack",
     "packed",
     "plot",

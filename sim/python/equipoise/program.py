@@ -100,6 +100,31 @@ def _options(**given: Any) -> List[str]:
     return words
 
 
+def init(
+    model: StrPath,
+    gpus: int,
+    *,
+    gpu: Optional[str] = None,
+    trace: Optional[StrPath] = None,
+    window: Union[int, str, None] = None,
+    framework: Optional[str] = None,
+    policies: Optional[Sequence[str]] = None,
+    jobs: Optional[int] = None,
+) -> Dict[str, Any]:
+    """A study of a job, for `study` and `tune`: `equipoise init`. Its layout is the fastest found that fits.
+
+    `model`: built in, or the path of a config.json. `gpu`: a profile, or how its name begins ("h200"). `trace`: a file of lengths, a shipped
+    trace or a distribution. Raises ValueError, also where the job fits on no layout.
+    """
+    integer("gpus", gpus, 1)
+    if policies is not None and (isinstance(policies, str) or not all(isinstance(name, str) for name in policies)):
+        refuse("policies", "a list of names", policies)
+    names = ",".join(policies) if policies else None
+    return json.loads(
+        run("init", *_options(model=model, gpus=gpus, gpu=gpu, trace=trace, window=window, framework=framework, policies=names, jobs=jobs))
+    )
+
+
 class Tuned:
     """What a search found: schema equipoise.tune/1. Times are simulated."""
 
