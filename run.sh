@@ -22,7 +22,7 @@ usage() {
 
 # The packages a build needs; those for optional parts (solver, BLAS, MPI) come along where they exist.
 packages=(g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libcli11-dev doctest-dev libboost-graph-dev zlib1g-dev
-  libzstd-dev coinor-libcbc-dev libeigen3-dev libdnnl-dev libopenblas-dev libopenmpi-dev openmpi-bin python3 python3-jsonschema python3-scipy
+  libzstd-dev coinor-libcbc-dev libeigen3-dev libdnnl-dev libopenblas-dev libopenmpi-dev openmpi-bin python3 python3-jsonschema python3-scipy python3-yaml
   node-d3)
 
 # Debian's, if it is there: it has Debian's PyTorch.

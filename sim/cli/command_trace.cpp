@@ -1,17 +1,12 @@
 #include "sim/cli/command_trace.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <ostream>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "sim/cli/python_script.h"
 #include "sim/limits/memory_limit.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
@@ -26,7 +21,7 @@ TraceReadOptions read_options(const std::string& column, const std::string& inpu
   return options;
 }
 
-Trace concatenated(std::vector<Trace>& traces) {
+Trace one_after_another(std::vector<Trace>& traces) {
   Trace all = std::move(traces.front());
   for (std::size_t i = 1; i < traces.size(); ++i) {
     all.lengths.insert(all.lengths.end(), traces[i].lengths.begin(), traces[i].lengths.end());
@@ -36,7 +31,7 @@ Trace concatenated(std::vector<Trace>& traces) {
 }
 
 Trace combined(std::vector<Trace>& traces, const TraceConvertOptions& options) {
-  if (options.weights.empty()) return concatenated(traces);
+  if (options.weights.empty()) return one_after_another(traces);
   if (options.weights.size() != traces.size())
     throw UserError("--weights: found " + std::to_string(options.weights.size()) +
                     "; expected one for each of the " + std::to_string(traces.size()) + " traces");
@@ -61,15 +56,6 @@ void note_written(const Trace& trace, const std::string& path, std::ostream& not
   const std::int64_t tokens = sum_of(trace.lengths);
   notes << printable(path) << ": " << counted(trace.lengths.size(), "document") << ", " << tokens
         << " tokens\n";
-}
-
-std::string python() {
-  if (const char* chosen = std::getenv("EQUIPOISE_PYTHON"); chosen != nullptr && *chosen != '\0')
-    return chosen;
-  const std::filesystem::path made =
-      EQUIPOISE_SOURCE "/build/record/venv/bin/python";  // traces/record_shipped.sh
-  std::error_code ignored;
-  return std::filesystem::exists(made, ignored) ? made.string() : "python3";
 }
 
 }  // namespace
@@ -125,15 +111,7 @@ void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, st
 }
 
 void trace_record_command(const std::vector<std::string>& arguments) {
-  const std::string program = python();
-  std::vector<std::string> words = {program, EQUIPOISE_SOURCE "/traces/record.py"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execvp(program.c_str(), argv.data());
-  throw UserError("trace record: cannot run '" + program + "': " + std::strerror(errno) +
-                  "; expected a Python 3 (set EQUIPOISE_PYTHON)");
+  become_python({"trace record", "traces/record.py", "traces/record.py"}, arguments);
 }
 
 }  // namespace equipoise

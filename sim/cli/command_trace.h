@@ -43,8 +43,7 @@ void trace_info_command(const TraceInfoOptions&, std::ostream& out);
 void trace_convert_command(const TraceConvertOptions&, std::ostream& notes);
 void trace_synth_command(const TraceSynthOptions&, std::ostream& out, std::ostream& notes);
 
-// Becomes the recorder: Python runs traces/record.py with these arguments, as typed, and its exit code is the
-// program's. Returns only by throwing.
+// Becomes the recorder, traces/record.py, with these arguments as typed. Returns only by throwing.
 [[noreturn]] void trace_record_command(const std::vector<std::string>& arguments);
 
 }  // namespace equipoise

@@ -10,6 +10,7 @@
 #include "sim/cli/command_check.h"
 #include "sim/cli/command_execute.h"
 #include "sim/cli/command_export.h"
+#include "sim/cli/command_import.h"
 #include "sim/cli/command_init.h"
 #include "sim/cli/command_line.h"
 #include "sim/cli/command_merge.h"
@@ -286,6 +287,32 @@ void add_export(CLI::App& program, int& status) {
   command.callback([options, &status] { status = run_bounded(run_export_command, *options); });
 }
 
+void add_import(CLI::App& program) {
+  const auto options = std::make_shared<ImportOptions>();
+  CLI::App& command = add_command(
+      program, "import",
+      "A job that runs as a study: a framework's flags, its configuration (YAML, TOML, JSON) or the head of "
+      "its log",
+      "Example: equipoise import train.sh --gpus 64 --out study.json\n"
+      "         equipoise import sft.yaml --as llamafactory --gpu h200 | tee study.json\n"
+      "What was assumed and every setting that was not understood are on stderr. It runs in Python 3, with "
+      "PyYAML for YAML.");
+  command.add_option("file", options->file, "Script, log, YAML, TOML or JSON of the job")->required();
+  command.add_option("--as", options->framework,
+                     "megatron, bridge, nemo, torchtitan, verl, deepspeed, trl, axolotl or llamafactory; found "
+                     "by the contents by default");
+  command.add_option("--gpus", options->gpus, "GPUs of the job, where the file does not say it")
+      ->check(CLI::Range(1, 1 << 22));
+  command.add_option("--gpu", options->gpu, "h100, h200, b200, ..., or a profile; h100-sxm by default");
+  command.add_option("--model", options->model,
+                     "A built-in model, or the path of a config.json, instead of the file's");
+  command.add_option("--out", options->out, "File for the study instead of stdout");
+  command.add_option("--format", options->format, "json, which is a study, or table, a key a line")
+      ->capture_default_str();
+  command.add_flag("--quiet", options->quiet, "Nothing on stderr");
+  command.callback([options] { import_command(*options); });
+}
+
 void add_report(CLI::App& program, int& status) {
   const auto options = std::make_shared<ReportOptions>();
   CLI::App& command = add_command(program, "report", "A saved result as table and page, or two side by side",
@@ -360,6 +387,7 @@ void add_study_commands(CLI::App& program, const std::vector<std::string>& argum
   add_tune(program, status);
   add_merge(program, status);
   add_export(program, status);
+  add_import(program);
   add_report(program, status);
   add_execute(program, arguments, status);
   add_validate(program, arguments, status);

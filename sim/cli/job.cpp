@@ -30,18 +30,6 @@ json model_of(const std::string& model) {
   return builtin_model(model).name;
 }
 
-std::string profile_of(const std::string& gpu) {
-  const std::vector<std::string> names = shipped_profiles();
-  if (gpu.ends_with(".json") || std::ranges::find(names, gpu) != names.end()) return gpu;
-  auto found = std::ranges::find(names, gpu + "-sxm");  // what most clusters have
-  if (found == names.end())
-    found = std::ranges::find_if(names, [&](const std::string& name) { return name.starts_with(gpu + "-"); });
-  if (found == names.end())
-    throw UserError("--gpu: expected a profile, or how its name begins, one of ", joined(names), ", found ",
-                    printable(gpu));
-  return *found;
-}
-
 // A shipped trace by its name, with or without its folder.
 std::optional<std::string> shipped_trace(const std::string& name) {
   const std::string file = std::filesystem::path(name).filename().string();
@@ -108,6 +96,18 @@ Note too_large_note(const json& file, std::int64_t gpus, const RunStudyOptions& 
 }
 
 }  // namespace
+
+std::string profile_of(const std::string& gpu) {
+  const std::vector<std::string> names = shipped_profiles();
+  if (gpu.ends_with(".json") || std::ranges::find(names, gpu) != names.end()) return gpu;
+  auto found = std::ranges::find(names, gpu + "-sxm");  // what most clusters have
+  if (found == names.end())
+    found = std::ranges::find_if(names, [&](const std::string& name) { return name.starts_with(gpu + "-"); });
+  if (found == names.end())
+    throw UserError("--gpu: expected a profile, or how its name begins, one of ", joined(names), ", found ",
+                    printable(gpu));
+  return *found;
+}
 
 JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   if (job.gpus < 1) throw UserError("--gpus: expected how many GPUs the job has, with --model; found none");

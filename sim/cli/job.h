@@ -23,6 +23,9 @@ struct JobOptions {
   std::vector<std::string> policies;  // empty: one of each paper's, and equipoise
 };
 
+// The profile of a GPU as users type it: its name, or how it begins. Throws UserError.
+std::string profile_of(const std::string& gpu);
+
 // What messages call its study.
 inline constexpr const char* kJobName = "the job";
 

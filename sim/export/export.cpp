@@ -5,6 +5,7 @@
 #include <set>
 
 #include "policies/base/text.h"
+#include "policies/steps.h"
 #include "sim/report/words/words.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/workload/stage_layers.h"
@@ -73,6 +74,8 @@ ExportedRow::BatchSizes ExportedRow::batch() const {
 }
 
 std::int64_t ExportedRow::micro_batch_tokens() const {
+  if (const std::int64_t budget = row.run.pack.of<TokenBudget>().tokens_per_micro_batch; budget > 0)
+    return budget;
   const auto bound = row.run.policy().micro_batch_tokens;
   const std::int64_t most = bound != nullptr ? bound(row.run.pack) : 0;
   return most > 0 ? most : study.batch.context_window * study.batch.micro_batch_size;

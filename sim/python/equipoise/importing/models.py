@@ -1,0 +1,76 @@
+"""Which model a job trains: a built-in one by its repository at Hugging Face, or a config.json that is at hand."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, Optional, Union
+
+from .job import Job, of_tables
+
+Model = Union[str, Dict[str, Any]]
+
+# What a name has in addition to the shape of its model: how it was tuned, stored or dated.
+_TAILS = re.compile(r"([-_.](instruct|chat|base|hf|it|bf16|fp8|bnb|4bit|8bit|unsloth|sft|dpo|beta|thinking|dynamic|full|qlora|sft-full|checkpoints|gptq|awq|int4|2507|v?\d\.\d+\b(?=$)|v\d+|\d{4}))+$")
+
+
+def plain_name(name: str) -> str:
+    """ "NousResearch/Meta-Llama-3-8B-Instruct" is "llama-3-8b"."""
+    short = name.rstrip("/").split("/")[-1].lower().replace("_", "-")
+    return re.sub(r"^(meta|nvidia)-", "", _TAILS.sub("", short))
+
+
+def known_model(name: str) -> Optional[Model]:
+    """The built-in model of a repository's name, or its shape; None for others."""
+    names, plain = of_tables("names"), plain_name(name)
+    for family, of in names["distilled"].items():
+        if plain.startswith(family) and plain not in names["models"]:
+            plain = of + plain[len(family):]
+    return names["models"].get(plain, plain if plain in names["built_in"] else None)
+
+
+def config_of(name: str, near: Path) -> Optional[str]:
+    """The config.json of a model's folder, or of a repository in the cache of Hugging Face."""
+    here = [folder / "config.json" for folder in (Path(name), near / name)]
+    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface") / "hub")
+    try:
+        cached = sorted(hub.glob("models--" + name.replace("/", "--") + "/snapshots/*/config.json")) if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else []
+        return next((str(file.resolve()) for file in here + cached if file.is_file()), None)
+    except (OSError, ValueError):
+        return None
+
+
+def model_of(job: Job, meaning: str = "model") -> Model:
+    """Of --model, else of the job's own setting."""
+    own = job.get(meaning)
+    name = job.options.model or own
+    key = "--model" if job.options.model else job.name_of(meaning)
+    if isinstance(name, str):
+        if job.options.model and name.endswith(".json"):
+            return {"hf_config": os.path.abspath(name)}
+        found = known_model(name)
+        if found is not None:
+            return found
+        config = config_of(name, Path(job.path).parent)
+        if config is not None:
+            return {"hf_config": config}
+    shown = f'"{name}"' if name else "nothing"
+    raise ValueError(f"{key}: expected a model that is built in (equipoise list models), a folder with its config.json, or one in the cache of "
+                     f"Hugging Face, found {shown}; --model NAME or --model config.json says which shape it has")
+
+
+def has_experts(model: Model) -> bool:
+    if isinstance(model, str):
+        return model in of_tables("names")["with_experts"]
+    if "hf_config" not in model:
+        return "experts" in model
+    try:
+        return bool(re.search(r'"(num_experts|n_routed_experts|num_local_experts)"\s*:\s*[1-9]', Path(model["hf_config"]).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False
+
+
+def layers_of(model: Model) -> Optional[int]:
+    """None where only its config.json says it."""
+    if isinstance(model, dict):
+        return model.get("layers")
+    return of_tables("names")["built_in"].get(model)
