@@ -1,7 +1,7 @@
 """`equipoise import`: a job of each framework becomes a study that runs, and what `export` prints comes back."""
 
 import json
-import os
+import random
 import re
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from support import PROGRAM, Case, run
 
 IMPORTER = Path(__file__).resolve().parents[2] / "sim/python/equipoise"
 sys.path.append(str(IMPORTER))
-from importing import FORMATS  # noqa: E402
+from importing import FORMATS, import_job  # noqa: E402
 from importing.job import Table, of_tables  # noqa: E402
 from importing.models import known_model, plain_name  # noqa: E402
 
@@ -266,6 +266,23 @@ class Import(Case):
             with self.subTest(name=name, options=options):
                 self.refused("import", self.write(name, text), *options, says=says)
 
+    def test_damaged_files_are_refused_or_read(self):
+        """Whatever stands in a file, the importer ends with a study or one line."""
+        draws = random.Random(61)
+        for at in range(300):
+            _, name, text, options, _, _ = draws.choice(JOBS)
+            if draws.random() < 0.5:
+                other = ("0", "-1", "99999999999", "1.5", "none", "[1, 2]", '"x"', "true", "1e9")
+                damaged = re.sub(r"\d+", lambda found: draws.choice((found[0], *other)) if draws.random() < 0.3 else found[0], text)
+            else:
+                damaged = text[:draws.randrange(len(text))]
+            path = self.write(name, damaged)
+            with self.subTest(case=at, file=name):
+                try:
+                    import_job(path, gpus=draws.choice([None, 8, 64]), model=draws.choice([None, "qwen3-0.6b"]))
+                except ValueError as error:
+                    self.assertTrue(str(error).startswith(str(path)), error)
+
     def test_a_config_json_says_the_shape(self):
         config = self.write("config.json", {"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "intermediate_size": 4096,
                                             "vocab_size": 32000, "num_key_value_heads": 4, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "hidden_act": "silu",
@@ -332,6 +349,7 @@ class Tables(unittest.TestCase):
         names = of_tables("names")
         self.assertEqual(names["built_in"], {one["name"]: int(re.match(r"(\d+) layers", one["summary"])[1]) for one in listed})
         self.assertEqual(set(names["with_experts"]), {one["name"] for one in listed if "expert" in one["summary"]})
+        self.assertLessEqual(set(names["with_latent_attention"]), set(names["built_in"]))
         for model in names["models"].values():
             self.assertTrue(isinstance(model, dict) or model in names["built_in"], model)
 

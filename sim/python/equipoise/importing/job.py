@@ -7,13 +7,13 @@ import fnmatch
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, FrozenSet, List, NoReturn, Optional, Set
+from typing import Any, Dict, FrozenSet, List, NoReturn, Optional, Set, Tuple, overload
 
 from .texts import Settings
 
 _TABLES = Path(__file__).with_name("tables")
 MOST_GPUS = 1 << 22
-_NOTHING = (None, "", [], {})
+_NOTHING: Tuple[Any, ...] = (None, "", [], {})
 _NO_NUMBER = ("none", "None", "null")
 
 
@@ -121,12 +121,17 @@ class Job:
         """Its value was not understood: it is named."""
         self.forgotten.update(self.names.get(meaning, []))
 
+    @overload
+    def count(self, meaning: str, default: int, least: int = -1) -> int: ...
+
+    @overload
+    def count(self, meaning: str, default: None = None, least: int = -1) -> Optional[int]: ...
+
     def count(self, meaning: str, default: Optional[int] = None, least: int = -1) -> Optional[int]:
         value = self.get(meaning)
         value = value[0] if isinstance(value, list) and value else None if value in _NO_NUMBER else value
         if isinstance(value, str) and "$" in value:
-            self.assume(f"{self.name_of(meaning)} {default}: the file leaves it to its shell ({value})" if default is not None
-                        else f"nothing for {self.name_of(meaning)}, which the file leaves to its shell ({value})")
+            self.assume(f"{self.name_of(meaning)} {'as its default' if default is None else default}: the file leaves it open ({value})")
             value = None
         if value is None:
             return default

@@ -1,10 +1,10 @@
 """Megatron-LM, and what is named after it: recipes of Megatron-Bridge, configurations of NeMo."""
 
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from .job import Imported, Job, refuse
-from .models import has_experts, known_model, layers_of, model_of
+from .models import has_experts, has_latent_attention, known_model, layers_of, model_of
 from .parts import STEPS, adapters, names, uniform, windows_per_step
 
 _CP_FORMS = {"p2p": "ring", "all_gather": "all-gather", "allgather": "all-gather", "a2a": "ulysses", "a2a+p2p": "ulysses-ring"}
@@ -13,7 +13,6 @@ _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads",
           "untie_embeddings_and_output_weights", "share_embeddings_and_output_weights", "vocab_size", "padded_vocab_size", "num_experts", "moe_router_topk",
           "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_layer_freq", "multi_latent_attention", "kv_lora_rank", "q_lora_rank",
           "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
-_MODULES = {"core_attn", "layernorm", "moe_act", "mlp", "moe", "mla_up_proj", "shared_experts"}
 
 
 def megatron(job: Job) -> Imported:
@@ -86,8 +85,9 @@ def _model(job: Job) -> Any:
     groups = job.count("num_query_groups")
     grouped = job.is_set("group_query_attention") or (groups is not None and not job.settings.get("_log_head"))
     ffn = job.count("ffn_hidden_size")
-    model = {
-        "layers": job.needed("num_layers"), "hidden": hidden, "heads": heads,
+    layers = job.needed("num_layers")
+    model: Dict[str, Any] = {
+        "layers": layers, "hidden": hidden, "heads": heads,
         "kv_heads": groups if grouped and groups else heads,
         # Megatron's default: 4 h, of which a gated FFN has two thirds in multiples of 64.
         "ffn": ffn or (int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden),
@@ -106,7 +106,7 @@ def _model(job: Job) -> Any:
         model["experts"] = {
             "count": experts, "active": job.count("moe_router_topk", 2),
             "ffn": job.count("moe_ffn_hidden_size") or model["ffn"],
-            "dense_layers": _dense_layers(job, model["layers"]),
+            "dense_layers": _dense_layers(job, layers),
         }
         if shared := job.count("moe_shared_expert_intermediate_size"):
             model["experts"]["shared_ffn"] = shared
@@ -151,8 +151,15 @@ def _dense_layers(job: Job, layers: int) -> int:
     return first
 
 
-def recomputed(job: Job, stages: int, layers: Optional[int]) -> Any:
+def _recomputable(model: Any) -> Set[str]:
+    """Modules that the model's layers have."""
+    experts = {"moe", "moe_act", "shared_experts"} if has_experts(model) else set()
+    return {"core_attn", "layernorm", "mlp"} | experts | ({"mla_up_proj"} if has_latent_attention(model) else set())
+
+
+def recomputed(job: Job, stages: int, model: Any) -> Any:
     """`stages`: virtual ones, each of which recomputes so many layers of its own."""
+    layers = layers_of(model)
     granularity, method = job.get("recompute_granularity"), job.get("recompute_method")
     count, modules = job.count("recompute_num_layers"), names(job.get("recompute_modules"))
     if job.is_set("recompute_activations"):
@@ -162,9 +169,9 @@ def recomputed(job: Job, stages: int, layers: Optional[int]) -> Any:
         return {"layers": whole} if method == "block" and whole < (layers or whole + 1) else "full"
     if granularity != "selective":
         return None
-    if not set(modules) <= _MODULES:
+    if not set(modules) <= (known := _recomputable(model)):
         job.forget("recompute_modules")
-        modules = [one for one in modules if one in _MODULES]
+        modules = [one for one in modules if one in known]
     return {"modules": modules} if modules and modules != ["core_attn"] else "selective"
 
 
@@ -217,13 +224,16 @@ def _layout(job: Job, model: Any) -> Any:
     least = -(-expert * expert_tensor // (tensor * context)) if sparse else 1
     world, layers = job.count("world_size"), layers_of(model)
     if world is None and job.has("devices"):
-        world = (job.count("devices") or 0) * (job.count("num_nodes") or 1) if job.count("devices", -1) > 0 else None
+        each = job.count("devices", 0)
+        world = each * (job.count("num_nodes") or 1) if each > 0 else None
     batch, micro = job.count("global_batch_size", least=1), job.degree("micro_batch_size")
-    data = job.replicas(world, tensor * pipeline * context, least, batch // micro if batch else None)
+    virtual = _virtual(job, layers, pipeline)
+    together = micro * (pipeline if virtual > 1 else 1)  # micro-batches of interleaved stages come in multiples of them
+    data = job.replicas(world, tensor * pipeline * context, least, batch // together if batch else None)
     for name in ("data_parallel_size", "num_nodes", "sequence_parallel"):
         job.get(name)
     parallel: Dict[str, Any] = {"tensor": tensor, "context": context, "pipeline": pipeline, "data": data}
-    if (virtual := _virtual(job, layers, pipeline)) > 1 and pipeline > 1:
+    if virtual > 1 and pipeline > 1:
         parallel["virtual_pipeline"] = virtual
     if tensor > 1 and not job.is_set("sequence_parallel"):
         job.assume("sequence parallelism: the simulator has it on with TP, the job does not set it")
@@ -233,7 +243,7 @@ def _layout(job: Job, model: Any) -> Any:
     if sparse and expert > 1 and expert_tensor != tensor:
         parallel["expert_tensor"] = expert_tensor
     parallel["zero"] = _zero(job)
-    recompute = recomputed(job, pipeline * virtual, layers)
+    recompute = recomputed(job, pipeline * virtual, model)
     if recompute is not None:
         parallel["recompute"] = recompute
     if job.is_set("use_tp_pp_dp_mapping"):
@@ -257,11 +267,12 @@ def _stage_layers(job: Job, pipeline: int, layers: Optional[int]) -> Optional[Li
             return stages
         job.forget("pipeline_model_parallel_layout")
     if layers and pipeline > 1 and (first or last):
-        others = pipeline - (first is not None) - (last is not None)
+        others = pipeline - bool(first) - bool(last)
         rest = layers - (first or 0) - (last or 0)
         if others > 0 and rest % others == 0:
-            return [first] * (first is not None) + [rest // others] * others + [last] * (last is not None)
-        job.forget("decoder_first_pipeline_num_layers"), job.forget("decoder_last_pipeline_num_layers")
+            return [*([first] if first else []), *[rest // others] * others, *([last] if last else [])]
+        for name in ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"):
+            job.forget(name)
     return None
 
 

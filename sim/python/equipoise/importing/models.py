@@ -59,12 +59,21 @@ def model_of(job: Job, meaning: str = "model") -> Model:
 
 
 def has_experts(model: Model) -> bool:
+    return _has(model, "with_experts", "experts", "num_experts|n_routed_experts|num_local_experts")
+
+
+def has_latent_attention(model: Model) -> bool:
+    return _has(model, "with_latent_attention", "mla", "kv_lora_rank")
+
+
+def _has(model: Model, names: str, key: str, of_config: str) -> bool:
+    """By the list of built-in models, the shape's key, or the numbers of a config.json."""
     if isinstance(model, str):
-        return model in of_tables("names")["with_experts"]
+        return model in of_tables("names")[names]
     if "hf_config" not in model:
-        return "experts" in model
+        return key in model
     try:
-        return bool(re.search(r'"(num_experts|n_routed_experts|num_local_experts)"\s*:\s*[1-9]', Path(model["hf_config"]).read_text(encoding="utf-8")))
+        return bool(re.search(rf'"({of_config})"\s*:\s*[1-9]', Path(model["hf_config"]).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return False
 

@@ -81,7 +81,7 @@ def _toml(name: str, text: str) -> Settings:
     try:
         import tomllib
     except ImportError:  # Python below 3.11
-        import tomli as tomllib
+        import tomli as tomllib  # type: ignore[no-redef]
     try:
         return flat(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -103,14 +103,14 @@ def _log_head(_name: str, text: str) -> Settings:
     return {name: value_of(value) for name, value in listed} | {"_log_head": True}
 
 
-def _command_lines(_name: str, text: str) -> Settings:
+def _command_lines(name: str, text: str) -> Settings:
     """Flags (--num-layers 32) and overrides (model.num_layers=32) of a script's commands and lists."""
     settings: Settings = {}
     for line in _shell_lines(text):
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            raise ValueError(f"arguments: expected a line of a shell ({error}), found {line[:200]!r}") from None
+            raise ValueError(f"{name}: expected a line of a shell ({error}), found {line[:200]!r}") from None
         for at, word in enumerate(words):
             override = re.fullmatch(r"(?:\+{0,2}|--)([A-Za-z_]\w*(?:\.\w+)+|[a-z]\w*_\w*|recipe)=(.*)", word)
             if override and not re.search(r"[$&|]", override[1]):

@@ -3,7 +3,7 @@
 from typing import Any, Dict, Optional
 
 from .job import Imported, Job, of_tables, refuse
-from .models import has_experts, layers_of, model_of
+from .models import has_experts, has_latent_attention, layers_of, model_of
 from .parts import STEPS, uniform, windows_per_step
 
 SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved-1f1b", "DualPipeV": "dualpipe",
@@ -93,7 +93,7 @@ def _recompute(job: Job, model: Any) -> Any:
     if option != "op" and not (option.isdigit() and int(option)):
         refuse("activation_checkpoint.selective_ac_option", "op or a number of layers", option)
     layers = layers_of(model)
-    if option == "op" and (has_experts(model) or (isinstance(model, dict) and "mla" in model)):
+    if option == "op" and (has_experts(model) or has_latent_attention(model)):
         job.assume("norms and the experts' activation recomputed: by operator, as the job has it, is not simulated for such a model")
         return {"modules": ["layernorm", "moe_act"]}
     if option == "op":

@@ -44,6 +44,8 @@ def _recompute(job: Job, defaults: Dict[str, Any], layers: Optional[int]) -> Any
     if checkpoints:
         return "full" if layers is None or checkpoints >= layers else {"layers": checkpoints}
     on = asked in ("offload", "unsloth") or job.is_set("recompute", bool(defaults.get("recompute")))
+    if on and asked is None and not job.has("no_recompute"):
+        job.assume(f"full recompute: the file does not say it, and it is {job.table.framework}'s default")
     return "full" if on and not job.is_set("no_recompute") else None
 
 
@@ -181,7 +183,7 @@ def _batch(job: Job, defaults: Dict[str, Any], parallel: Dict[str, Any], window:
         micro = batch // (data * (accumulation or 1)) if batch and batch >= data * (accumulation or 1) else _default(job, defaults, "micro_batch")
     each = micro * data
     if batch is None:
-        batch = each * (accumulation or 1)
+        batch = _default(job, defaults, "global_batch") if "global_batch" in defaults and not accumulation else each * (accumulation or 1)
     if batch % each:
         refuse(job.name_of("global_batch"), f"a multiple of the {each} samples of one micro-batch of every replica", batch)
     sizes = {"context_window": window, "micro_batch_size": micro, "steps": STEPS}

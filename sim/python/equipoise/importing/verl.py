@@ -4,14 +4,14 @@ from typing import Any, Dict
 
 from .job import Imported, Job
 from .megatron import recomputed
-from .models import has_experts, layers_of, model_of
+from .models import has_experts, model_of
 from .parts import STEPS, adapters, kept, uniform
 
 
 def verl(job: Job) -> Imported:
     by_megatron = job.get("strategy") == "megatron" or (job.get("strategy") is None and (job.has("tensor") or job.get("config_name") == "ppo_megatron_trainer"))
     model = model_of(job)
-    parallel = _megatron(job, layers_of(model), has_experts(model)) if by_megatron else _fsdp(job)
+    parallel = _megatron(job, model) if by_megatron else _fsdp(job)
     job.assume("the actor's update alone: rollout, reference and critic are other parts of a step")
     budget, samples = job.count("tokens_per_gpu", least=1), job.count("mini_batch", least=1) or 256
     length = (job.count("prompt", 512, least=0) or 0) + (job.count("response", 512, least=0) or 0)
@@ -60,10 +60,10 @@ def _fsdp(job: Job) -> Dict[str, Any]:
     return parallel
 
 
-def _megatron(job: Job, layers: Any, sparse: bool) -> Dict[str, Any]:
+def _megatron(job: Job, model: Any) -> Dict[str, Any]:
     tensor, context, pipeline = job.degree("tensor"), job.degree("context"), job.degree("pipeline")
     expert, expert_tensor, virtual = job.degree("expert"), job.count("expert_tensor", least=1), job.degree("virtual")
-    expert = expert if sparse else 1
+    expert = expert if has_experts(model) else 1
     of_replica = tensor * context * pipeline
     data = job.replicas(_world(job), of_replica, -(-expert * (expert_tensor or tensor) // (tensor * context)))
     parallel = kept({"tensor": tensor, "context": context, "pipeline": pipeline, "data": data}, expert=expert, virtual_pipeline=virtual)
@@ -72,6 +72,6 @@ def _megatron(job: Job, layers: Any, sparse: bool) -> Dict[str, Any]:
     if context > 1:
         parallel["context_comm"] = "ring"
     parallel["zero"] = 1 if job.is_set("use_distributed_optimizer", True) else 0
-    if (recompute := recomputed(job, pipeline * virtual, layers)) is not None:
+    if (recompute := recomputed(job, pipeline * virtual, model)) is not None:
         parallel["recompute"] = recompute
     return parallel
