@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A day of use: load.py PROGRAM [--commands 2880] [--minutes 60] [--seed 1]
+"""A day of use: load.py PROGRAM [--commands 2880] [--minutes 60] [--seed 1] [--hostile]
 
 Two users on one folder give commands as a day has half minutes, drawn from a seed: random studies, sweeps and searches into the
 same few output folders, plans, verdicts, pages. Some are killed, some find the disk full, little memory, or a clock that has
@@ -11,9 +11,17 @@ jumped by years. Held for each:
 - a temporary folder is empty once the command has ended by itself, an output folder has no half-written file;
 - the first study of the day needs no more memory and time at its end.
 
+With --hostile, what the users give is wrong instead: studies and traces with changed bytes, values outside of the schema's, forged
+results, inputs that change before a search is resumed, results written over their inputs. Held in addition:
+
+- a forged number of a result is never confirmed, and old scores are never ranked with new ones;
+- no file that a command reads is changed by it;
+- both fidelities take the same time to the picosecond, and more memory makes no row slower.
+
 Prints what was done and what broke; 1: something did."""
 import argparse
 import collections
+import gzip
 import hashlib
 import json
 import os
@@ -106,6 +114,147 @@ def word_command(draw, inputs, outputs):
 
 KINDS = ((study_command, 5), (sweep_command, 2), (tune_command, 1), (plan_command, 4), (word_command, 3))
 FAULTS = ("none",) * 12 + ("kill", "kill", "interrupt", "terminate", "full disk", "little memory", "clock")
+
+
+# ---- Hostile inputs
+
+VALUES = ("0", "-1", "1", "0.5", "2147483648", "9223372036854775807", "18446744073709551616", "1e308", "1e-320", "nan", "true", "null",
+          "[]", "{}", '""', '"x"', '"\\u0000"', '"\\ud800"', "[[1]]", '{"a": 1}')
+
+
+def mutated(draw, content):
+    """A few bytes are lost, doubled or others, or a number is another."""
+    content = bytearray(content)
+    for _ in range(draw.randrange(1, 4)):
+        at = draw.randrange(len(content) + 1)
+        kind = draw.randrange(5)
+        if kind == 0:
+            content[at:at + draw.randrange(1, 9)] = b""
+        elif kind == 1:
+            content[at:at] = bytes(draw.randrange(256) for _ in range(draw.randrange(1, 4)))
+        elif kind == 2:
+            content[at:at] = content[at:at + draw.randrange(1, 40)]
+        elif numbers := list(re.finditer(rb"[0-9]+", content)):
+            place = draw.choice(numbers)
+            content[place.start():place.end()] = draw.choice(VALUES).encode()
+    return bytes(content)
+
+
+def keys_of(schema, path=""):
+    """The names of all keys in a JSON schema, with dots."""
+    for form in schema.get("anyOf", []):
+        yield from keys_of(form, path)
+    for key, value in schema.get("properties", {}).items():
+        yield path + key
+        yield from keys_of(value, f"{path}{key}.")
+
+
+class Hostile:
+    """One wrong input each; `day` holds the laws of single commands."""
+
+    def __init__(self, day):
+        self.day = day
+        self.keys = sorted(set(keys_of(json.loads(subprocess.check_output([day.program, "list", "schema"], text=True)))))
+        self.kinds = (self.changed_study, self.changed_trace, self.value, self.value, self.forged, self.stale, self.overwritten,
+                      self.fidelities, self.memory)
+
+    def use(self, draw):
+        with tempfile.TemporaryDirectory(dir=self.day.folder) as folder:
+            folder = pathlib.Path(folder)
+            study = random_study(draw)
+            study["batch"]["steps"] = min(2, study["batch"]["steps"])
+            (folder / "study.json").write_text(json.dumps(study))
+            draw.choice(self.kinds)(draw, folder)
+
+    def run(self, *words):
+        command = Command(*words)
+        return (command, *self.day.run(command))
+
+    def changed_study(self, draw, folder):
+        path = folder / "study.json"
+        path.write_bytes(mutated(draw, path.read_bytes()))
+        self.run("study", path, "--quiet", "--max-memory-GB", 1)
+
+    def changed_trace(self, draw, folder):
+        lengths = [draw.randrange(1, 5000) for _ in range(draw.randrange(1, 40))]
+        name, content = draw.choice([
+            ("t.txt", "\n".join(map(str, lengths))), ("t.csv", "length\n" + "\n".join(map(str, lengths))),
+            ("t.jsonl", "\n".join(json.dumps({"num_tokens": length}) for length in lengths))])
+        content = mutated(draw, content.encode())
+        if draw.random() < 0.3:
+            name, content = name + ".gz", mutated(draw, gzip.compress(content))
+        (folder / name).write_bytes(content)
+        self.run("trace", "info", folder / name)
+
+    def value(self, draw, folder):
+        self.run("study", folder / "study.json", "--set", f"{draw.choice(self.keys)}={draw.choice(VALUES)}", "--quiet", "--max-memory-GB", 1)
+
+    def forged(self, draw, folder):
+        """A result with one changed number."""
+        if self.run("study", folder / "study.json", "--out", folder / "out", "--timeline-steps", 0, "--quiet")[1] != 0:
+            return
+        path = folder / "out/summary.json"
+        text = path.read_text()
+        numbers = [place for place in re.finditer(r'(?<=: )-?[0-9][0-9.e+-]*', text) if "pack_ms" not in text[place.start() - 20:place.start()]]
+        place = draw.choice(numbers)
+        path.write_text(f"{text[:place.start()]}{float(place.group()) * 1.5 + 1}{text[place.end():]}")
+        command, status, out, error = self.run("verify", path)
+        if status == 0:
+            self.day.breaks(command, f"a forged number is confirmed: {text[place.start() - 60:place.end()]!r}", out + error)
+
+    def stale(self, draw, folder):
+        """A sweep that is taken up after its documents have changed."""
+        trace = folder / "lengths.txt"
+        trace.write_text("\n".join(str(draw.randrange(1, 4000)) for _ in range(4000)))
+        study = json.loads((folder / "study.json").read_text())
+        study.update(trace={"file": str(trace), "repeat": True}, policies=["plain", "lpt"])
+        (folder / "study.json").write_text(json.dumps(study))
+        words = draw.choice([("study", folder / "study.json", "--sweep", "batch.steps=1,2", "--timeline-steps", 0),
+                             ("tune", folder / "study.json", "--budget", 5)])
+        form = ("--quiet", "--format", "csv")
+        if self.run(*words, "--out", folder / "out", *form)[1] != 0:
+            return
+        trace.write_text("\n".join(str(draw.randrange(1, 4000)) for _ in range(4000)))
+        command, status, out, _ = self.run(*words, "--out", folder / "out", *form, "--resume")
+        if status == 0 and out != self.run(*words, "--out", folder / "fresh", *form)[2]:
+            self.day.breaks(command, "old scores are taken up", out)
+
+    def overwritten(self, draw, folder):
+        """A result that would be written over its input, by whatever path."""
+        trace = folder / "lengths.txt"
+        trace.write_text("\n".join(str(draw.randrange(1, 4000)) for _ in range(20)))
+        os.symlink(trace, folder / "link.txt")
+        os.link(trace, folder / "hard.txt")
+        other = draw.choice([trace, folder / "link.txt", folder / "hard.txt", folder / ".." / folder.name / "lengths.txt"])
+        before = trace.read_bytes()
+        command, status, out, error = draw.choice([
+            lambda: self.run("trace", "convert", trace, "--out", other), lambda: self.run("trace", "record", trace, "--out", other),
+            lambda: self.run("pack", trace, "--policy", "plain", "--context-window", "4K", "--out", other)])()
+        if trace.read_bytes() != before:
+            self.day.breaks(command, f"changes its input (exit {status})", out + error)
+
+    def rows(self, *words):
+        command, status, out, _ = self.run("study", *words, "--format", "json", "--quiet")
+        return command, json.loads(out)["policies"] if status == 0 else []
+
+    def fidelities(self, draw, folder):
+        _, stage = self.rows(folder / "study.json")
+        command, op = self.rows(folder / "study.json", "--fidelity", "op")
+        for one, other in zip(stage, op):
+            if one["metrics"].get("step_seconds") != other["metrics"].get("step_seconds"):
+                self.day.breaks(command, f"the fidelities of {one['label']} differ")
+
+    def memory(self, draw, folder):
+        least = draw.randrange(8, 60)
+        before = {}
+        for memory_GB in (least, least + draw.randrange(1, 20), 4 * least):
+            command, rows = self.rows(folder / "study.json", "--set", f"cluster.memory_GB={memory_GB}")
+            for row in rows:
+                # L_max of wlb and varlen-solver is all that memory allows, as their paper has it.
+                rate = row["metrics"].get("tokens_per_second_per_gpu") or 0
+                if rate < before.get(row["label"], 0) and row["policy"] not in ("wlb", "varlen-solver"):
+                    self.day.breaks(command, f"{row['label']} is slower than with less memory: {before[row['label']]} and {rate} tokens/s/GPU")
+                before[row["label"]] = rate
 
 
 class Day:
@@ -287,17 +436,19 @@ def main():
     parser.add_argument("--commands", type=int, default=2880)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hostile", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         day = Day(options.program, folder)
         before, end = reference(day), time.monotonic() + 60 * options.minutes
+        use = Hostile(day).use if options.hostile else day.use
         left = iter(range(options.commands))  # `next` of it is atomic
 
         def user():
             for number in left:
                 if time.monotonic() > end:
                     return
-                day.use(random.Random(f"{options.seed} {number}"))
+                use(random.Random(f"{options.seed} {number}"))
 
         users = [threading.Thread(target=user) for _ in range(2)]
         for thread in users:

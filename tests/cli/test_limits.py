@@ -60,6 +60,28 @@ class NoInternalFault(Case):
         self.refused("profiles", "show", "x" * 5000, says=["unknown profile"])
         self.refused("study", self.write("study.json", STUDY), "--set", "batch.steps=1e999", says=["--set batch.steps"])
 
+    def test_a_straggler_is_as_slow_as_times_can_say(self):
+        study = self.write("study.json", STUDY)
+        words = ("study", study, "--fidelity", "op", "--quiet", "--format", "json", "--stragglers")
+        for speed in ("1e-8", "1e-300", "0"):
+            self.refused(*words, f"0:{speed}", says=["--stragglers: expected GPU:SPEED pairs", f"0:{speed}"])
+        slow = json.loads(self.ok(*words, "0:0.01"))["policies"][0]["metrics"]["step_seconds"]
+        self.assertGreater(slow, 10 * json.loads(self.ok(*words, "0:1"))["policies"][0]["metrics"]["step_seconds"])
+
+    def test_a_seed_has_64_bits(self):
+        words = ("pack", "wlb-128k", "--policy", "ffs", "--context-window", "8K", "--steps", 1, "--seed")
+        for seed in (2**64, -1):
+            self.refused(*words, seed, says=["--seed", str(seed)])
+        self.ok(*words, 2**63 - 1)
+
+    def test_no_recomputed_layer_is_none_recomputed(self):
+        seconds = []
+        for recompute in ("none", {"layers": 0}):
+            parallel = dict(STUDY["parallel"], recompute=recompute, activation_offload=0.5)
+            study = self.write("study.json", dict(STUDY, parallel=parallel))
+            seconds.append(json.loads(self.ok("study", study, "--format", "json", "--quiet"))["policies"][0]["metrics"]["step_seconds"])
+        self.assertEqual(*seconds)
+
     def test_an_empty_out_is_none(self):
         study = self.write("study.json", STUDY)
         for command in (("study", study), ("trace", "synth", "--distribution", "wlb-128k"), ("trace", "convert", study), ("fit",)):
