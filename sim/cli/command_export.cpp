@@ -8,7 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "sim/export/export.h"
-#include "sim/report/verdict.h"
+#include "sim/report/standing.h"
 #include "sim/report/words/words.h"
 #include "sim/study/read/policy_run.h"
 
@@ -25,15 +25,15 @@ void check_label(const Study& study, const std::string& label) {
                     " (known: ", joined(known), ")");
 }
 
-// The row of that label; without one the fastest that ran.
+// The row of that label; without one the fastest.
 const PolicyResult& chosen_row(const StudyResult& result, const std::string& label) {
   for (const PolicyResult& row : result.policies)
     if (row.run.label == label) return row;
-  const PolicyResult* winner = winner_of(result);
-  if (winner == nullptr)
+  const PolicyResult* first = standing_of(result).first;
+  if (first == nullptr)
     throw UserError("export: no row of the study runs: ", result.policies.front().run.label, ": ",
                     reason_text(result.policies.front().reasons));
-  return *winner;
+  return *first;
 }
 
 void write_slurm(const ExportOptions& options, std::ostream& out) {

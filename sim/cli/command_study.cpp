@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <sstream>
 
 #include "policies/base/error.h"
@@ -21,6 +20,7 @@
 #include "sim/report/receipt.h"
 #include "sim/report/result_csv.h"
 #include "sim/report/study_outputs.h"
+#include "sim/report/study_screen.h"
 #include "sim/report/study_table.h"
 #include "sim/report/summary_json.h"
 #include "sim/report/sweep_page.h"
@@ -84,6 +84,7 @@ RunStudyOptions run_options(const StudyOptions& options) {
   run.jobs = threads_of(options.jobs);
   run.keep_plans = !options.out.empty();
   run.ignore_memory = options.ignore_memory;
+  run.max_delay = options.max_delay;
   run.record_gpus = !options.out.empty() || options.format == Format::json;
   run.details.steps = options.timeline_steps;
   run.details.gzip = options.timeline_gzip;
@@ -115,10 +116,10 @@ void check_parts(const RunStudyOptions& run, const Study& study) {
   check_stragglers(run.steps, layout.gpus());
 }
 
-void print_study(Format format, const Study& study, const StudyResult& result, std::ostream& out) {
-  if (format == Format::table)
-    out << study_table(study, result);
-  else if (format == Format::json)
+void print_study(const StudyOptions& options, const Study& study, const StudyResult& result, std::ostream& out) {
+  if (options.format == Format::table)
+    out << (options.wide ? study_table(study, result) : study_screen(study, result, options.out));
+  else if (options.format == Format::json)
     out << summary_json(study, result).dump(2) << '\n';
   else
     out << summary_csv(study, result);
@@ -171,6 +172,14 @@ bool print_verified(const std::vector<Check>& checks, const StudyOptions& option
   return failed == 0;
 }
 
+// To stderr, where the result has no place for them: --quiet does not drop what may change a decision.
+void print_warnings(const std::vector<Warning>& warnings, std::size_t most, std::ostream& log) {
+  const std::size_t shown = std::min(most, warnings.size());
+  for (std::size_t i = 0; i < shown; ++i) log << "warning: " << printable(warnings[i].text) << '\n';
+  if (shown < warnings.size())
+    log << "warning: " << counted(warnings.size() - shown, "more warning") << " (--notes)\n";
+}
+
 // Runs the case and writes its folder. `verified`: false once a check of --verify fails; `place`: of the case
 // among others, for who waits.
 StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const StudyOptions& options,
@@ -201,14 +210,17 @@ StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const
     return study_of(c, options, run, limit);
   }();
   StudyResult& result = done.result;
-  if (!options.quiet) {
+  if (options.notes) {
     const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
     const auto add_notes = [&](const Notes& notes) {
       for (const Note& note : notes) log << which << printable(text_of(note)) << '\n';
     };
     add_notes(c.study.notes);
     add_notes(result.notes);
+    if (result.network_note) add_notes({*result.network_note});
     for (const PolicyResult& policy : result.policies) add_notes(policy.notes);
+  } else if (options.sweep.empty() && (options.format != Format::table || options.wide)) {
+    print_warnings(noted_of(c.study, result).warnings, kWarningsShown, log);  // the first output has them in it
   }
   if (folder) {
     write_outputs(folder->path().string(), c.study, result, done.receipt);
@@ -216,11 +228,6 @@ StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const
   }
   if (options.verify) verified = print_verified(done.checks, options, log) && verified;
   return std::move(done.result);
-}
-
-// A note on all that was run is printed once, at the end, where it is read with the table.
-void print_note_at_end(const std::string& note, const StudyOptions& options, std::ostream& log) {
-  if (!note.empty() && !options.quiet) log << "note: " << printable(note) << '\n';
 }
 
 std::string interruption(const StudyResult& result) {
@@ -234,8 +241,7 @@ int run_one(const StudyCase& c, const StudyOptions& options, RunStudyOptions& ru
             std::ostream& out, std::ostream& log) {
   bool verified = true;
   const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
-  print_study(options.format, c.study, result, out);
-  if (result.network_note) print_note_at_end(text_of(*result.network_note), options, log);
+  print_study(options, c.study, result, out);
   if (!result.incomplete) return verified ? 0 : 1;
   log << interruption(result) << '\n';
   return kInterrupted;
@@ -313,8 +319,9 @@ class Sweep {
       if (!folder_.empty() && finished > 0) printer_.write(folder_);
       printer_.finish();
     }
-    print_note_at_end(printer_.page().gpus_note(), options, log);
-    for (const std::string& note : network_notes_) print_note_at_end(note, options, log);
+    if (const std::string note = printer_.page().gpus_note(); !note.empty())
+      log << "note: " << printable(note) << '\n';
+    if (!options.notes) print_warnings(warnings_, warnings_.size(), log);
     if (finished < mine) return kInterrupted;
     if (share_.is_all() && journal_) journal_->remove();
     if (!share_.is_all() && !options.quiet)
@@ -330,9 +337,12 @@ class Sweep {
     if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return printer_.add(*known);
     const StudyCase& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
-    if (result.network_note) network_notes_.insert(text_of(*result.network_note));
     const CaseText text =
         case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
+    for (Warning& warning : noted_of(c.study, result).warnings)  // the first of each kind; the table has others
+      if (text.table.reasons.find(warning.text) == std::string::npos &&
+          std::ranges::find(warnings_, warning.kind, &Warning::kind) == warnings_.end())
+        warnings_.push_back({warning.kind, c.name + ": " + warning.text});
     printer_.add(text);
     if (result.incomplete) throw Interrupted();
     if (journal_) journal_->add(i, text);
@@ -342,7 +352,7 @@ class Sweep {
   Share share_;
   std::string folder_;
   SweepPrinter printer_;
-  std::set<std::string> network_notes_;
+  std::vector<Warning> warnings_;  // of all cases
   bool verified_ = true;
   std::unique_ptr<SweepJournal> journal_;
 };

@@ -38,6 +38,9 @@ struct StudyOptions : SimulationOptions {
   std::string timeline_counters = "memory,tokens";  // or none
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // times of rows that do not fit, marked
+  double max_delay = 1;        // iterations: the largest mean delay of a row that is called fastest
+  bool wide = false;           // all columns
+  bool notes = false;          // all notes, not only the warnings
   bool verify = false;         // plans, times and sums are looked at once more
   std::string version;         // of the program, for the receipt
   std::int64_t max_cases = kDefaultCases;   // of a sweep

@@ -37,7 +37,7 @@ void add_simulation_options(CLI::App& command, SimulationOptions& options) {
   add_jobs_option(command, options.jobs);
   add_memory_option(command, options.max_memory_GB);
   add_format_option(command, options.format);
-  command.add_flag("--quiet", options.quiet, "No notes on stderr");
+  command.add_flag("--quiet", options.quiet, "No progress on stderr");
 }
 
 // Runs such a command within its memory.
@@ -151,6 +151,12 @@ void add_study(CLI::App& program, int& status) {
                    "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command.add_flag("--ignore-memory", options->ignore_memory,
                    "Simulate policies that do not fit into memory, too; their rows stay marked oom");
+  at_least(0, command
+                  .add_option("--max-delay", options->max_delay,
+                              "Iterations that tokens of the row that is called fastest may wait on the mean")
+                  ->capture_default_str());
+  command.add_flag("--wide", options->wide, "Print all columns");
+  command.add_flag("--notes", options->notes, "Print all notes on stderr, not only the warnings");
   command.add_flag(
       "--verify", options->verify,
       "Check the result: plans by the validator, times by the engine of the other fidelity, a step's "

@@ -8,6 +8,7 @@
 #include "policies/steps.h"
 #include "sim/report/words/words.h"
 #include "sim/study/read/study_keys.h"
+#include "sim/study/row/runs_in.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
@@ -94,6 +95,15 @@ bool ExportedRow::has_even_stages() const {
 
 namespace exported {
 
+std::string packed_otherwise(const FrameworkRuns& framework, const ExportedRow& row) {
+  return lists(framework.packs, row.row.run.name) ? "" : policy_text(row);
+}
+
+std::string scheduled_otherwise(const FrameworkRuns& framework, const ExportedRow& row) {
+  const bool runs = row.layout().pipeline == 1 || lists(framework.schedules, row.schedule());
+  return std::string(runs ? "" : row.schedule());
+}
+
 std::string policy_text(const ExportedRow& row) {
   const PolicyRun& run = row.row.run;
   std::string options;
@@ -149,12 +159,7 @@ constexpr Gap kGapsOfAll[] = {
          return std::to_string(g.length) + ":" + std::to_string(g.context);
        });
        if (own) return "by micro-batch" + (groups.empty() ? "" : " (groups " + groups + ")");
-       std::set<int> degrees;
-       for (const Step& step : r.row.plan.steps)
-         for (const Lane& lane : step.lanes)
-           if (std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return !m.slices.empty(); }))
-             degrees.insert(lane.context);
-       degrees.erase(r.layout().context);
+       const std::set<int> degrees = other_degrees(r.row.plan, r.layout());
        if (degrees.empty()) return std::string();
        return "of some lanes " + all_joined(degrees, ", ", [](int degree) { return std::to_string(degree); });
      },

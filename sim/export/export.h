@@ -140,6 +140,10 @@ inline std::string found_if(bool holds, std::string text) {
 // The policy with what its options say other than their defaults: "wlb (queues 2)".
 std::string policy_text(const ExportedRow& row);
 
+// What the framework's own loader and pipeline do not do of the row; empty: nothing.
+std::string packed_otherwise(const FrameworkRuns& framework, const ExportedRow& row);
+std::string scheduled_otherwise(const FrameworkRuns& framework, const ExportedRow& row);
+
 // Where the plan has not as many as the study's windows make.
 inline constexpr Gap kCountOfPlan = {
     "micro_batches",

@@ -223,7 +223,7 @@ constexpr std::string_view kGroupsOfExperts = "--moe-router-num-groups and --moe
 
 constexpr Gap kGaps[] = {
     {"policy",
-     [](Row r) { return r.row.run.name == "plain" || is_hybrid(r) ? std::string() : policy_text(r); },
+     [](Row r) { return packed_otherwise(*framework_runs("megatron"), r); },
      "the dataset cuts documents into windows in data order", kFeedIt},
     {"order",
      [](Row r) {
@@ -235,9 +235,7 @@ constexpr Gap kGaps[] = {
      [](Row r) { return r.layout().context == 1 || r.shard() == "per-document" ? std::string() : r.shard(); },
      "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)", kByDocument},
     {"schedule",
-     [](Row r) {
-       return std::string(r.schedule() == "1f1b" || r.schedule() == "interleaved-1f1b" ? "" : r.schedule());
-     },
+     [](Row r) { return scheduled_otherwise(*framework_runs("megatron"), r); },
      "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
     {"parallel.virtual_pipeline",
      [](Row r) {

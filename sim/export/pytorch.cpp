@@ -31,9 +31,9 @@ std::string context_gap(Row r, ContextFrameworks framework) {
 }
 
 // What none of the three can be told.
-constexpr Gap kPolicy = {"policy",
-                         [](Row r) { return r.row.run.name == "plain" ? std::string() : policy_text(r); },
-                         "batches are those of your data loader", kFeedIt};
+constexpr Gap policy_gap(std::string (*found)(Row)) {
+  return {"policy", found, "batches are those of your data loader", kFeedIt};
+}
 constexpr Gap kPrediction = {
     "mtp_layers", [](Row r) { return number_above(0, r.model().mtp_layers); },
     "modules of multi-token prediction are those of the model that your script has built",
@@ -66,7 +66,7 @@ constexpr Setting kDeepspeed[] = {
      }},
 };
 constexpr Gap kDeepspeedGaps[] = {
-    kPolicy,
+    policy_gap([](Row r) { return packed_otherwise(*framework_runs("deepspeed"), r); }),
     {"shard", [](Row r) { return r.layout().context > 1 ? r.shard() : std::string(); },
      "Ulysses gives every rank whole heads: there is nothing to shard by document", "Ulysses"},
     {"parallel.context_comm", [](Row r) { return context_gap(r, kByDeepspeed); },
@@ -74,8 +74,7 @@ constexpr Gap kDeepspeedGaps[] = {
     {"parallel.pipeline", [](Row r) { return number_above(1, r.layout().pipeline); },
      "stages are those of a PipelineModule in your code, which allows ZeRO 0 and 1",
      "PipelineModule(num_stages=...)"},
-    {"schedule",
-     [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
+    {"schedule", [](Row r) { return scheduled_otherwise(*framework_runs("deepspeed"), r); },
      "PipelineModule runs 1F1B", "1F1B"},
     {"recompute",
      [](Row r) { return r.layout().recompute == Recompute::none ? std::string() : recompute_of(r); },
@@ -175,18 +174,13 @@ constexpr Setting kTorchtitan[] = {
     {"activation_checkpoint.selective_ac_option", every_layer},
 };
 constexpr Gap kTorchtitanGaps[] = {
-    kPolicy,
+    policy_gap([](Row r) { return packed_otherwise(*framework_runs("torchtitan"), r); }),
     {"shard",
      [](Row r) { return r.layout().context == 1 || r.shard() == "per-sequence" ? std::string() : r.shard(); },
      "CP cuts the sequence from both ends (headtail)", "per-sequence"},
     {"parallel.context_comm", [](Row r) { return context_gap(r, kByTorchtitan); },
      "K and V are gathered, or rotated by all-to-all", "alltoall, which rotates as a ring does"},
-    {"schedule",
-     [](Row r) {
-       const bool known =
-           r.schedule() == "1f1b" || r.schedule() == "gpipe" || r.schedule() == "interleaved-1f1b";
-       return std::string(r.layout().pipeline == 1 || known ? "" : r.schedule());
-     },
+    {"schedule", [](Row r) { return scheduled_otherwise(*framework_runs("torchtitan"), r); },
      "it is not among torch.distributed.pipelining's schedules",
      "the one written: DualPipeV of dualpipe, InterleavedZeroBubble of zb-h1, else 1F1B"},
     {"parallel.zero",
@@ -278,9 +272,7 @@ constexpr Gap kVerlGaps[] = {
     {"parallel.pipeline", [](Row r) { return std::string(r.has_even_stages() ? "" : "with uneven stages"); },
      "stages get equal layers", "that"},
     {"policy",
-     [](Row r) {
-       return found_if(r.row.run.name != "karmarkar-karp" && r.row.run.name != "padded", policy_text(r));
-     },
+     [](Row r) { return packed_otherwise(*framework_runs("verl"), r); },
      "micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu",
      "karmarkar-karp, which is a row of a study to compare with"},
     {"shard",
@@ -292,8 +284,7 @@ constexpr Gap kVerlGaps[] = {
     {"parallel.context_comm",
      [](Row r) { return context_gap(r, uses_fsdp(r) ? kByVerlFsdp : kByVerlMegatron); },
      "FSDP has Ulysses, Megatron a ring", "those; override_transformer_config.cp_comm_type with Megatron"},
-    {"schedule",
-     [](Row r) { return std::string(r.layout().pipeline > 1 && r.schedule() != "1f1b" ? r.schedule() : ""); },
+    {"schedule", [](Row r) { return scheduled_otherwise(*framework_runs("verl"), r); },
      "Megatron's 1F1B runs, interleaved with virtual stages", "that"},
     {"batch.sequences_per_step",
      [](Row r) {

@@ -31,7 +31,8 @@ struct ErrorInterval {
 };
 
 struct ExpectedError {
-  std::optional<ErrorInterval> step;  // of a step's time; none: no published step is of its GPUs
+  std::optional<ErrorInterval> step;      // of a step's time; none: no published step is of its GPUs
+  std::optional<ErrorInterval> speed_up;  // of the ratio of two rows; none: unknown
   std::string nearest;                // the kind of the published steps
   double nearest_error = 0;           // mean absolute error of them
 };

@@ -203,15 +203,15 @@ std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::siz
   return times;
 }
 
-void compare(const Metrics& baseline, std::span<const StepResult> baseline_steps, std::size_t batches,
-             std::span<const StepResult> steps, Metrics& metrics) {
-  if (metrics.tokens <= 0 || baseline.tokens <= 0 || metrics.seconds <= 0 || baseline.seconds <= 0) return;
-  metrics.speedup = (baseline.seconds / baseline.tokens) / (metrics.seconds / metrics.tokens);
-  if (batches < kFewestBlocks) return;
+SpeedUp speed_up(const Run& run, const Run& other, std::size_t batches) {
+  const Metrics &mine = run.metrics, &base = other.metrics;
+  if (mine.tokens <= 0 || base.tokens <= 0 || mine.seconds <= 0 || base.seconds <= 0) return {};
+  const double ratio = (base.seconds / base.tokens) / (mine.seconds / mine.tokens);
+  if (batches < kFewestBlocks || run.steps.empty() || other.steps.empty()) return {ratio, {}, {}};
   const std::size_t blocks = std::min(batches, kMostBlocks);
-  const std::vector<Picoseconds> theirs = block_times(baseline_steps, blocks),
-                                 own = block_times(steps, blocks);
-  const double per_token = metrics.tokens / baseline.tokens;  // 1 unless one of them dropped documents
+  const std::vector<Picoseconds> theirs = block_times(other.steps, blocks),
+                                 own = block_times(run.steps, blocks);
+  const double per_token = mine.tokens / base.tokens;  // 1 unless one of them dropped documents
   SplitMix64 random;
   std::vector<double> drawn;
   for (std::size_t draw = 0; draw < kDraws; ++draw) {
@@ -223,10 +223,9 @@ void compare(const Metrics& baseline, std::span<const StepResult> baseline_steps
     }
     if (of_own > 0) drawn.push_back(static_cast<double>(of_theirs) / static_cast<double>(of_own) * per_token);
   }
-  if (drawn.size() < kDraws) return;
+  if (drawn.size() < kDraws) return {ratio, {}, {}};
   std::sort(drawn.begin(), drawn.end());
-  metrics.speedup_low = drawn[kOutside - 1];
-  metrics.speedup_high = drawn[kDraws - kOutside];
+  return {ratio, drawn[kOutside - 1], drawn[kDraws - kOutside]};
 }
 
 // --- The table of columns.
@@ -264,6 +263,11 @@ std::string delay_text(const RowFigures& row) {
   return fixed(*m.token_delay_mean, 2) + " (" +
          (m.token_delay_steady ? fixed(*m.token_delay_steady, 2) : "-") + ", " +
          fixed(*m.token_delay_max, 0) + ")";
+}
+
+std::string free_memory_text(const RowFigures& row) {
+  if (!row.planned()) return "-";
+  return fixed((row.capacity_bytes - row.peak_bytes) / kGiB, 1) + (row.memory_tight ? " tight" : "");
 }
 
 template <auto Member>
@@ -318,9 +322,20 @@ constexpr ResultColumn kColumns[] = {
      }},
      1,
      "bytes",
-     "of the fullest GPU",
+     "of the fullest GPU; tight: less than cluster.memory_headroom, so that what the model does not see may not fit",
      0,
-     1 / kGiB},
+     1 / kGiB,
+     free_memory_text},
+    {"runs in",
+     "",
+     {[](const RowFigures&) { return Metric(); }},
+     0,
+     "",
+     "whether the study's framework runs the row: yes, of itself; own loader, where yours feeds it the plan's micro-batches; no, "
+     "where it lacks a schedule, an attention or CP degrees (runs_in). A column where a row needs more than the framework has",
+     kUnlessYes,
+     1,
+     [](const RowFigures& row) { return std::string(row.runs_in); }},
     {"pack ms",
      "",
      {[](const RowFigures& row) {

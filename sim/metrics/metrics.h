@@ -33,8 +33,13 @@ struct PowerDraw {
 // A profile's `power`; unknown where it has none. Throws UserError naming file and key.
 PowerDraw power_of(const Profile& profile);
 
-struct Metrics : PlanMetrics {
-  Metric step_seconds, speedup, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree, cp_imbalance,
+// How much faster one run is than another, and a 95 % interval of it (below).
+struct SpeedUp {
+  Metric speedup, speedup_low, speedup_high;
+};
+
+struct Metrics : PlanMetrics, SpeedUp {  // over the baseline
+  Metric step_seconds, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree, cp_imbalance,
       kv_useful_ratio, peak_memory_bytes;
   // Over all GPUs: slowest / mean, and slowest / fastest (null where the fastest has nothing to do).
   Metric gpu_compute_imbalance, gpu_attention_imbalance, gpu_compute_slowest_over_fastest,
@@ -50,7 +55,6 @@ struct Metrics : PlanMetrics {
     Metric lanes_wait;  // for the slowest lane
     Metric recompute;   // its communication apart, which is in exposed_comm_ratio
   } losses;
-  Metric speedup_low, speedup_high;  // 95% interval of `speedup` (below)
   Metric expected_error_low, expected_error_high;  // of step_seconds: measured over predicted, 90 % interval
   double seconds = 0;                // all steps
   double tokens = 0;
@@ -68,7 +72,7 @@ struct MetricInputs {
   int threads = 1;                    // the metrics do not depend on it
 };
 
-// Everything but the comparison with a baseline (compare) and memory. Means over full steps; time and
+// Everything but the comparison with a baseline (speed_up) and memory. Means over full steps; time and
 // tokens over all.
 Metrics metrics_of(const MetricInputs& inputs);
 
@@ -79,10 +83,9 @@ void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_
 
 // --- Speed-ups
 //
-// How much faster a run is than the baseline, and how much of that may be the sampling error of these
-// documents.
+// How much faster a run is than another, and how much of that may be the sampling error of these documents.
 //
-// `speedup` is the baseline's seconds per token over this run's, both over the same documents run to the end.
+// `speedup` is the other's seconds per token over this run's, both over the same documents run to the end.
 // Its interval comes from a paired bootstrap. Policies make other numbers of steps of other sizes (pack
 // windows, whole-set packers, tails), so steps have no partners. Both runs are therefore cut at the same
 // fractions of their tokens into as many blocks as there are global batches, 20 at most, where the time of a
@@ -93,10 +96,13 @@ void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_
 // have the interval [1, 1] exactly. Block times are whole picoseconds and draws are SplitMix64's: the same
 // bits on every machine.
 
-// Fills speedup, speedup_low and speedup_high of `metrics`, which `steps` led to; leaves them null where one
-// of the runs has no time. `batches`: global batches that the loader made; fewer than 4 give no interval.
-void compare(const Metrics& baseline, std::span<const StepResult> baseline_steps, std::size_t batches,
-             std::span<const StepResult> steps, Metrics& metrics);
+// All are null where one of the runs has no time. `batches`: global batches that the loader made; fewer than 4
+// give no interval.
+struct Run {
+  const Metrics& metrics;
+  std::span<const StepResult> steps;  // which led to them
+};
+SpeedUp speed_up(const Run& run, const Run& other, std::size_t batches);
 
 // Picoseconds of each of `blocks` parts of a run that hold equally many tokens.
 std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::size_t blocks);
@@ -114,6 +120,8 @@ struct RowFigures {
   double capacity_bytes = 0;  // of a GPU; 0: nothing was planned
   double peak_bytes = 0;      // of the fullest GPU
   double pack_ms = 0;         // measured; 0: its plan came from elsewhere
+  bool memory_tight = false;  // no room is left for what the memory model does not see
+  std::string_view runs_in = "-";
 
   [[nodiscard]] bool planned() const { return capacity_bytes > 0; }
 };
@@ -123,6 +131,7 @@ inline constexpr unsigned kOfPlan = 2;     // known of a plan that nobody simula
 inline constexpr unsigned kFlag = 4;       // true or false in JSON
 inline constexpr unsigned kDiffering = 8;  // printed only where rows differ
 inline constexpr unsigned kStated = 16;    // printed only where some row has it
+inline constexpr unsigned kUnlessYes = 32;  // printed only where some row has another word than yes
 
 // A figure of a row, and how a saved one is read back; null where that is no member of Metrics.
 struct RowFigure {

@@ -9,6 +9,7 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
+#include "sim/report/standing.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/note_json.h"
@@ -27,6 +28,8 @@ std::string saved_table(const SavedResult& saved) {
   if (!all_ok(saved.result)) table.align_left(1);
   for (const std::vector<std::string>& row : comparison.rows) table.add(row);
   std::string text = printable(saved.study) + "\n" + table.text();
+  const bool has_steps = std::ranges::any_of(saved.result.policies, [](const auto& r) { return !r.steps.empty(); });
+  if (has_steps) text += "Fastest: " + printable(text_of(fastest_line(saved.result))) + "\n";
   for (const Note& note : saved.result.notes) text += "note: " + printable(text_of(note)) + "\n";
   return text;
 }
@@ -130,28 +133,21 @@ std::vector<Difference> differences_between(const json& before, const json& afte
   return list;
 }
 
-RowChange change_of(const PolicyResult& before, const PolicyResult& after, bool same_documents) {
-  RowChange change{before.run.label, &before, &after, {}, {}, {}, ""};
+RowChange change_of(const PolicyResult& before, const PolicyResult& after, std::size_t batches) {
+  RowChange change{before.run.label, &before, &after, ratio_of(after, before, batches, {}), ""};
   const std::string was = name_of(before.status), is = name_of(after.status);
-  Metrics metrics = after.metrics;
-  metrics.speedup = metrics.speedup_low = metrics.speedup_high = std::nullopt;
-  const bool has_steps = !before.steps.empty() && !after.steps.empty();
-  const auto batches = same_documents && has_steps ? std::min(before.steps.size(), after.steps.size()) : 0;
-  compare(before.metrics, before.steps, batches, after.steps, metrics);
-  change.ratio = metrics.speedup;
-  change.low = metrics.speedup_low;
-  change.high = metrics.speedup_high;
+  const auto& [ratio, low, high, model_low, model_high] = change.ratio;
   if (was != is)
     change.verdict = was + " -> " + is;
-  else if (!change.ratio)
+  else if (!ratio)
     change.verdict = is;
-  else if (*change.ratio == 1)
+  else if (*ratio == 1)
     change.verdict = "the same";
-  else if (change.low && change.high && *change.low <= 1 && *change.high >= 1)
-    change.verdict = "not significantly different";
+  else if (change.ratio.tied().value_or(false))
+    change.verdict = "tied";
   else
-    change.verdict =
-        std::string(*change.ratio > 1 ? "faster" : "slower") + (change.low ? "" : " (no interval)");
+    change.verdict = std::string(low ? "significantly " : "") + (*ratio > 1 ? "faster" : "slower") +
+                     (low ? "" : " (no interval)");
   return change;
 }
 
@@ -166,7 +162,7 @@ std::string verdict_of_rows(const std::vector<RowChange>& rows) {
     for (const RowChange& row : rows)
       if (row.verdict == kind)
         names.push_back(listed(row.label) +
-                        (row.ratio && *row.ratio != 1 ? " " + fixed(*row.ratio, 3) + "x" : ""));
+                        (row.ratio.ratio && *row.ratio.ratio != 1 ? " " + fixed(*row.ratio.ratio, 3) + "x" : ""));
     text += (text.empty() ? "" : "; ") + kind + ": " + all_joined(names);
   }
   return text;
@@ -179,15 +175,16 @@ SavedComparison compare_saved(const SavedResult& before, const SavedResult& afte
   const StudyResult &one = before.result, &other = after.result;
   found.same_documents = one.trace_origin == other.trace_origin && one.documents == other.documents &&
                          one.tokens == other.tokens;
+  const std::size_t batches = found.same_documents ? std::min(one.batches, other.batches) : 0;
   for (const PolicyResult& row : one.policies) {
     if (const PolicyResult* match = row_with_label(other, row.run.label))
-      found.rows.push_back(change_of(row, *match, found.same_documents));
+      found.rows.push_back(change_of(row, *match, batches));
     else
-      found.rows.push_back({row.run.label, &row, nullptr, {}, {}, {}, "only in the first"});
+      found.rows.push_back({row.run.label, &row, nullptr, {}, "only in the first"});
   }
   for (const PolicyResult& row : other.policies)
     if (row_with_label(one, row.run.label) == nullptr)
-      found.rows.push_back({row.run.label, nullptr, &row, {}, {}, {}, "only in the second"});
+      found.rows.push_back({row.run.label, nullptr, &row, {}, "only in the second"});
   found.differences = differences_between(before.summary, after.summary);
   found.verdict = verdict_of_rows(found.rows);
   return found;
@@ -200,22 +197,17 @@ constexpr std::string_view kPaired[] = {"step s", "tokens/s/GPU",  "speed-up",
                                         "delay",  "mem. free GiB", "pack ms"};
 
 std::string pair_text(const RowChange& row, std::string_view title) {
-  const auto columns = result_columns();
-  const ResultColumn& column =
-      *std::ranges::find_if(columns, [&](const auto& c) { return c.title.starts_with(title); });
   const auto side = [&](const PolicyResult* of) {
-    if (of == nullptr) return std::string("-");
-    ResultColumn alone = column;  // the figure without what the study's table has with it
-    if (!column.key.empty()) alone.text = nullptr;
-    return alone.printed(figures_of(*of));
+    return of == nullptr ? std::string("-") : cell_of(*of, title, true);
   };
   const std::string before = side(row.before), after = side(row.after);
   return before == "-" && after == "-" ? "-" : before + " -> " + after;
 }
 std::string ratio_text(const RowChange& row) {
-  if (!row.ratio) return "-";
-  const std::string ratio = fixed(*row.ratio, 3) + "x";
-  return row.low && row.high ? ratio + " (" + fixed(*row.low, 3) + "-" + fixed(*row.high, 3) + ")" : ratio;
+  const auto& [ratio, low, high, model_low, model_high] = row.ratio;
+  if (!ratio) return "-";
+  const std::string text = fixed(*ratio, 3) + "x";
+  return low && high ? text + " (" + fixed(*low, 3) + "-" + fixed(*high, 3) + ")" : text;
 }
 
 std::vector<std::string> header_of_pairs() {
@@ -280,9 +272,9 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
     rows.push_back({{"label", row.label},
                     {"first", side(row.before)},
                     {"second", side(row.after)},
-                    {"ratio", value(row.ratio)},
-                    {"low", value(row.low)},
-                    {"high", value(row.high)},
+                    {"ratio", value(row.ratio.ratio)},
+                    {"low", value(row.ratio.low)},
+                    {"high", value(row.ratio.high)},
                     {"verdict", row.verdict}});
   for (const Difference& d : found.differences)
     differences.push_back({{"key", d.key}, {"first", d.before}, {"second", d.after}});
@@ -305,7 +297,7 @@ std::string comparison_csv(const SavedComparison& found) {
   };
   for (const RowChange& row : found.rows)
     text += csv_cell(row.label) + "," + step(row.before) + "," + step(row.after) + "," + status(row.before) +
-            "," + status(row.after) + "," + cell(row.ratio) + "," + cell(row.low) + "," + cell(row.high) +
+            "," + status(row.after) + "," + cell(row.ratio.ratio) + "," + cell(row.ratio.low) + "," + cell(row.ratio.high) +
             "," + csv_cell(row.verdict) + "\n";
   return text;
 }

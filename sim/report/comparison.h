@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/report/saved_result.h"
+#include "sim/report/standing.h"
 
 namespace equipoise {
 
@@ -23,9 +24,9 @@ std::string saved_page(const SavedResult& saved);
 struct RowChange {
   std::string label;
   const PolicyResult *before = nullptr, *after = nullptr;  // null: the run has no such row
-  std::optional<double> ratio, low, high;
-  std::string
-      verdict;  // faster, slower, not significantly different, the same, ok -> oom, only in the first ...
+  RowRatio ratio;  // of the second over the first
+  // significantly faster or slower, tied, the same, ok -> oom, only in the first ...
+  std::string verdict;
 };
 
 // A setting that the two do not share, by its key in a study or by what summary.json calls it.

@@ -36,6 +36,7 @@ std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
   std::string text = "<tr>";
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const std::string open = i == 0 ? "th scope=\"row\"" : tag;
+    if (i > 0) text += ' ';  // so that cells are words of their own where the page is read as text
     text += '<' + (std::string(tag) == "th" ? "th scope=\"col\"" : open) + '>' + escaped(cells[i]) + "</" +
             (i == 0 ? "th" : tag) + '>';
   }

@@ -23,14 +23,15 @@ std::string summary_csv(const Study& study, const StudyResult& result) {
       out << "policy,status,framework";
       for (const auto& [key, value] : p["metrics"].items())
         if (!value.is_object()) out << ',' << key;
-      out << ",reason\n";
+      out << ",runs_in,reason\n";
       header = true;
     }
     out << csv_cell(p["name"].get<std::string>()) << ',' << p["status"].get<std::string>() << ','
         << csv_cell(study.framework.preset.name);
     for (const auto& [key, value] : p["metrics"].items())
       if (!value.is_object()) out << ',' << (value.is_null() ? "" : value.dump());
-    const json& reason = p["reason"];
+    const json &runs_in = p["runs_in"], &reason = p["reason"];
+    out << ',' << (runs_in.is_null() ? "" : runs_in.get<std::string>());
     out << ',' << (reason.is_null() ? "" : csv_cell(reason.get<std::string>())) << '\n';
   }
   return out.str();

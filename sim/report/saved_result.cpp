@@ -58,6 +58,9 @@ PolicyResult read_row(const json& saved, const std::string& where, int pipeline)
       choice_of(saved.at("status").get<std::string>(), where + ".status", kRowStatusNames));
   row.reasons = reasons_of(saved);
   row.memory_ignored = value_or(saved, "memory_ignored", false);
+  if (const std::string runs = value_or(saved, "runs_in", std::string()); !runs.empty())
+    row.runs_in = static_cast<RunsIn>(choice_of(runs, where + ".runs_in", kRunsInNames));
+  row.needs = notes_in(saved, "needs");
   row.metrics = read_metrics(saved.at("metrics"));
   read_memory(saved.at("memory"), row);
   row.layout.pipeline = pipeline;
@@ -86,6 +89,14 @@ void read_steps(const fs::path& file, StudyResult& result) {
   }
 }
 
+// A file of an earlier version does not say how many global batches there were, and steps stand for them.
+std::size_t fewest_steps(const StudyResult& result) {
+  std::size_t fewest = 0;
+  for (const PolicyResult& row : result.policies)
+    if (!row.steps.empty()) fewest = fewest == 0 ? row.steps.size() : std::min(fewest, row.steps.size());
+  return fewest;
+}
+
 }  // namespace
 
 SavedResult read_summary(json summary, const std::string& path) {
@@ -101,6 +112,9 @@ SavedResult read_summary(json summary, const std::string& path) {
     result.documents = value_or(study, "documents", std::int64_t{0});
     result.tokens = value_or(study, "tokens", std::int64_t{0});
     result.dropped_tokens = value_or(study, "dropped_tokens", std::int64_t{0});
+    result.family.framework = value_or(study, "framework", std::string());
+    result.batches = value_or(study, "batches", std::size_t{0});
+    result.max_delay = value_or(saved.summary.value("comparison", json::object()), "max_delay", 1.0);
     result.notes = notes_in(study, "notes");
     const int pipeline = value_or(study, "pipeline", 2);
     where = "policies";
@@ -132,6 +146,7 @@ SavedResult load_saved(const std::string& path) {
   SavedResult saved = read_summary(read_json_file(file.string()), file.string());
   saved.path = path;
   read_steps(file.parent_path() / "steps.csv", saved.result);
+  if (saved.result.batches == 0) saved.result.batches = fewest_steps(saved.result);
   return saved;
 }
 

@@ -1,7 +1,6 @@
 #include "sim/report/study_page.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "policies/base/text.h"
 #include "policies/plan_metrics.h"
 #include "sim/report/html_page.h"
+#include "sim/report/standing.h"
 #include "sim/report/study_table.h"
 #include "sim/report/summary_json.h"
 #include "sim/report/verdict.h"
@@ -159,27 +159,12 @@ json published_rows(const StudyResult& result) {
   return list;
 }
 
-std::string heading_text(const Study& study, const StudyResult& result) {
-  const Layout& l = study.layout;
-  std::string text = study.model.name + " on ";
-  text += counted(l.gpus(), "GPU") + " (TP " + std::to_string(l.tensor) + ", CP " +
-          std::to_string(l.context) + ", PP " + std::to_string(l.pipeline) + ", DP " +
-          std::to_string(l.data) + "), " + grouped(result.tokens) + " tokens of " +
-          counted(result.documents, "document") + " from " + result.trace_origin + ", framework " +
-          study.framework.preset.name;
-  return text;
-}
-
 // What the file itself shows, without scripts: the verdict and the table that the program prints.
 std::string content_of(const Study& study, const StudyResult& result) {
-  std::vector<std::string> verdict = texts_of(verdict_of(study, result));
-  // The headline is its first clause; how sure it is comes below it.
-  if (const std::size_t cut = verdict.front().find("; "); cut != std::string::npos) {
-    verdict.insert(verdict.begin() + 1, verdict.front().substr(cut + 2));
-    verdict[1].front() = static_cast<char>(std::toupper(static_cast<unsigned char>(verdict[1].front())));
-    verdict.front().replace(cut, std::string::npos, ".");
-  }
-  std::string text = html_head(study.name, verdict.front(), {verdict.begin() + 1, verdict.end()},
+  std::vector<std::string> lines;
+  for (const auto& [word, says] : verdict_of(study, result))
+    lines.push_back(concatenated(lines.empty() ? "" : word, lines.empty() ? "" : ": ", text_of(says)));
+  std::string text = html_head(study.name, "Fastest: " + lines.front(), {lines.begin() + 1, lines.end()},
                                {heading_text(study, result)});
   const ComparisonTable comparison = comparison_of(result);
   text += "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n" +
@@ -199,12 +184,12 @@ json report_json(const Study& study, const StudyResult& result) {
   for (json& policy : summary["policies"]) policy.erase("gpu_compute_seconds");
   json rows = json::array();
   for (const PolicyResult& row : result.policies) rows.push_back(row_json(study, row));
-  const PolicyResult* winner = winner_of(result);
+  const PolicyResult* first = standing_of(result).first;
   return {{"schema", "equipoise.report/1"},
           {"kind", "study"},
           {"version", EQUIPOISE_VERSION},
           {"summary", std::move(summary)},
-          {"winner", winner == nullptr ? json(nullptr) : json(winner->run.label)},
+          {"winner", first == nullptr ? json(nullptr) : json(first->run.label)},
           {"fidelity", kFidelityNames[at(result.fidelity)]},
           {"gpu_spread", line_of(spread_of(result))},
           {"fullest", line_of(fullest_row(result))},

@@ -15,18 +15,17 @@ namespace equipoise {
 
 using nlohmann::json;
 
-namespace {
-
-// Code points, since labels may hold more than ASCII.
-std::size_t width(const std::string& text) {
+std::size_t columns_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
+namespace {
+
 void append_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths,
                 const std::vector<std::size_t>& left_columns, std::string& out) {
   for (std::size_t i = 0; i < row.size(); ++i) {
-    const std::size_t pad = widths[i] - width(row[i]);
+    const std::size_t pad = widths[i] - columns_of(row[i]);
     const bool left = std::find(left_columns.begin(), left_columns.end(), i) != left_columns.end();
     if (i > 0) out.append(2, ' ');
     if (!left) out.append(pad, ' ');
@@ -106,9 +105,9 @@ void TextTable::add(std::vector<std::string> row) {
 
 std::string TextTable::text() const {
   std::vector<std::size_t> widths;
-  for (const std::string& cell : header_) widths.push_back(width(cell));
+  for (const std::string& cell : header_) widths.push_back(columns_of(cell));
   for (const auto& row : rows_)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
   std::string out;
   append_row(header_, widths, left_, out);
   for (const auto& row : rows_) append_row(row, widths, left_, out);
@@ -121,8 +120,27 @@ std::string reason_line(const PolicyResult& row) {
          (row.memory_ignored ? "; its times are those of a run that would not fit (--ignore-memory)" : "");
 }
 
+bool is_tight(const PolicyResult& row) {
+  constexpr double kHeadroom = 0.06;
+  return row.simulated() && row.capacity_bytes > 0 && row.peak.parts.total() > (1 - kHeadroom) * row.capacity_bytes;
+}
+
 RowFigures figures_of(const PolicyResult& row) {
-  return {row.metrics, row.capacity_bytes, row.peak.parts.total(), row.pack_ms};
+  constexpr std::string_view kRunsInWords[] = {"yes", "own loader", "no"};
+  return {row.metrics,
+          row.capacity_bytes,
+          row.peak.parts.total(),
+          row.pack_ms,
+          is_tight(row),
+          row.runs_in ? kRunsInWords[at(*row.runs_in)] : "-"};
+}
+
+std::string cell_of(const PolicyResult& row, std::string_view title, bool alone) {
+  const auto columns = result_columns();
+  ResultColumn column =
+      *std::ranges::find_if(columns, [&](const auto& c) { return c.title.starts_with(title); });
+  if (alone) column.text = nullptr;
+  return column.printed(figures_of(row));
 }
 
 const PolicyResult* row_with_label(const StudyResult& result, const std::string& label) {
@@ -155,13 +173,14 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
 
 void drop_equal_columns(ComparisonTable& comparison) {
   for (const ResultColumn& column : result_columns()) {
-    if (!column.has(kDiffering) && !column.has(kStated)) continue;
+    if (!column.has(kDiffering | kStated | kUnlessYes)) continue;
     const auto found = std::find(comparison.header.begin(), comparison.header.end(), column.title);
     const auto place = found - comparison.header.begin();
     std::vector<std::string> values;
     for (const std::vector<std::string>& row : comparison.rows)
-      if (const std::string& cell = row[at(place)]; cell != "-") values.push_back(cell);
-    if (column.has(kStated) && !values.empty()) continue;
+      if (const std::string& cell = row[at(place)]; cell != "-" && !(column.has(kUnlessYes) && cell == "yes"))
+        values.push_back(cell);
+    if (column.has(kStated | kUnlessYes) && !values.empty()) continue;
     if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) continue;
     comparison.header.erase(found);
     for (std::vector<std::string>& row : comparison.rows) row.erase(row.begin() + place);
@@ -184,20 +203,25 @@ std::string source_line(const Study& study, const StudyResult& result) {
          "; pack ms measured on this machine)";
 }
 
+std::string heading_text(const Study& study, const StudyResult& result) {
+  const Layout& l = study.layout;
+  return concatenated(study.model.name, " on ", counted(l.gpus(), "GPU"), " (TP ", l.tensor, ", CP ", l.context,
+                      ", PP ", l.pipeline, ", DP ", l.data, "), ", grouped(result.tokens), " tokens of ",
+                      counted(result.documents, "document"), " from ", result.trace_origin, ", framework ",
+                      study.framework.preset.name);
+}
+
 std::string study_table(const Study& study, const StudyResult& result) {
   std::ostringstream out;
-  const Layout& l = study.layout;
-  out << study.name << ": " << study.model.name << " on " << counted(l.gpus(), "GPU") << " (TP " << l.tensor
-      << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
-      << " tokens of " << counted(result.documents, "document") << " from " << result.trace_origin
-      << ", framework " << study.framework.preset.name << '\n';
+  out << study.name << ": " << heading_text(study, result) << '\n';
   TextTable table = text_table(comparison_of(result));
   if (!all_ok(result)) table.align_left(1);
   out << table.text();
   for (const PolicyResult& p : result.policies)
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
   for (const Note& differs : differences_of(result)) out << "Note: " << text_of(differs) << ".\n";
-  out << line_of(limits_of(study, result)) << line_of(spread_of(result)) << line_of(fullest_row(result));
+  for (const auto& [word, says] : verdict_of(study, result)) out << word << ": " << text_of(says) << '\n';
+  out << line_of(spread_of(result)) << line_of(fullest_row(result));
   out << source_line(study, result) << '\n' << published_table(next_to_published(result));
   return out.str();
 }

@@ -11,6 +11,9 @@
 
 namespace equipoise {
 
+// Columns of a terminal: code points, since labels may hold more than ASCII.
+std::size_t columns_of(std::string_view text);
+
 // A header, rows, numbers to the right, names to the left.
 class TextTable {
  public:
@@ -27,7 +30,9 @@ class TextTable {
   std::vector<std::size_t> left_ = {0};
 };
 
-// The comparison an engineer reads, and one line on what limits the winner. All times are simulated.
+// What was run, one line without the study's name.
+std::string heading_text(const Study& study, const StudyResult& result);
+// All columns, the verdict, and what the times come from (`--wide`; study_screen.h has the first output).
 std::string study_table(const Study& study, const StudyResult& result);
 
 // Its parts, for other tables of rows: a status column where asked for, and the line of a row that is not ok.
@@ -43,7 +48,11 @@ ComparisonTable comparison_of(const StudyResult& result);
 void drop_equal_columns(ComparisonTable& comparison);
 std::string reason_line(const PolicyResult& row);
 bool all_ok(const StudyResult& result);
+// Whether less of the device is free than the headroom that the model's error asks for.
+bool is_tight(const PolicyResult& row);
 RowFigures figures_of(const PolicyResult& row);
+// The row's cell in the column whose title begins so. `alone`: the figure without what the table has with it.
+std::string cell_of(const PolicyResult& row, std::string_view title, bool alone);
 const PolicyResult* row_with_label(const StudyResult& result, const std::string& label);  // null: none
 // What the times of a table come from, one line.
 std::string source_line(const Study& study, const StudyResult& result);

@@ -4,6 +4,7 @@
 
 #include "policies/base/text.h"
 #include "sim/metrics/metrics.h"
+#include "sim/report/standing.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/note_json.h"
@@ -60,6 +61,8 @@ json expected_error_json(const StudyResult& result) {
   const ExpectedError& error = *result.expected_error;
   json node = {{"low", nullptr},          {"high", nullptr}, {"rows", 0}, {"sources", 0}, {"nearest", error.nearest},
                {"nearest_mean_abs_error", error.nearest_error}, {"speed_up", nullptr}};
+  if (const auto& ratio = error.speed_up)
+    node["speed_up"] = {{"low", ratio->low}, {"high", ratio->high}, {"rows", ratio->rows}, {"sources", ratio->sources}};
   if (const auto& step = error.step)
     node.update({{"low", step->low}, {"high", step->high}, {"rows", step->rows}, {"sources", step->sources}});
   return node;
@@ -79,6 +82,8 @@ json summary_json(const Study& study, const StudyResult& result) {
         {"status", name_of(p.status)},
         {"reason", p.reasons.empty() ? json(nullptr) : json(reason_text(p.reasons))},
         {"reasons", p.reasons},
+        {"runs_in", p.runs_in ? json(name_of(*p.runs_in)) : json(nullptr)},
+        {"needs", p.needs},
         {"metrics", metrics_json(p.metrics)},
         {"memory", memory_json(p)},
         {"measured", {{"pack_ms", p.pack_ms > 0 ? json(p.pack_ms) : json(nullptr)}}},
@@ -123,10 +128,12 @@ json summary_json(const Study& study, const StudyResult& result) {
             {"data", l.data},
             {"trace", result.trace_origin},
             {"documents", result.documents},
+            {"batches", result.batches},
             {"tokens", result.tokens},
             {"dropped_tokens", result.dropped_tokens},
             {"notes", notes_of(study, result)}}},
           {"baseline", study.baseline},
+          {"comparison", standing_json(result)},
           {"policies", std::move(policies)}};
   if (result.incomplete) summary["incomplete"] = true;
   return summary;

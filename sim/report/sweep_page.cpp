@@ -5,6 +5,7 @@
 
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
+#include "sim/report/standing.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/note_json.h"
 #include "sim/report/words/words.h"
@@ -32,15 +33,15 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
                     {"peak_memory_bytes", value(m.peak_memory_bytes)},
                     {"beyond_samples", rounded(beyond_samples_share(row.use), 4)}});
   }
-  const PolicyResult* winner = winner_of(result);
+  const Standing standing = standing_of(result);
   return {{"study", study.name},
           {"assignments", assignments},
           {"folder", folder},
           {"baseline", study.baseline},
           {"gpus", study.layout.gpus()},
-          {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
+          {"winner", standing.first != nullptr ? json(standing.first->run.label) : json(nullptr)},
           {"notes", notes_of(study, result)},
-          {"significant", winner != nullptr && not_significantly_different(result, *winner).empty()},
+          {"significant", standing.is_decided()},
           {"rows", std::move(rows)}};
 }
 
@@ -93,7 +94,7 @@ std::string SweepPage::html() const {
   if (!others.empty()) lines.push_back("Fastest in others: " + others + ".");
   if (won > 0 && won < run_)
     lines.push_back("Not counted: " + std::to_string(run_ - won) +
-                    " where the intervals of the fastest and another policy overlap, or there are none.");
+                    " where the fastest is tied with another policy, or fewer than four batches ran.");
   if (omitted_ > 0)
     notes.push_back("The last " + std::to_string(omitted_) +
                     " cases are too many for this page; each has its own in its folder.");

@@ -21,36 +21,37 @@ double rate_of(const PolicyResult& row) {
   return *row.metrics.tokens_per_second_per_gpu;
 }
 
-// Parts of a sentence on a row's figures: how much of them is extrapolated, and how far off such steps are.
-Notes trust_of(const StudyResult& result, const PolicyResult& row) {
+// How far off the figures may be, and how much of them is extrapolated.
+Notes accuracy_of(const StudyResult& result, const PolicyResult& row) {
   Notes parts;
-  const double beyond = beyond_samples_share(row.use);
-  if (beyond > 0 && beyond < 0.01) parts.push_back({"few_beyond_samples", "", {}});
-  if (beyond >= 0.01) parts.push_back({"beyond_samples", "", {{"share", beyond}}});
-  if (!result.expected_error) {
+  const std::optional<ExpectedError>& error = result.expected_error;
+  if (!error) {
     parts.push_back({"error_unknown", "", {{"family", result.family.text()}}});
     if (!result.kernel_errors.empty())
       parts.push_back({"kernel_errors", "", {{"errors", result.kernel_errors}}});
-    return parts;
-  }
-  const ExpectedError& error = *result.expected_error;
-  if (error.step)
+  } else if (error->step) {
     parts.push_back({"step_interval",
                      "",
-                     {{"low", error.step->low * *row.metrics.step_seconds},
-                      {"high", error.step->high * *row.metrics.step_seconds},
-                      {"rows", error.step->rows},
-                      {"sources", error.step->sources},
-                      {"nearest", error.nearest}}});
+                     {{"low", error->step->low * *row.metrics.step_seconds},
+                      {"high", error->step->high * *row.metrics.step_seconds},
+                      {"rows", error->step->rows},
+                      {"sources", error->step->sources},
+                      {"nearest", error->nearest}}});
+  } else {
+    parts.push_back(
+        {"error_of_jump",
+         "",
+         {{"family", result.family.text()}, {"nearest", error->nearest}, {"error", error->nearest_error}}});
+  }
+  if (error && error->speed_up)
+    parts.push_back(
+        {"ratio_interval", "", {{"low", error->speed_up->low}, {"high", error->speed_up->high}}});
   else
-    parts.push_back({"error_of_jump",
-                     "",
-                     {{"family", result.family.text()}, {"nearest", error.nearest}, {"error", error.nearest_error}}});
+    parts.push_back({"ratio_error_unknown", "", {}});
+  const double beyond = beyond_samples_share(row.use);
+  if (beyond > 0 && beyond < 0.01) parts.push_back({"few_beyond_samples", "", {}});
+  if (beyond >= 0.01) parts.push_back({"beyond_samples", "", {{"share", beyond}}});
   return parts;
-}
-
-bool has_interval(const Metrics& m) {
-  return m.speedup && m.speedup_low && m.speedup_high;
 }
 
 // Time in steps after the end of the data, as a share; 0 where none is full.
@@ -68,44 +69,81 @@ bool falls_behind(const PolicyResult& row) {
   return m.token_delay_mean && m.steps - m.tail_steps >= 4 && tail_share(row) > 0.5;
 }
 
-// The fastest of the rows that run and are not `but`; rows that keep up come first.
-const PolicyResult* fastest(const StudyResult& result, const PolicyResult* but = nullptr) {
-  const PolicyResult* best = nullptr;
-  for (const PolicyResult& row : result.policies) {
-    if (&row == but || row.status != RowStatus::ok || !row.metrics.tokens_per_second_per_gpu) continue;
-    const auto rank = [](const PolicyResult& r) {
-      return std::pair(!falls_behind(r), *r.metrics.tokens_per_second_per_gpu);
-    };
-    if (best == nullptr || rank(row) > rank(*best)) best = &row;
-  }
-  return best;
+// The first row over the baseline.
+Notes over_baseline(const PolicyResult& first, const PolicyResult& baseline) {
+  const Metrics& m = first.metrics;
+  if (&first == &baseline) return {{"is_baseline", "", {}}};
+  if (!m.speedup) return {{"baseline_did_not_run", "", {{"baseline", baseline.run.label}}}};
+  Notes parts{{"over_baseline", "", {{"speedup", *m.speedup}, {"baseline", baseline.run.label}}}};
+  if (m.speedup_low && m.speedup_high)
+    parts.push_back({"speedup_interval", "", {{"low", *m.speedup_low}, {"high", *m.speedup_high}}});
+  return parts;
 }
 
-std::optional<Note> sureness_of(const PolicyResult& winner, const PolicyResult& baseline) {
-  const Metrics& m = winner.metrics;
-  if (&winner == &baseline || !m.speedup) return {};
-  if (!has_interval(m)) return Note{"no_interval", "", {}};
-  return Note{*m.speedup_low > 1 ? "interval_above_one" : "interval_has_one",
-              "",
-              {{"low", *m.speedup_low}, {"high", *m.speedup_high}}};
-}
-
-std::string labels_of(const std::vector<const PolicyResult*>& rows) {
-  return all_joined(rows, ", ", [](const PolicyResult* row) { return listed(row->run.label); });
-}
-
-// Part of a sentence: rows from which the winner does not differ significantly.
-Notes ties_of(const StudyResult& result, const PolicyResult& winner) {
-  const std::vector<const PolicyResult*> near = not_significantly_different(result, winner);
-  if (near.empty() || !winner.metrics.speedup) return {};
-  return {{"tied", "", {{"rows", labels_of(near)}}}};
-}
-
-// Part of a sentence: the winner's global batch over the baseline's, where they are not equal.
-Notes batch_of(const PolicyResult& winner, const PolicyResult& baseline) {
-  const Metric own = winner.metrics.tokens_per_step, other = baseline.metrics.tokens_per_step;
+// The first row's global batch over the baseline's, where they are not equal.
+std::optional<Note> batch_over_baseline(const PolicyResult& first, const PolicyResult& baseline) {
+  const Metric own = first.metrics.tokens_per_step, other = baseline.metrics.tokens_per_step;
   if (!own || !other || *other <= 0 || std::abs(*own / *other - 1) <= kEqualBatch) return {};
-  return {{"batch_of_winner", "", {{"ratio", *own / *other}, {"baseline", baseline.run.label}}}};
+  return Note{"batch_of_fastest", "", {{"ratio", *own / *other}, {"baseline", baseline.run.label}}};
+}
+
+// Faster rows that were passed over, with what they need.
+Notes passed_over(const Standing& standing, const std::string& framework) {
+  Notes reordered, elsewhere, sentences;
+  for (const Rival& rival : standing.faster)
+    (rival.row->needs.empty() ? reordered : elsewhere)
+        .push_back({"faster_row",
+                    "",
+                    {{"row", listed(rival.row->run.label)},
+                     {"ratio", *rival.ratio.ratio},
+                     {"tied", rival.ratio.tied().value_or(false) ? Notes{{"and_tied", "", {}}} : Notes{}},
+                     {"why", rival.why}}});
+  if (!reordered.empty()) sentences.push_back({"faster_in_other_order", "", {{"rows", reordered}}});
+  if (!elsewhere.empty())
+    sentences.push_back({"faster_elsewhere", "", {{"framework", framework}, {"rows", elsewhere}}});
+  return sentences;
+}
+
+Note fastest_of(const StudyResult& result, const Standing& standing) {
+  const PolicyResult& first = *standing.first;
+  const std::string& framework = result.family.framework;
+  Notes lead, compared = over_baseline(first, result.policies[result.baseline]);
+  if (standing.fastest_any_delay == nullptr)
+    lead.push_back({"none_in_framework", "", {{"framework", framework}}});
+  else if (standing.fastest == nullptr)
+    lead.push_back({"none_in_bound", "", {{"bound", result.max_delay}}});
+  std::vector<std::pair<std::string, RowRatio>> others;
+  for (const Rival& rival : standing.others) others.emplace_back(rival.row->run.label, rival.ratio);
+  for (Note& part : over_others(others)) compared.push_back(std::move(part));
+  add(compared, batch_over_baseline(first, result.policies[result.baseline]));
+  return {"fastest",
+          listed(first.run.label),
+          {{"lead", lead},
+           {"rate", rate_of(first)},
+           {"compared", compared},
+           {"more", passed_over(standing, framework)}}};
+}
+
+Note cost_of(const PolicyResult& first, const PolicyResult& baseline) {
+  const auto dollars = [](const Metrics& m) {
+    Notes part;
+    if (m.dollars_per_billion_tokens)
+      part.push_back({"cost_dollars", "", {{"dollars", *m.dollars_per_billion_tokens}}});
+    return part;
+  };
+  Notes other;
+  const Metrics& base = baseline.metrics;
+  if (&first != &baseline && base.gpu_hours_per_billion_tokens)
+    other.push_back({"cost_of_baseline",
+                     "",
+                     {{"baseline", baseline.run.label},
+                      {"hours", *base.gpu_hours_per_billion_tokens},
+                      {"dollars", dollars(base)}}});
+  return {"cost",
+          listed(first.run.label),
+          {{"hours", first.metrics.gpu_hours_per_billion_tokens.value_or(0)},
+           {"dollars", dollars(first.metrics)},
+           {"baseline", other}}};
 }
 
 std::optional<Note> unequal_batches(const StudyResult& result) {
@@ -115,23 +153,12 @@ std::optional<Note> unequal_batches(const StudyResult& result) {
   return batch_difference(rows);
 }
 
-std::optional<Note> next_of(const PolicyResult& winner, const PolicyResult& next,
-                            const PolicyResult& baseline) {
-  if (&next == &baseline && &winner != &baseline) return {};  // the verdict has said it
-  Notes parts;
-  if (next.metrics.speedup) parts.push_back({"next_speedup", "", {{"speedup", *next.metrics.speedup}}});
-  if (has_interval(winner.metrics) && has_interval(next.metrics) &&
-      !significantly_different(winner.metrics, next.metrics))
-    parts.push_back({"next_is_near", "", {}});
-  return Note{"next_row", "", {{"row", next.run.label}, {"rate", rate_of(next)}, {"parts", parts}}};
-}
-
-// What shrinks most from the baseline to the winner, and what the winner is limited by.
-Note why_of(const Study& study, const PolicyResult& winner, const PolicyResult& baseline) {
+// What shrinks most from the baseline to the fastest row, and what limits that.
+Note why_of(const Study& study, const PolicyResult& first, const PolicyResult& baseline) {
   const int stages = study.layout.pipeline;
-  const std::vector<Loss> own = losses_of(winner.metrics, stages);
-  const Note limited{"limited_by", "", {{"losses", Notes{blame_of(winner.metrics, stages)}}}};
-  if (&winner == &baseline || !baseline.simulated()) return limited;
+  const std::vector<Loss> own = losses_of(first.metrics, stages);
+  const Note limited{"limited_by", "", {{"losses", Notes{blame_of(first.metrics, stages)}}}};
+  if (&first == &baseline || !baseline.simulated()) return limited;
   const Loss* gained = nullptr;
   double most = 0.005, left = 0;
   const std::vector<Loss> before = losses_of(baseline.metrics, stages);
@@ -149,7 +176,7 @@ Note why_of(const Study& study, const PolicyResult& winner, const PolicyResult& 
           {{"baseline", baseline.run.label},
            {"before", gained->share},
            {"loss", gained->name},
-           {"winner", winner.run.label},
+           {"winner", first.run.label},
            {"after", left},
            {"limited", Notes{limited}}}};
 }
@@ -175,7 +202,7 @@ std::optional<Note> tails_of(const StudyResult& result) {
     if (m.tail_steps == m.steps)
       more.push_back({"means_of_tails", "", {}});
     else if (falls_behind(row))
-      more.push_back({winner_of(result) == &row ? "none_keeps_up" : "falls_behind", "", {}});
+      more.push_back({"falls_behind", "", {}});
     rows.push_back(
         {"tails_of_row",
          row.run.label,
@@ -196,48 +223,14 @@ const PolicyResult* fullest_of(const StudyResult& result) {
 
 }  // namespace
 
-const PolicyResult* winner_of(const StudyResult& result) {
-  return fastest(result);
-}
-
 double beyond_samples_share(const RangeUse& use) {
   return use.calls > 0 ? static_cast<double>(use.beyond_samples) / static_cast<double>(use.calls) : 0;
 }
 
-std::optional<Note> limits_of(const Study& study, const StudyResult& result) {
-  const PolicyResult* best = winner_of(result);
-  if (best == nullptr) return {};
-  Notes asides = ties_of(result, *best);
-  if (!asides.empty())
-    asides.push_back({has_interval(best->metrics) ? "intervals_overlap" : "too_few_batches", "", {}});
-  for (const Note& batch : batch_of(*best, result.policies[result.baseline])) asides.push_back(batch);
-  if (!asides.empty()) asides.push_back({"end_of_asides", "", {}});
-  return Note{"limits",
-              best->run.label,
-              {{"asides", asides},
-               {"losses", Notes{blame_of(best->metrics, study.layout.pipeline)}},
-               {"trust", trust_of(result, *best)}}};
-}
-
-bool significantly_different(const Metrics& a, const Metrics& b) {
-  return has_interval(a) && has_interval(b) &&
-         (*a.speedup_low > *b.speedup_high || *b.speedup_low > *a.speedup_high);
-}
-
-std::vector<const PolicyResult*> not_significantly_different(const StudyResult& result,
-                                                             const PolicyResult& winner) {
-  std::vector<const PolicyResult*> near;
-  for (const PolicyResult& row : result.policies)
-    if (&row != &winner && row.status == RowStatus::ok &&
-        !significantly_different(winner.metrics, row.metrics))
-      near.push_back(&row);
-  return near;
-}
-
 std::optional<Note> spread_of(const StudyResult& result) {
-  const PolicyResult* best = winner_of(result);
-  if (best == nullptr) return {};
-  const Metrics& m = best->metrics;
+  const PolicyResult* first = standing_of(result).first;
+  if (first == nullptr) return {};
+  const Metrics& m = first->metrics;
   if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return {};
   // A stage without layers has no attention to compare the slowest with.
   const auto compared = [](const std::optional<double>& fastest, double mean) {
@@ -258,28 +251,35 @@ std::optional<Note> fullest_row(const StudyResult& result) {
   return Note{"holds_most", most->run.label, {{"peak", Notes{peak_of(*most)}}}};
 }
 
-Notes verdict_of(const Study& study, const StudyResult& result) {
-  const PolicyResult* winner = winner_of(result);
-  if (winner == nullptr) return {{"none_runs", "", {}}};
-  const PolicyResult& baseline = result.policies[result.baseline];
-  const PolicyResult* next = fastest(result, winner);
-  Note fastest{"baseline_fastest",
-               winner->run.label,
-               {{"tied", ties_of(result, *winner)},
-                {"rate", rate_of(*winner)},
-                {"trust", trust_of(result, *winner)}}};
-  if (winner != &baseline) {
-    fastest.kind = winner->metrics.speedup ? "fastest" : "fastest_without_baseline";
-    fastest.numbers.emplace("baseline", baseline.run.label);
-    if (winner->metrics.speedup) fastest.numbers.emplace("speedup", *winner->metrics.speedup);
-  }
-  Notes verdict{fastest};
-  add(verdict, sureness_of(*winner, baseline));
-  if (const std::optional<Note> unequal = unequal_batches(result))
-    verdict.push_back({"unequal_batches", "", {{"differs", Notes{*unequal}}}});
-  if (next != nullptr) add(verdict, next_of(*winner, *next, baseline));
-  verdict.push_back(why_of(study, *winner, baseline));
-  return verdict;
+std::vector<VerdictLine> verdict_of(const Study& study, const StudyResult& result) {
+  const Standing standing = standing_of(result);
+  if (standing.first == nullptr) return {{"Fastest", fastest_line(result)}};
+  const PolicyResult &first = *standing.first, &baseline = result.policies[result.baseline];
+  return {{"Fastest", fastest_line(result)},
+          {"Why", why_of(study, first, baseline)},
+          {"Cost", cost_of(first, baseline)},
+          {"Accuracy", {"accuracy", "", {{"parts", accuracy_of(result, first)}}}}};
+}
+
+Note fastest_line(const StudyResult& result) {
+  const Standing standing = standing_of(result);
+  return standing.first == nullptr ? Note{"none_runs", "", {}} : fastest_of(result, standing);
+}
+
+Notes over_others(const std::vector<std::pair<std::string, RowRatio>>& others) {
+  Notes parts;
+  const auto add_rows = [&](const char* kind, const auto& has) {
+    std::vector<std::string> labels;
+    for (const auto& [label, ratio] : others)
+      if (has(ratio)) labels.push_back(listed(label));
+    if (!labels.empty()) parts.push_back({kind, "", {{"rows", all_joined(labels)}}});
+  };
+  add_rows("significantly_faster", [](const RowRatio& r) { return r.tied() == std::optional(false); });
+  add_rows("tied_by_sampling", [](const RowRatio& r) { return r.tied_by() == TiedBy::sampling; });
+  add_rows("tied_by_model", [](const RowRatio& r) { return r.tied_by() == TiedBy::model; });
+  if (std::ranges::any_of(others, [](const auto& one) { return !one.second.tied(); }))
+    parts.push_back({"too_few_batches", "", {}});
+  return parts;
 }
 
 std::vector<Loss> losses_of(const Metrics& m, int stages) {

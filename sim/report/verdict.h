@@ -6,27 +6,31 @@
 #include <string>
 #include <vector>
 
+#include "sim/report/standing.h"
 #include "sim/study/study_result.h"
 
 namespace equipoise {
 
-// The most tokens a second and GPU of the rows that ran, of those first that keep up with what arrives; null
-// if none did. Ties go to the first.
-const PolicyResult* winner_of(const StudyResult& result);
-
 // The share of a row's kernel times that lie beyond what the profile has samples of.
 double beyond_samples_share(const RangeUse& use);
 
-// Who is fastest, and what limits it; none where nothing ran.
-std::optional<Note> limits_of(const Study& study, const StudyResult& result);
-// The winner's slowest GPU over the fastest and the mean, as WLB-LLM's Fig. 1 and 4 show them.
+// The fastest row's slowest GPU over the fastest and the mean, as WLB-LLM's Fig. 1 and 4 show them.
 std::optional<Note> spread_of(const StudyResult& result);
 // The row that needs the most memory, and what it holds.
 std::optional<Note> fullest_row(const StudyResult& result);
 
-// The first note is the verdict itself: who, by how much, and how much of it is extrapolated. Then how sure
-// it is, the next best, and why.
-Notes verdict_of(const Study& study, const StudyResult& result);
+// Who is fastest, by how much, which rows are tied with it, and which faster ones were passed over.
+Note fastest_line(const StudyResult& result);
+// What a study found: who is fastest, why, at which cost, and how sure that is. A line begins with its word.
+struct VerdictLine {
+  std::string_view word;
+  Note says;
+};
+std::vector<VerdictLine> verdict_of(const Study& study, const StudyResult& result);
+
+// Parts of a sentence on a row: the others that it is significantly faster than, and those that it is tied
+// with, by its ratio over each.
+Notes over_others(const std::vector<std::pair<std::string, RowRatio>>& others);
 
 struct Loss {
   double share = 0;  // of a step
@@ -45,12 +49,6 @@ Note blame_of(const Metrics& metrics, int stages);
 // How much memory, where and when, with its categories by size.
 Note peak_of(const PolicyResult& policy);
 nlohmann::json memory_json(const PolicyResult& policy);
-
-// Whether the intervals of both speed-ups are known and apart; a baseline's is 1.
-bool significantly_different(const Metrics& a, const Metrics& b);
-// The rows that ran and whose intervals do not lie below the winner's.
-std::vector<const PolicyResult*> not_significantly_different(const StudyResult& result,
-                                                             const PolicyResult& winner);
 
 // The tokens per step of each, by name, where they differ by more than equal batches do.
 std::optional<Note> batch_difference(const std::vector<std::pair<std::string, Metric>>& rows);

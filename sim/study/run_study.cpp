@@ -50,6 +50,7 @@ std::size_t baseline_of(const Study& study) {
 StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   StudyResult result;
   result.fidelity = options.steps.fidelity;
+  result.max_delay = options.max_delay;
   if (!options.details.directory.empty()) {
     result.sources = sources_of(study, inputs, options);
     result.lengths = length_bins(inputs.documents);
@@ -126,10 +127,13 @@ RowsThatRan run_rows(const Study& study, const StudyInputs& inputs, const RunStu
 }
 
 void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
+  result.batches = documents.batches.size();
   const PolicyResult& baseline = result.policies[result.baseline];
   const Metrics reference = baseline.simulated() ? baseline.metrics : Metrics{};
   for (PolicyResult& row : result.policies)
-    if (row.simulated()) compare(reference, baseline.steps, documents.batches.size(), row.steps, row.metrics);
+    if (row.simulated())
+      static_cast<SpeedUp&>(row.metrics) =
+          speed_up({row.metrics, row.steps}, {reference, baseline.steps}, result.batches);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "policies/base/index.h"
 #include "policies/base/note.h"
 #include "policies/plan.h"
+#include "sim/framework/framework_runs.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
 #include "sim/step/step_result.h"
@@ -87,6 +88,8 @@ struct PolicyResult {
   PolicyRun run;  // with everything that was derived filled in
   RowStatus status = RowStatus::ok;
   Notes reasons;                // why it did not run, then what would make it; empty where ok
+  std::optional<RunsIn> runs_in;  // of the study's framework; none: nothing is known of that
+  Notes needs;                    // what it needs that the framework does not have
   bool memory_ignored = false;  // oom, and yet simulated
   OutOfMemory memory_fault;     // where oom
   Metrics metrics;
@@ -138,6 +141,8 @@ struct StudyResult {
   std::int64_t documents = 0;
   std::int64_t tokens = 0;
   std::int64_t dropped_tokens = 0;
+  std::size_t batches = 0;  // global batches that the loader made
+  double max_delay = 1;     // iterations: the largest mean delay of a row that is called fastest
   std::string profile;
   // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.
   Notes kernels;

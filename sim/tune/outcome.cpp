@@ -86,9 +86,10 @@ void run_ranked(const Candidates& candidates, const std::vector<Place>& places, 
         one.result = run_study(one.study, inputs, run);
       }
       PolicyResult& row = one.result.policies.front();
-      row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;
-      if (reference.simulated() && row.simulated())
-        compare(reference.metrics, reference.steps, inputs.documents.batches.size(), row.steps, row.metrics);
+      static_cast<SpeedUp&>(row.metrics) =
+          reference.simulated() && row.simulated()
+              ? speed_up({row.metrics, row.steps}, {reference.metrics, reference.steps}, one.result.batches)
+              : SpeedUp{};
       ran[i] = std::move(one);
     };
     bool stopped = false;
@@ -482,6 +483,18 @@ std::optional<Note> unequal_batches(const TuneReport& report) {
   return batch_difference(rows);
 }
 
+static RowRatio winner_over(const TuneReport& report, const RankedRow& other) {
+  const RankedRow& winner = report.ranking.front();
+  return ratio_of(winner.row(), other.row(), winner.result.batches, winner.result.expected_error);
+}
+
+Notes winner_over_others(const TuneReport& report) {
+  std::vector<std::pair<std::string, RowRatio>> others;
+  for (std::size_t i = 1; i < report.ranking.size(); ++i)
+    others.emplace_back("#" + std::to_string(i + 1), winner_over(report, report.ranking[i]));
+  return over_others(others);
+}
+
 std::string about_text(const TuneReport& report) {
   const Study& study = report.baseline.study;
   return study.model.name + " on " + counted(report.candidates.layouts.front().layout.gpus(), "GPU") + ", " +
@@ -506,7 +519,7 @@ std::string tune_table(const TuneReport& report) {
     out << "Global batches are not equal: " << text_of(*unequal) << ".\n";
   const RankedRow& winner = report.ranking.front();
   out << "The first is limited by " << text_of(blame_of(winner.row().metrics, winner.study.layout.pipeline))
-      << ".\n"
+      << joined_texts(winner_over_others(report), "") << ".\n"
       << line_of(fullest_row(winner.result)) << counts_text(found) << halving_text(found)
       << without_flag_text(report.candidates.none) << end_text(report) << '\n'
       << report.flags_alone;
@@ -525,6 +538,7 @@ json tune_json(const TuneReport& report) {
   for (const RowChoice& row : report.candidates.rows) rows.push_back(row.entry);
   for (const RankedRow& ranked : report.ranking) {
     json row = row_json(ranked.study, ranked.result);
+    row["winner_over"] = ratio_json(winner_over(report, ranked));
     row["rank"] = ranking.size() + 1;
     row["alike"] = ranked.alike;
     row["layout"] = report.candidates.layouts[ranked.point.layout].keys;

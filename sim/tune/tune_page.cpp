@@ -42,7 +42,8 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
                     fixed(*report.ranking[1].row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU.");
   if (const std::optional<Note> unequal = unequal_batches(report))
     lines.push_back("Global batches are not equal: " + text_of(*unequal) + ".");
-  lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) + "; " +
+  lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) +
+                  joined_texts(winner_over_others(report), "") + "; " +
                   fixed(100 * beyond_samples_share(winner.row().use), 0) +
                   " % of its kernel times are beyond the profile's samples.");
   lines.push_back(counts_text(report.found) + halving_text(report.found) + end_text(report));
@@ -139,10 +140,8 @@ std::string tune_html(const TuneReport& report) {
   const auto rate = [](const RankedRow& row) {
     return fixed(*row.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
   };
-  const bool level = report.ranking.size() > 1 && rate(report.ranking[1]) == rate(winner);
   const std::string verdict = name_of_row(winner.row()) + " is " + reach_text(report.found) +
-                              (level ? ", level with " + name_of_row(report.ranking[1].row()) : "") + ": " +
-                              rate(winner);
+                              ": " + rate(winner);
   return html_page({study.name, html_head(study.name, verdict, tune_lines(report),
                                           {about, source_line(winner.study, winner.result)})},
                    data);

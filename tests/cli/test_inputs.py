@@ -290,10 +290,10 @@ class NoEffect(Case):
         for key, value, where in (("trace.column", "x", "a file of columns: .csv, .tsv, .jsonl, .ndjson"), ("trace.repeat", "true", "a file, a mixture or a number of documents"),
                                   ("framework.expert_skew", 1, "a model that has experts"), ("framework.exchange_sms", 8, "parallel.expert above 1"),
                                   ("framework.reduce_each_micro_batch", "false", "zero 2: zero 3 always reduces so, others reduce after the last one")):
-            self.assertEqual(self.notes("study", study, "--set", f"{key}={value}"), [key + only + where])
+            self.assertEqual(self.notes("study", study, "--notes", "--set", f"{key}={value}"), [key + only + where])
         uniform = dict(STUDY, trace={"uniform": 512, "seed": 3})
-        self.assertEqual(self.notes("study", self.write("u.json", uniform)), ["trace.seed" + only + "a distribution or a mixture"])
-        self.assertEqual(self.notes("study", study, "--set", "policies.1.delay_bound=1"), ["wlb: delay_bound" + only + "search"])
+        self.assertEqual(self.notes("study", self.write("u.json", uniform), "--notes"), ["trace.seed" + only + "a distribution or a mixture"])
+        self.assertEqual(self.notes("study", study, "--notes", "--set", "policies.1.delay_bound=1"), ["wlb: delay_bound" + only + "search"])
 
     def test_a_key_is_swept_once(self):
         study = self.write("study.json", STUDY)

@@ -50,7 +50,7 @@ function orderedValues(values) {
 function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
   const views = [["lines", "Lines, one a policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
-  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where its interval overlaps with no other’s; where it does, none is significantly the fastest (pale and with a question mark on the map).",
+  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where it is significantly faster than each other; where it is tied with one, the map is pale and has a question mark.",
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
   const state = { view: views[views.length - 1][0], x: longest[0], y: longest[1], metric: kSweepMetrics[0][0], policy: "", held: {} };
@@ -160,7 +160,7 @@ function sweepMap(host, width, sweep, state) {
     if (!state.policy) {
       const own = cssColour(colourOf(one.winner).slice(4, -1));
       return { ...place, fill: own, pale: !one.significant, end: one.significant ? "" : "?", text: [one.significant ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
-        lines: [...rowLines(row, where), one.significant ? "fastest" : "not significantly different from the next: their intervals overlap"] };
+        lines: [...rowLines(row, where), one.significant ? "fastest" : "tied with another, or too few batches ran"] };
     }
     const value = row[state.metric];
     return { ...place, fill: isNumber(value) ? heat(high > low ? (value - low) / (high - low) : 1) : null, text: [isNumber(value) ? metricText(state.metric, value) : row.status], lines: rowLines(row, where) };

@@ -7,6 +7,7 @@
 #include "sim/study/row/details.h"
 #include "sim/study/row/fit.h"
 #include "sim/study/row/judge.h"
+#include "sim/study/row/runs_in.h"
 
 namespace equipoise {
 namespace {
@@ -88,7 +89,6 @@ PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
   PolicyResult result = describe_row(row, std::move(simulated.planned), std::move(simulated.ran), options);
   if (!options.details.directory.empty()) add_details(row, rule, options, result);
   if (options.check_step && result.simulated()) show_slowest_step(row, rule, options, result);
-  if (!options.keep_plans) result.plan = {};
   return result;
 }
 
@@ -159,6 +159,8 @@ PolicyResult run_row(const Study& study, const StudyInputs& inputs, const Policy
                      const RunStudyOptions& options) {
   const RunStudyOptions trial = trial_options(options);
   PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial), options);
+  say_what_runs(study, result);
+  if (!options.keep_plans) result.plan = {};
   if (result.status == RowStatus::ok || !options.find_fits) return result;
   add(result.reasons, what_would_run(study, inputs, entry, result.status, trial));
   return result;

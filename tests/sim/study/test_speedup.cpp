@@ -29,10 +29,8 @@ Metrics totals(const Steps& steps) {
   return m;
 }
 
-Metrics compared(const Steps& baseline, const Steps& own, std::size_t batches) {
-  Metrics m = totals(own);
-  compare(totals(baseline), baseline, batches, own, m);
-  return m;
+SpeedUp compared(const Steps& baseline, const Steps& own, std::size_t batches) {
+  return speed_up({totals(own), own}, {totals(baseline), baseline}, batches);
 }
 
 std::int64_t below(SplitMix64& random, std::int64_t n) {
@@ -92,11 +90,8 @@ TEST_CASE("Fewer than four batches give no interval, and a run that did not happ
   const Steps three = random_steps(random, 3, 100), four = random_steps(random, 4, 100);
   CHECK(!compared(three, three, 3).speedup_low);
   CHECK(compared(four, four, 4).speedup_low);
-  Metrics failed;  // out of memory
-  compare(totals(four), four, 4, {}, failed);
-  CHECK(!failed.speedup);
-  Metrics own = totals(four);
-  compare(Metrics{}, {}, 4, four, own);
+  CHECK(!compared(four, {}, 4).speedup);  // out of memory
+  const SpeedUp own = compared({}, four, 4);
   CHECK(!own.speedup);
   CHECK(!own.speedup_low);
 }
@@ -105,7 +100,7 @@ TEST_CASE("A run against itself is 1, and so is every draw") {
   SplitMix64 random(2);
   for (const int batches : {4, 9, 20, 33}) {
     const Steps steps = random_steps(random, batches, 4096);
-    const Metrics m = compared(steps, steps, static_cast<std::size_t>(batches));
+    const SpeedUp m = compared(steps, steps, static_cast<std::size_t>(batches));
     CHECK(m.speedup == 1.0);
     CHECK(m.speedup_low == 1.0);
     CHECK(m.speedup_high == 1.0);
@@ -118,7 +113,7 @@ TEST_CASE("Pairing: what slows both runs alike widens nothing") {
   const Steps own = random_steps(random, 20, 4096);
   Steps baseline = own;
   for (StepResult& s : baseline) s.times.makespan *= 2;
-  const Metrics m = compared(baseline, own, 20);
+  const SpeedUp m = compared(baseline, own, 20);
   CHECK(m.speedup_low == 2.0);
   CHECK(m.speedup_high == 2.0);
 }
@@ -130,7 +125,7 @@ TEST_CASE("The interval of four blocks, by hand") {
   const Steps own(4, step_of(5, 10));
   Steps baseline = own;
   baseline[3].times.makespan = 30;
-  const Metrics m = compared(baseline, own, 4);
+  const SpeedUp m = compared(baseline, own, 4);
   CHECK(m.speedup == 1.5);
   CHECK(m.speedup_low == 1.0);
   CHECK(m.speedup_high == 2.5);
@@ -144,12 +139,12 @@ TEST_CASE("The interval holds the speed-up, and narrows with more documents") {
     Steps own;  // windows of two batches each, with a tail
     for (int i = 0; i < 80; ++i) own.push_back(step_of(8000, 1'500'000 + below(random, 3'000'000)));
     own.push_back(step_of(160 * 4096 - 80 * 8000, 500'000));
-    const Metrics m = compared(baseline, own, 160);
+    const SpeedUp m = compared(baseline, own, 160);
     REQUIRE(*m.speedup_low <= *m.speedup);
     REQUIRE(*m.speedup <= *m.speedup_high);
     many += *m.speedup_high - *m.speedup_low;
     const Steps first(baseline.begin(), baseline.begin() + 20);
-    const Metrics of_first = compared(first, Steps(own.begin(), own.begin() + 10), 20);
+    const SpeedUp of_first = compared(first, Steps(own.begin(), own.begin() + 10), 20);
     few += *of_first.speedup_high - *of_first.speedup_low;
   }
   CHECK(many < 0.7 * few);

@@ -140,7 +140,10 @@ def one_of(argument: str, value: Any, known: Sequence[str]) -> str:
 
 
 def fastest(result: Result) -> Optional[str]:
-    """The row with the most tokens per second and GPU, of those that fit if any does; none where none ran."""
+    """The row that the result calls fastest, else the one with the most tokens per second and GPU; none where none ran."""
+    compared = result.summary.get("comparison", {})
+    if named := compared.get("fastest") or compared.get("fastest_any_delay"):
+        return named
     fit = [row for row in result.policies if row["status"] == "ok"] or result.policies
     rates = {row["label"]: (row["metrics"] or {}).get("tokens_per_second_per_gpu") for row in fit}
     ran = {label: rate for label, rate in rates.items() if rate is not None}

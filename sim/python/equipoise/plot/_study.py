@@ -9,16 +9,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _differs(row: Dict[str, Any], rows: List[Dict[str, Any]]) -> bool:
-    """Whether a row is significantly faster: the interval of its speed-up is above those of all other rows that ran."""
-    low, others = row["metrics"]["speedup_low"], [other for other in rows if other is not row and other["status"] == "ok"]
-    highs = [other["metrics"]["speedup_high"] for other in others]
-    return not highs or low is not None and all(high is not None and low > high for high in highs)
+def _is_significant(result: Result) -> bool:
+    """Whether the fastest row is significantly faster than every other that is not faster."""
+    return all(other["tied"] is False for other in result.summary.get("comparison", {}).get("others", []))
 
 
 def comparison(result: Result) -> "Figure":
     """Tokens per second and GPU of every row; the bar of a speed-up (over the baseline) is its 95 % interval. The fastest has
-    another colour and says so, and where its interval overlaps with another's. A row that did not run has no bar, and says
+    another colour and says so, and where it is tied with another. A row that did not run has no bar, and says
     why in its place."""
     of(result, "result", Result)
     rows, best = list(reversed(result.policies)), fastest(result)
@@ -31,7 +29,7 @@ def comparison(result: Result) -> "Figure":
         won = row["label"] == best and len(rows) > 1
         axes.barh(place, rate or 0.0, xerr=rate_error(metrics), color="C1" if won else "C0", ecolor="0.3", capsize=3)
         said = ([] if speedup is None else [f"{speedup:.2f}x"]) + (
-            [] if not won else ["fastest"] if _differs(row, rows) else ["fastest, not significantly"]) + (
+            [] if not won else ["fastest"] if _is_significant(result) else ["fastest, tied"]) + (
             ["does not fit"] if row["status"] == "oom" else [])
         if rate is None:
             axes.annotate(" " + _why(row), (0, place), color="0.3", va="center", fontsize="small")

@@ -1,0 +1,45 @@
+// What training frameworks run of themselves: the one table that results (runs_in) and `export` ask.
+//
+// A loader of the user's own can pack and cut micro-batches as a policy does. It cannot give a framework a
+// schedule, an attention or CP degrees that it does not have.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "policies/base/index.h"
+#include "sim/workload/context_comm.h"
+
+namespace equipoise {
+
+enum class RunsIn : std::uint8_t { yes, own_loader, no };
+inline constexpr std::string_view kRunsInNames[] = {"yes", "own_loader", "no"};
+constexpr std::string_view name_of(RunsIn runs_in) {
+  return kRunsInNames[at(runs_in)];
+}
+
+// Lists are of names, each with a space behind it.
+struct FrameworkRuns {
+  std::string_view names;      // presets, and what `export --for` takes
+  std::string_view target;     // of `export --for`; empty: it writes nothing for them
+  std::string_view packs;      // policies that its own loader packs as
+  std::string_view shards;     // rules by which its own loader cuts micro-batches over CP ranks
+  std::string_view schedules;  // of a pipeline
+  std::string_view degrees;    // policies whose CP degrees by micro-batch it runs, without a pipeline
+  ContextFrameworks forms = 0;  // of context parallelism
+};
+
+// Sharding rules that ask for nothing but a loader that cuts by them, where attention takes any cut.
+inline constexpr std::string_view kShardsOfLoaders =
+    "per-sequence per-document contiguous adaptive static-best optimal ";
+
+constexpr bool lists(std::string_view names, std::string_view name) {
+  for (std::size_t begin = 0; begin < names.size(); begin = names.find(' ', begin) + 1)
+    if (names.substr(begin, names.find(' ', begin) - begin) == name) return true;
+  return false;
+}
+
+// Null: nothing is known of it.
+const FrameworkRuns* framework_runs(std::string_view name);
+
+}  // namespace equipoise

@@ -1,0 +1,260 @@
+#include "sim/report/study_screen.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "policies/base/index.h"
+#include "policies/base/text.h"
+#include "sim/framework/framework_runs.h"
+#include "sim/report/standing.h"
+#include "sim/report/study_table.h"
+#include "sim/report/verdict.h"
+#include "sim/report/words/words.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::size_t kWidth = 110, kMostLines = 25, kWordWidth = 10;
+
+// Kinds of notes that may change what a user does, most important first.
+constexpr std::string_view kWarnings[] = {"unlikely_nic",
+                                          "documents_dropped",
+                                          "documents_truncated",
+                                          "slices_dropped",
+                                          "batches_differ",
+                                          "tails",
+                                          "recompute_differs",
+                                          "queue_never_emptied",
+                                          "queue_emptied_once",
+                                          "idle_gpus",
+                                          "bucket_broken",
+                                          "lanes_unsynchronized",
+                                          "unequal_micro_batches",
+                                          "padded_packs",
+                                          "network_unknown",
+                                          "network_borrowed",
+                                          "network_carried",
+                                          "slowdowns_carried",
+                                          "slowdowns_not_carried",
+                                          "slowdowns_borrowed",
+                                          "no_attention_kernel",
+                                          "larger_node",
+                                          "smaller_node",
+                                          "part_node",
+                                          "tensor_over_nodes",
+                                          "no_effect",
+                                          "no_effect_on_policy",
+                                          "no_effect_on_shard",
+                                          "key_passed_over"};
+
+// Columns of result_columns() by their titles, and what stands over them here.
+struct ScreenColumn {
+  std::string_view title, shown;
+};
+constexpr ScreenColumn kScreenColumns[] = {{"tokens/s/GPU", "tokens/s/GPU"},
+                                           {"speed-up (95 %)", "speed-up (95 %)"},
+                                           {"MFU %", "MFU %"},
+                                           {"mem. free GiB", "free GiB"},
+                                           {"delay (steady, max)", "mean delay"},
+                                           {"runs in", "runs in"}};
+
+std::string clipped(const std::string& text, std::size_t width) {
+  if (columns_of(text) <= width) return text;
+  std::string kept;
+  for (std::size_t i = 0; i < text.size() && columns_of(kept) + 3 < width; ++i) {
+    kept += text[i];
+    while (i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xC0U) == 0x80U) kept += text[++i];
+  }
+  return kept + "...";
+}
+
+// Lines of words, at most `width` columns each.
+std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = clipped(text.substr(begin, end - begin), width);
+    if (!lines.back().empty() && columns_of(lines.back()) + 1 + columns_of(word) > width) lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// The lines below the table. Each may be cut to a number of lines where the screen has no room for all.
+class Lines {
+ public:
+  void add(std::string_view word, const std::string& text, std::size_t least) {
+    parts_.push_back({std::string(word), wrapped(printable(text), kWidth - kWordWidth), least});
+  }
+
+  [[nodiscard]] std::string text(std::size_t room) {
+    for (auto part = parts_.rbegin(); part != parts_.rend() && size() > room; ++part) cut(*part, room);
+    std::string all;
+    for (const Part& part : parts_)
+      for (std::size_t i = 0; i < part.lines.size(); ++i) {
+        std::string word = i == 0 ? part.word : "";
+        word.resize(kWordWidth, ' ');
+        all += word + part.lines[i] + '\n';
+      }
+    return all;
+  }
+
+ private:
+  struct Part {
+    std::string word;
+    std::vector<std::string> lines;
+    std::size_t least;  // lines that are always there
+  };
+
+  [[nodiscard]] std::size_t size() const {
+    std::size_t lines = 0;
+    for (const Part& part : parts_) lines += part.lines.size();
+    return lines;
+  }
+
+  void cut(Part& part, std::size_t room) {
+    const std::size_t over = size() - room, spare = part.lines.size() - std::min(part.least, part.lines.size());
+    if (spare == 0) return;
+    part.lines.resize(part.lines.size() - std::min(over, spare));
+    part.lines.back() = clipped(part.lines.back() + " ....", kWidth - kWordWidth);
+  }
+
+  std::vector<Part> parts_;
+};
+
+bool differs_in_gpus(const StudyResult& result) {
+  std::set<std::int64_t> gpus;
+  for (const PolicyResult& row : result.policies)
+    if (row.simulated()) gpus.insert(row.layout.gpus());
+  return gpus.size() > 1;
+}
+
+std::vector<std::string> cells_of(const PolicyResult& row) {
+  std::vector<std::string> cells = {row.run.label + (row.memory_ignored ? " (oom, ignored)" : "")};
+  for (const ScreenColumn& column : kScreenColumns)
+    cells.push_back(cell_of(row, column.title, column.title.starts_with("delay")));
+  if (!row.simulated()) cells[1] = name_of(row.status);
+  return cells;
+}
+
+void drop_column(ComparisonTable& table, std::size_t place) {
+  table.header.erase(table.header.begin() + static_cast<std::ptrdiff_t>(place));
+  for (auto& row : table.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(place));
+}
+
+// Without columns that say nothing here: no row delays tokens, or all run in the framework.
+std::string table_text(const StudyResult& result) {
+  ComparisonTable table{{"policy"}, {}};
+  for (const ScreenColumn& column : kScreenColumns) table.header.emplace_back(column.shown);
+  for (const PolicyResult& row : result.policies) table.rows.push_back(cells_of(row));
+  const auto all_of_column = [&](std::size_t place, std::initializer_list<std::string_view> nothing) {
+    return std::ranges::all_of(table.rows,
+                               [&](const auto& row) { return std::ranges::count(nothing, row[place]) > 0; });
+  };
+  if (all_of_column(6, {"-", "yes"})) drop_column(table, 6);
+  if (all_of_column(5, {"-", "0.00"})) drop_column(table, 5);
+  if (differs_in_gpus(result)) {
+    table.header.emplace_back("GPUs");
+    for (std::size_t i = 0; i < table.rows.size(); ++i)
+      table.rows[i].push_back(std::to_string(result.policies[i].layout.gpus()));
+  }
+  std::size_t others = 0;
+  for (std::size_t c = 1; c < table.header.size(); ++c) {
+    std::size_t widest = columns_of(table.header[c]);
+    for (const auto& row : table.rows) widest = std::max(widest, columns_of(row[c]));
+    others += 2 + widest;
+  }
+  for (auto& row : table.rows) row.front() = clipped(printable(row.front()), kWidth - others);
+  TextTable text(table.header);
+  for (auto& row : table.rows) text.add(std::move(row));
+  return text.text();
+}
+
+std::string window_text(std::int64_t tokens) {
+  return tokens % 1024 == 0 ? std::to_string(tokens / 1024) + "K" : grouped(tokens);
+}
+
+std::string head_of(const Study& study, const StudyResult& result) {
+  const Layout& l = study.layout;
+  const std::string batch = study.batch.documents_per_step > 0
+                                ? counted(study.batch.documents_per_step, "document") + " a step"
+                                : window_text(study.batch.context_window) + " window";
+  std::string pipeline = std::to_string(l.pipeline);
+  if (l.virtual_pipeline > 1) pipeline += " x " + std::to_string(l.virtual_pipeline);
+  return clipped(concatenated(study.model.name, ", ", batch, ", ", counted(l.gpus(), "GPU"), " (TP ", l.tensor,
+                              ", CP ", l.context, ", PP ", pipeline, ", DP ", l.data, "), ", result.profile,
+                              ", framework ", study.framework.preset.name, ", simulated"),
+                 kWidth);
+}
+
+// A word of a shell.
+std::string word_of(const std::string& text) {
+  const bool is_plain = text.find_first_of(" ,;&|<>()$`\\\"'*?#~") == std::string::npos;
+  return is_plain ? text : '"' + text + '"';
+}
+
+// What to type next: the fastest row as a job, then a search over layouts.
+std::vector<std::string> next_of(const Study& study, const StudyResult& result) {
+  const bool is_file = std::filesystem::exists(study.file);  // else a job that no file describes
+  const std::string file = is_file ? word_of(study.file) : "study.json";
+  const PolicyResult* first = standing_of(result).first;
+  if (first == nullptr)
+    return {"equipoise study " + file + " --set parallel.recompute=auto", "equipoise tune " + file};
+  const FrameworkRuns* framework = framework_runs(study.framework.preset.name);
+  const bool exports = framework != nullptr && !framework->target.empty() && first->runs_in != RunsIn::no;
+  return {!is_file  ? "equipoise init --out " + file + ", with the options of this job"
+          : exports ? concatenated("equipoise export ", file, " --row ", word_of(first->run.label), " --for ",
+                                   framework->target)
+                    : "equipoise study " + file + " --out results",
+          "equipoise tune " + file + " --max-delay " + formatted("%g", result.max_delay)};
+}
+
+}  // namespace
+
+Noted noted_of(const Study& study, const StudyResult& result) {
+  Noted noted;
+  for (const PolicyResult& row : result.policies)
+    if (row.status != RowStatus::ok) noted.warnings.push_back({"", reason_line(row)});
+  Notes notes = notes_of(study, result);
+  for (const PolicyResult& row : result.policies)
+    notes.insert(notes.end(), row.notes.begin(), row.notes.end());
+  const auto importance = [](const Note& note) {
+    return std::ranges::find(kWarnings, note.kind) - std::begin(kWarnings);
+  };
+  std::ranges::stable_sort(notes, {}, importance);
+  for (const Note& note : notes) {
+    if (importance(note) < std::ssize(kWarnings))
+      noted.warnings.push_back({note.kind, text_of(note)});
+    else
+      ++noted.others;
+  }
+  return noted;
+}
+
+std::string study_screen(const Study& study, const StudyResult& result, const std::string& out) {
+  const std::string above = head_of(study, result) + '\n' + table_text(result);
+  Lines below;
+  for (const auto& [word, says] : verdict_of(study, result))
+    below.add(word, text_of(says), word == "Fastest" ? 3 : word == "Cost" ? 1 : 2);
+  const Noted noted = noted_of(study, result);
+  const std::size_t shown = std::min(kWarningsShown, noted.warnings.size());
+  for (std::size_t i = 0; i < shown; ++i) below.add("Warning", noted.warnings[i].text, 1);
+  Notes more;
+  if (const std::size_t left = noted.warnings.size() - shown + noted.others; left > 0)
+    more.push_back({"more_notes", "", {{"notes", left}}});
+  const std::string page = (std::filesystem::path(out) / "report.html").string();
+  below.add("Report",
+            text_of(out.empty() ? Note{"report_by_out", "", {{"more", more}}}
+                                : Note{"report_at", "", {{"file", page}, {"more", more}}}),
+            1);
+  std::string_view word = "Next";
+  for (const std::string& command : next_of(study, result)) below.add(std::exchange(word, ""), command, 1);
+  const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
+  const std::size_t most = std::max(kMostLines, lines + 13);
+  return above + below.text(most - lines);
+}
+
+}  // namespace equipoise

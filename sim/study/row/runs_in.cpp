@@ -1,0 +1,69 @@
+#include "sim/study/row/runs_in.h"
+
+#include <algorithm>
+
+namespace equipoise {
+namespace {
+
+// Presets that are no training framework: kernels alone, and the ranks of `execute`, which run every plan.
+constexpr std::string_view kNoFramework = "none execution ";
+
+bool has_work(const Lane& lane) {
+  return std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return !m.slices.empty(); });
+}
+
+bool has_dependent_chunks(const Plan& plan) {
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      if (std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return m.chunk.count > 1; }))
+        return true;
+  return false;
+}
+
+bool chooses_degrees(const PolicyResult& row) {
+  const Policy& policy = row.run.policy();
+  return policy.chooses_degrees || policy.derives == Derives::groups ||
+         !other_degrees(row.plan, row.layout).empty();
+}
+
+// What no loader can make up for.
+Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyResult& row) {
+  Notes needs;
+  const std::string& schedule = row.run.schedule;
+  const int pipeline = study.layout.pipeline;
+  if (chooses_degrees(row) && !(pipeline == 1 && lists(framework.degrees, row.run.name)))
+    needs.push_back({"needs_degrees", "", {}});
+  if (has_dependent_chunks(row.plan)) needs.push_back({"needs_chunks", "", {}});
+  if (pipeline > 1 && !schedule.empty() && schedule != study.schedule && !lists(framework.schedules, schedule))
+    needs.push_back({"needs_schedule", "", {{"schedule", schedule}}});
+  if (study.layout.context > 1 && !lists(kShardsOfLoaders, row.run.shard))
+    needs.push_back({"needs_shard", "", {{"shard", row.run.shard}}});
+  if (row.run.context_comm && (facts_of(*row.run.context_comm).run_by & framework.forms) == 0)
+    needs.push_back({"needs_form", "", {{"form", facts_of(*row.run.context_comm).name}}});
+  if (row.run.stage_attention_exchange) needs.push_back({"needs_exchange", "", {}});
+  return needs;
+}
+
+}  // namespace
+
+std::set<int> other_degrees(const Plan& plan, const Layout& layout) {
+  std::set<int> degrees;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      if (has_work(lane)) degrees.insert(lane.context);
+  degrees.erase(layout.context);
+  return degrees;
+}
+
+void say_what_runs(const Study& study, PolicyResult& row) {
+  const std::string& name = study.framework.preset.name;
+  if (lists(kNoFramework, name)) row.runs_in = RunsIn::yes;
+  const FrameworkRuns* framework = framework_runs(name);
+  if (framework == nullptr) return;
+  row.needs = needs_of(*framework, study, row);
+  const bool cuts = study.layout.context == 1 || lists(framework->shards, row.run.shard);
+  const bool packs = cuts && lists(framework->packs, row.run.name) && row.run.plan_file.empty();
+  row.runs_in = !row.needs.empty() ? RunsIn::no : packs ? RunsIn::yes : RunsIn::own_loader;
+}
+
+}  // namespace equipoise
