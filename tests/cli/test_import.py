@@ -1,6 +1,7 @@
 """`equipoise import`: a job of each framework becomes a study that runs, and what `export` prints comes back."""
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -368,6 +369,16 @@ class Tables(unittest.TestCase):
                 text = sources[maker.__name__] + (sources["megatron"] if name == "verl" else "")
                 for key, meaning in (Table(name).keys or {}).items():
                     self.assertRegex(text, rf'"{re.escape(meaning)}"', f"{name}: {key}")
+
+    @unittest.skipUnless(os.environ.get("MEGATRON_LM"), "no checkout of Megatron-LM (MEGATRON_LM names its folder)")
+    def test_the_flags_are_megatron_s(self):
+        sources = "\n".join(path.read_text(errors="replace") for part in ("training", "core") for path in Path(os.environ["MEGATRON_LM"], "megatron", part).rglob("*.py"))
+        words = set(re.findall(r"[a-z_]\w*", sources)) | {flag.replace("-", "_") for flag in re.findall(r"--([a-z][\w-]*)", sources)}
+        asked = set(re.findall(r'job\.(?:get|count|degree|needed|is_set|has)\("(\w+)"', (IMPORTER / "importing/megatron.py").read_text()))
+        # What recipes and NeMo say in other words, or in addition.
+        others = {meaning for name in ("bridge", "nemo") for meaning in (Table(name).keys or {}).values()} | {"model", "recipe"}
+        self.assertEqual({name for name in asked if name not in words and name not in others}, set())
+        self.assertGreater(len(asked & words), 60)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def _policy(job: Job, window: int, context: int) -> Dict[str, Any]:
     if job.is_set("hybrid_context_parallel"):
         policy = {"name": "hybrid-cp", "tokens_per_rank": job.count("max_seqlen_per_dp_cp_rank", window // context)}
     elif job.get("packed_sequence_size", 0) not in (0, -1) or job.is_set("packed_sequence"):
-        policy = {"name": "ffd" if job.get("packing_algorithm", "first_fit_decreasing") == "first_fit_decreasing" else "ffs"}
+        policy = {"name": "ffs"}  # first_fit_shuffle, their default
     each_alone = job.is_set("dataloader_inter_document_masking") or policy["name"] in ("ffd", "ffs")
     if context > 1:
         policy["shard"] = "per-document" if each_alone else "per-sequence"
@@ -196,11 +196,14 @@ def _context(job: Job, parallel: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _as_usual(job: Job, name: str) -> bool:
-    """A flag that recipes set where the file is silent."""
-    if not job.has(name) and job.table.defaults.get(name):
-        job.assume(f"{name}, as recipes of {job.table.framework} have it")
-        return True
-    return job.is_set(name)
+    """A flag that recipes set where the file is silent: those of fine-tuning overlap nothing."""
+    usual = job.table.defaults.get(name)
+    if job.has(name) or usual is None:
+        return job.is_set(name)
+    tuned = re.search("_(sft|peft)", str(job.get("recipe", ""))) is not None or job.has("peft_dim")
+    usual = usual and not (tuned and name.startswith("overlap"))
+    job.assume(f"{name} {str(usual).lower()}, as recipes of {job.table.framework} have it")
+    return bool(usual)
 
 
 def _zero(job: Job) -> int:

@@ -205,7 +205,9 @@ def _packing(job: Job, defaults: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         job.forget("packing_strategy")
     if not apart:
         job.assume("attention inside documents: the job attends across those of a pack")
-    return {"name": known.get(strategy, defaults["packing_strategy"]) if job.get("stage") != "pt" else "plain"}
+    if job.get("stage") == "pt":
+        return {"name": "plain"}
+    return {"name": "longalign-packing" if job.is_set("packing_in_order") else known.get(strategy, defaults["packing_strategy"])}
 
 
 def _padded(job: Job) -> Dict[str, Any]:
@@ -221,7 +223,7 @@ def _precision(job: Job) -> str:
         return "fp8"
     says_bf16 = str(job.get("bf16", "")).lower() in ("true", "auto", "full", "1") or any("bf16" in one or "bfloat16" in one for one in words)
     says_fp16 = str(job.get("fp16", "")).lower() in ("true", "1") or any(one in ("fp16", "float16", "half") for one in words)
-    if not says_bf16:
+    if not says_bf16 and (says_fp16 or not job.table.defaults.get("bf16")):
         job.assume("bf16, the job has fp16" if says_fp16 else "bf16: the job does not say it")
     return "bf16"
 
