@@ -185,6 +185,8 @@ class Job:
             return each
         if world % of_replica:
             raise ValueError(f"gpus: expected a multiple of the {of_replica} of a replica, found {world}")
+        if world // of_replica < least:
+            raise ValueError(f"gpus: expected at least {least * of_replica}, over which the experts are shared, found {world}")
         return world // of_replica
 
     @staticmethod

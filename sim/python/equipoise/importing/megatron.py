@@ -236,7 +236,9 @@ def _layout(job: Job, model: Any) -> Any:
     for name in ("data_parallel_size", "num_nodes", "sequence_parallel"):
         job.get(name)
     parallel: Dict[str, Any] = {"tensor": tensor, "context": context, "pipeline": pipeline, "data": data}
-    if virtual > 1 and pipeline > 1:
+    if virtual > 1 and (batch or micro * data) // (micro * data) % pipeline:
+        job.assume("one stage a rank: interleaved stages are simulated with a multiple of the stages as micro-batches")
+    elif virtual > 1 and pipeline > 1:
         parallel["virtual_pipeline"] = virtual
     if tensor > 1 and not job.is_set("sequence_parallel"):
         job.assume("sequence parallelism: the simulator has it on with TP, the job does not set it")
