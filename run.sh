@@ -7,6 +7,7 @@
 #   ./run.sh atlas [--write]                                    every policy on every trace and job, in one table
 #   ./run.sh figures [papers] [atlas] [measured]                 the figures of these pages, from the pages' own data
 #   ./run.sh pictures                                           the pictures of pages that the docs show
+#   ./run.sh docs                                               the documentation as a site, in build/docs; links are checked
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
 #   ./run.sh sbom [FILE]                                         what the release is made of (SPDX), in dist/
 set -euo pipefail
@@ -16,7 +17,7 @@ cd "$(dirname "$0")"
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}
 
 usage() {
-  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -127,6 +128,17 @@ case "${1:-}" in
     install_missing chromium
     build release equipoise
     python3 sim/report/html/pictures.py "$@"
+    ;;
+  docs)
+    python3 tests/check_docs.py >&2
+    install_if_there python3-venv
+    mkdir -p build
+    [ -x build/docs-venv/bin/mkdocs ] || {
+      "$debian_python" -m venv build/docs-venv
+      build/docs-venv/bin/pip install --quiet --requirement docs/site/requirements.txt >&2
+    }
+    NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
+    echo "written: build/docs/index.html" >&2
     ;;
   wheel)
     install_missing

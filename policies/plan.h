@@ -1,6 +1,6 @@
 // The plan type that every packing policy returns and the engine executes.
 //
-// policies/README.md defines document, slice, micro-batch, chunk, lane and plan.
+// docs/explanation/architecture.md defines document, slice, micro-batch, chunk, lane and plan.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The metrics of a plan that need no simulator. "Metrics" in policies/README.md defines them under the same
+// The metrics of a plan that need no simulator. docs/explanation/policies.md defines them under the same
 // names as the JSON keys. A metric that is undefined for the plan is nullopt.
 #pragma once
 

@@ -3,12 +3,12 @@
 
   tests/fit_fabrics.py --data MEASUREMENTS [--program P] [--seeds N]
 
-MEASUREMENTS is a folder with nccl_multi_node.csv and nccl_single_node.csv (columns: profiler/README.md). Each fabric
+MEASUREMENTS is a folder with nccl_multi_node.csv and nccl_single_node.csv (columns: docs/reference/formats.md). Each fabric
 with enough rows is held out in its turn: the networks of profiler/recipes/h100-sxm.json are fitted to the other fabrics'
 rows, and the fabric borrows the one that has most rows of its collectives, at its own NIC's rate. Then so many of its
 rows, drawn at random, are given to `equipoise fit --base`, and the rows that were not drawn are predicted. Printed are
 the median and the 90th percentile of abs(predicted / measured - 1), each the middle one of all seeds (0, 1, ... N - 1).
-Run by hand; the table is in profiler/README.md.
+Run by hand; the table is in docs/results/profiles.md.
 """
 import argparse
 import csv

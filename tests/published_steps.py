@@ -12,7 +12,7 @@ benchmarks train, with the shipped preset of the framework that ran it and nothi
 Columns of the rows: gpu, model_id, seq_len, tp, cp, pp, dp, mbs, gbs_seqs, step_time_s; if there are: row_id, group,
 n_gpus, layers_run, vp, precision, act_recompute, attention_impl, optimizer_state_dtype, notes. Of the models: model_id,
 n_layers, hidden, n_heads, n_kv_heads, ffn_hidden, gated_mlp, vocab. An empty recompute means the cheaper of none and full
-that fits in memory, an empty vp 1. For models with experts sim/calibration/README.md says which columns there are in addition to
+that fits in memory, an empty vp 1. For models with experts docs/how-to/fit-your-own-steps.md says which columns there are in addition to
 these; their rows are summed up by model and benchmark, with the mean over these groups and the worst of them: forty rows
 of nearly one layout say no more than four. What does not qualify is listed with the reason.
 published_settings.py adds what the sources of a table publish in addition. --parts GROUP takes the steps of groups that begin

@@ -58,7 +58,7 @@ struct TableSamples {
 };
 
 // The trust in a sample relative to the prior: about the error of a table's form on the machine that it was
-// fitted to. The value is a choice and was not tuned; profiler/README.md shows what it gives on published
+// fitted to. The value is a choice and was not tuned; docs/results/profiles.md shows what it gives on published
 // fabrics.
 constexpr double kSampleTrust = 0.08;
 constexpr double kRobust = 0.15;

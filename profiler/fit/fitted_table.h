@@ -1,5 +1,5 @@
 // A fitted table: the form's parameters, what the samples cover, and the fit's errors; and how it is written
-// into a profile (profiler/README.md).
+// into a profile (docs/reference/formats.md).
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Reads the lists of a samples file that `profile` wrote (profiler/README.md).
+// Reads the lists of a samples file that `profile` wrote (docs/reference/formats.md).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,4 +1,4 @@
-// Reads samples from CSV in the columns of public tables (profiler/README.md).
+// Reads samples from CSV in the columns of public tables (docs/reference/formats.md).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far off profiles' tables are on what was measured here, as the table in README.md.
+"""How far off profiles' tables are on what was measured here, as the table in docs/results/measured-kernels.md.
 
     against.py PROGRAM GPU=BASE...      GPU: h100 or h200; BASE: a profile's name or file
 

@@ -47,7 +47,7 @@ void add_fit_steps_options(CLI::App& command, FitStepsOptions& steps) {
   command.add_option(
       "--steps", steps.tables.rows,
       "Measured training steps (.csv), one per row: gpu, model_id, seq_len, tp, cp, pp, dp, mbs, "
-      "gbs_seqs, step_time_s; see sim/calibration/README.md");
+      "gbs_seqs, step_time_s; see docs/how-to/fit-your-own-steps.md");
   CLI::Option* const with_steps[] = {
       command.add_option("--models", steps.tables.models,
                          "With --steps: shapes of the rows' model_id (.csv); built-in models otherwise"),

@@ -122,7 +122,7 @@ struct FrameworkOptions {
   ExpertOverlap expert_overlap = ExpertOverlap::none;
   // DeepEP sends a token once to each node and forwards it inside; NCCL's all-to-all sends every copy.
   ExpertDispatcher expert_dispatcher = ExpertDispatcher::all_to_all;
-  // SMs that an exchange's kernels hold: compute under it runs on the others (sim/step/README.md).
+  // SMs that an exchange's kernels hold: compute under it runs on the others (docs/explanation/experts.md).
   int exchange_sms = 0;
   // Whether that compute is launched for the SMs that are left. Where it is for all of them, the blocks of
   // those that the exchange holds come in a wave of their own.

@@ -1,4 +1,4 @@
-// The metrics of a policy's run, by the names of policies/README.md's vocabulary. Absent ones are null: they
+// The metrics of a policy's run, by the names of docs/reference/columns.md. Absent ones are null: they
 // make no sense for the policy.
 #pragma once
 

@@ -1,10 +1,12 @@
 """What the documentation types: every command line that it shows is one that the program takes, and every option that
-it mentions is somebody's.
+it mentions is somebody's. The pages of commands and presets are what the program prints (EQUIPOISE_WRITE_PAGES=1 writes them anew).
 
 EQUIPOISE names the program; ctest sets it.
 """
 
 import functools
+import json
+import os
 import pathlib
 import re
 import unittest
@@ -49,7 +51,34 @@ def inner_of(command):
     return names_in(help_of(command)) if "SUBCOMMAND" in help_of(command) else []
 
 
+def commands_page():
+    """The help of every command, as it is printed."""
+    lines = ["# Commands", "", "Made from `--help`. Results go to stdout, progress and notes to stderr."]
+    for command in names_in(help_of()):
+        lines += ["", f"## {command}", "", "```text", help_of(command).strip(), "```"]
+        for inner in inner_of(command):
+            lines += ["", f"### {command} {inner}", "", "```text", help_of(command, inner).strip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def presets_page():
+    """What `list` lists, a table each."""
+    lines = ["# Presets", "", "Made from `equipoise list`. `equipoise explain NAME` says more of each."]
+    for what in ("policies", "schedules", "models", "profiles", "frameworks", "traces"):
+        lines += ["", f"## {what.capitalize()}", "", "| name | what | from |", "| --- | --- | --- |"]
+        for row in json.loads(run("list", what, "--format", "json").stdout):
+            lines.append("| " + " | ".join([f"`{row['name']}`", *(row[key].replace("|", "\\|") for key in ("summary", "from"))]) + " |")
+    return "\n".join(lines) + "\n"
+
+
 class Documentation(unittest.TestCase):
+    def test_pages_of_commands_and_presets_are_what_the_program_prints(self):
+        for name, made in (("commands", commands_page()), ("presets", presets_page())):
+            page = ROOT / f"docs/reference/{name}.md"
+            if os.environ.get("EQUIPOISE_WRITE_PAGES"):
+                page.write_text(made)
+            self.assertEqual(page.read_text(), made, f"{page}: EQUIPOISE_WRITE_PAGES=1 test_docs.py writes it anew")
+
     def test_every_command_line_is_one(self):
         commands, shown = names_in(help_of()), 0
         for page in pages():

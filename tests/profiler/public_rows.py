@@ -1,4 +1,4 @@
-"""Public tables in other columns, rewritten as `equipoise fit` reads them (profiler/README.md, "Making one")."""
+"""Public tables in other columns, rewritten as `equipoise fit` reads them (docs/reference/formats.md)."""
 import csv
 import gzip
 import statistics

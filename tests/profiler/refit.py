@@ -4,7 +4,7 @@
 usage: refit.py EQUIPOISE_PROGRAM [--update]
 
 EQUIPOISE_PUBLIC_DATA names a folder with measurements/*.csv and lengths/magi_doc_length_histogram.csv (the columns
-are in profiler/README.md). Without it the test is skipped. --update rewrites profiler/profiles/ instead.
+are in docs/reference/formats.md). Without it the test is skipped. --update rewrites profiler/profiles/ instead.
 """
 import json
 import os
