@@ -133,6 +133,8 @@ TuneJob job_of(TuneRequest request, double max_memory_GB) {
   StudyInputs inputs = load_inputs(study);
   check_estimate(study, inputs.documents, search.run, memory_limit(max_memory_GB));
   const std::int64_t gpus = request.gpus > 0 ? request.gpus : study.layout.gpus();
+  json of_candidates = file;
+  if (request.gpus > 0) set_study_keys(of_candidates, {"cluster.gpus=" + std::to_string(gpus)});
   if (!request.space)  // as it would be read from a file
     request.space =
         space_json(default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile)));
@@ -143,7 +145,7 @@ TuneJob job_of(TuneRequest request, double max_memory_GB) {
     unwanted = {
         [&to = exporter_of(request.target)](const Study& one) { return untold(to, one, Untold::layout); },
         [&to = exporter_of(request.target)](const Study& one) { return untold(to, one, Untold::row); }};
-  Candidates candidates = candidates_of(space, file, gpus, space_name, search.run.jobs, unwanted);
+  Candidates candidates = candidates_of(space, of_candidates, gpus, space_name, search.run.jobs, unwanted);
   return {std::move(request.file),  std::move(study),      std::move(inputs), gpus,
           std::move(space),         std::move(candidates), std::move(search), std::move(request.names),
           std::move(request.target)};

@@ -241,7 +241,7 @@ void add_tune(CLI::App& program, int& status) {
                               "Most delay of a token in iterations, of the mean and of the largest; or "
                               "MEAN,LARGEST")
                   ->delimiter(','));
-  command.add_option("--gpus", options->gpus, "Exactly so many GPUs; the study's by default")
+  command.add_option("--gpus", options->gpus, "Exactly so many GPUs (cluster.gpus of the candidates); the study's by default")
       ->check(CLI::Range(1, 1 << 22));
   command.add_option("--for", options->target, "Only layouts that `export --for` this framework can express");
   command.add_option("--out", options->out,

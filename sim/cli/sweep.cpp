@@ -106,7 +106,7 @@ std::vector<StudyCase> read_cases(const json& file, const std::string& path, con
 }
 
 json file_of(const StudyCase& c, json file) {
-  for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
+  set_study_keys(file, c.assignments);
   return file;
 }
 

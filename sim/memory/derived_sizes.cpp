@@ -73,13 +73,13 @@ std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& sche
                                  std::int64_t limit) {
   return largest(limit, [&](std::int64_t tokens) {
     return uniform_peak(memory, schedule, tokens_of_rank(tokens, context), context) <=
-           memory.capacity_bytes();
+           memory.room_bytes();
   });
 }
 
 std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule, int context) {
   return largest(kLongest / context, [&](std::int64_t tokens) {
-    return uniform_peak(memory, schedule, tokens, context) <= memory.capacity_bytes();
+    return uniform_peak(memory, schedule, tokens, context) <= memory.room_bytes();
   });
 }
 
@@ -93,7 +93,7 @@ int layers_between_probes(int c_min, double m1, int c_max, double m2, int layers
 int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
                          int context) {
   const auto free_bytes = [&](int layers) {
-    return memory.capacity_bytes() - uniform_peak(memory, schedule, rank_tokens, context, layers);
+    return memory.room_bytes() - uniform_peak(memory, schedule, rank_tokens, context, layers);
   };
   if (free_bytes(0) >= 0) return 0;
   // Both probes recompute, so that both hold the layer at work.
@@ -162,7 +162,7 @@ class Checkpoints {
 
   [[nodiscard]] bool fits() const {
     for (int s = 0; s < schedule_.stages; ++s)
-      if (memory_.stage_peak(schedule_, load_, s).parts.total() > memory_.capacity_bytes()) return false;
+      if (memory_.stage_peak(schedule_, load_, s).parts.total() > memory_.room_bytes()) return false;
     return true;
   }
 
@@ -170,7 +170,7 @@ class Checkpoints {
   bool add_where_it_overflows() {
     for (int s = 0; s < schedule_.stages; ++s) {
       const MemoryPeak peak = memory_.stage_peak(schedule_, load_, s);
-      const double over = peak.parts.total() - memory_.capacity_bytes();
+      const double over = peak.parts.total() - memory_.room_bytes();
       if (over <= 0) continue;
       if (const std::size_t c = largest_in_flight(s, peak.op_index); c < layers_.size()) {
         const double freed =

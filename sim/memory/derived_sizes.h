@@ -3,7 +3,8 @@
 //
 // Each asks the peak of a schedule in which every micro-batch is equally large, op by op as for a real step
 // (MemoryModel::lane_peak). So what a schedule keeps in flight, interleaved ones included, is the schedule's
-// own and no formula's: a window that fits as every micro-batch of a plan is never above L_max. The peak
+// own and no formula's: a window that fits as every micro-batch of a plan is never above L_max. Memory is
+// that without the headroom (MemoryModel::room_bytes). The peak
 // grows with the tokens, so a size is found by bisection: O(log(limit) ops of the schedule).
 #pragma once
 

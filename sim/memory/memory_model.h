@@ -95,6 +95,10 @@ class MemoryModel {
 
   [[nodiscard]] double capacity_bytes() const { return capacity_; }
   void set_capacity(double bytes) { capacity_ = bytes; }
+  // What plans may fill whose sizes the program chooses: all but the headroom. A plan that the user states may
+  // fill the capacity.
+  [[nodiscard]] double room_bytes() const { return capacity_ * (1 - headroom_); }
+  void set_headroom(double share) { headroom_ = share; }
   // What a stage holds before any micro-batch.
   [[nodiscard]] MemoryParts fixed(int stage) const;
   // Activation bytes that one token on a rank keeps in one layer, on the GPU.
@@ -129,6 +133,7 @@ class MemoryModel {
   ModelShape model_;
   Layout layout_;
   double capacity_;
+  double headroom_ = 0;  // share of the capacity
   double reserve_;
   double gradient_bytes_;
   double optimizer_bytes_;

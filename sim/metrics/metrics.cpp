@@ -276,6 +276,8 @@ constexpr RowFigure total = {
     [](Metrics& metrics, double value) { metrics.*Member = value; }};
 
 constexpr ResultColumn kColumns[] = {
+    {"GPUs", "gpus", total<&Metrics::gpus>, 0, "", "of the whole run; a column where cases of a sweep differ",
+     kWhole | kDiffering},
     {"tokens/s/GPU", "tokens_per_second_per_gpu", metric<&Metrics::tokens_per_second_per_gpu>, 0, "tokens/s",
      "tokens of all steps over their time and the GPUs"},
     {"step s", "step_seconds", metric<&Metrics::step_seconds>, 3, "s", "mean of the full steps"},

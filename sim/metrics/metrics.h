@@ -60,6 +60,7 @@ struct Metrics : PlanMetrics, SpeedUp {  // over the baseline
   double tokens = 0;
   int steps = 0;
   int tail_steps = 0;
+  double gpus = 0;  // of the whole run; 0: unknown
 };
 
 struct MetricInputs {

@@ -57,6 +57,7 @@ PolicyResult read_row(const json& saved, const std::string& where, int pipeline)
   row.status = static_cast<RowStatus>(
       choice_of(saved.at("status").get<std::string>(), where + ".status", kRowStatusNames));
   row.reasons = reasons_of(saved);
+  row.memory_tight = value_or(saved, "memory_tight", false);
   row.memory_ignored = value_or(saved, "memory_ignored", false);
   if (const std::string runs = value_or(saved, "runs_in", std::string()); !runs.empty())
     row.runs_in = static_cast<RunsIn>(choice_of(runs, where + ".runs_in", kRunsInNames));

@@ -86,6 +86,7 @@ json summary_json(const Study& study, const StudyResult& result) {
         {"needs", p.needs},
         {"metrics", metrics_json(p.metrics)},
         {"memory", memory_json(p)},
+        {"memory_tight", p.memory_tight},
         {"measured", {{"pack_ms", p.pack_ms > 0 ? json(p.pack_ms) : json(nullptr)}}},
         {"provenance",
          {{"times", "simulated"},

@@ -128,6 +128,7 @@ RunModels::RunModels(const ModelShape& model, const Layout& l, const Cluster& c,
   check_communication(cluster, framework, layout, profile);
   check_cast(layout, grid);
   if (cluster.memory_GB > 0) memory.set_capacity(cluster.memory_GB * 1e9);
+  memory.set_headroom(cluster.memory_headroom);
 }
 
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)

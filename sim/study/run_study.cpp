@@ -159,6 +159,7 @@ StudyResult study_of_rows(const Study& study, const StudyInputs& inputs, const R
   StudyResult result =
       refusing_other_types(inputs.profile.origin(), [&] { return heading(study, inputs, options); });
   result.policies = std::move(rows);
+  for (PolicyResult& row : result.policies) row.metrics.gpus = static_cast<double>(study.layout.gpus());
   compare_with_baseline(inputs.documents, result);
   if (!result.expected_error || !result.expected_error->step) return result;
   for (PolicyResult& row : result.policies)
@@ -179,6 +180,9 @@ StudyResult refused_study(const Study& study, const std::string& reason) {
   result.baseline = baseline_of(study);
   for (const PolicyRun& row : study.policies)
     result.policies.push_back(not_run(row, RowStatus::refused, fault_note(reason)));
+  const std::int64_t stated = study.cluster.gpus;
+  for (PolicyResult& row : result.policies)
+    row.metrics.gpus = static_cast<double>(stated > 0 ? stated : study.layout.gpus());
   return result;
 }
 

@@ -96,6 +96,7 @@ struct PolicyResult {
   MemoryPeak peak;
   PeakMoment peak_moment;
   double capacity_bytes = 0;
+  bool memory_tight = false;  // ok, and less is free than cluster.memory_headroom asks for
   double pack_ms = 0;  // measured, mean per global batch
   RangeUse use;
   Notes notes;

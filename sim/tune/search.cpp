@@ -297,10 +297,10 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
   try {
     const RunModels models(study, study.layout, inputs_.profile);
     for (int stage = 0; stage < study.layout.pipeline; ++stage)
-      if (const double held = models.memory.fixed(stage).total(); held > models.memory.capacity_bytes()) {
+      if (const double held = models.memory.fixed(stage).total(); held > models.memory.room_bytes()) {
         facts.too_large = concatenated("stage ", stage, " holds ", static_cast<int>(held / kGiB),
-                                       " GiB before any micro-batch, a GPU has ",
-                                       static_cast<int>(models.memory.capacity_bytes() / kGiB), " GiB");
+                                       " GiB before any micro-batch, of a GPU may be filled ",
+                                       static_cast<int>(models.memory.room_bytes() / kGiB), " GiB");
         return facts;
       }
     // Bounds of a row without Skrull's placements hold for those with them: exchanges are excluded.

@@ -284,7 +284,7 @@ void make_absolute(json& file, const Study& study) {
 json absolute_study(const std::string& path, const std::vector<std::string>& set) {
   const Study study = read_study(path, set);
   json file = read_json_file(path);
-  for (const std::string& assignment : set) set_study_key(file, assignment);
+  set_study_keys(file, set);
   make_absolute(file, study);
   return file;
 }

@@ -77,7 +77,7 @@ std::optional<StepResult> simulate_step(const TrialRun& run, StepRunner& runner,
     trial.reason = e.what();
     return {};
   }
-  if (!fits(result->work, run.row.models->memory.capacity_bytes())) {
+  if (!fits(result->work, run.row.models->memory.room_bytes())) {
     trial.outcome = Outcome::oom;
     trial.reason = text_of({"step_too_large", "", {{"step", i}}});
     return {};

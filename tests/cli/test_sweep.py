@@ -111,6 +111,24 @@ class SweepCommand(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stderr.count("cases run on different numbers of GPUs"), said, done.stderr)
 
+    def test_cases_of_equal_gpus(self):
+        study = self.write("study.json", dict(STUDY, parallel=dict(STUDY["parallel"], data=2)))
+        sweep = ("study", study, "--sweep", "parallel.context=1,2", "--set", "batch.steps=1")
+        lines = self.ok(*sweep).splitlines()
+        column = lines[0].split().index("GPUs")
+        self.assertEqual([line.split()[column] for line in lines[1:5]], ["8", "8", "16", "16"])  # a wider CP bought twice the GPUs
+        fixed = (*sweep, "--set", "cluster.gpus=8")
+        self.assertNotIn("GPUs", self.ok(*fixed).splitlines()[0].split())
+        cases = json.loads(self.ok(*fixed, "--format", "json"))
+        self.assertEqual([(case["study"]["gpus"], case["study"]["data"]) for case in cases], [(8, 2), (8, 1)])
+        rows = list(csv.DictReader(io.StringIO(self.ok(*sweep, "--format", "csv"))))
+        self.assertEqual([row["gpus"] for row in rows], ["8", "8", "16", "16"])
+        odd = json.loads(self.ok(*sweep[:2], "--sweep", "parallel.context=1,3", "--set", "cluster.gpus=8", "--set", "batch.steps=1", "--format", "json"))
+        self.assertEqual([{row["status"] for row in case["policies"]} for case in odd], [{"ok"}, {"refused"}])
+        self.assertIn("cluster.gpus: expected a multiple of parallel.tensor x context x pipeline = 12, found 8", odd[1]["policies"][0]["reason"])
+        self.refused("study", study, "--set", "cluster.gpus=12", says=["study.json: cluster.gpus", "12"])
+        self.refused("study", study, "--set", "cluster.gpus=16", "--set", "parallel.data=1", says=["study.json: parallel.data", "cluster.gpus 16"])
+
     def test_a_borrowed_network_is_said_once_at_the_end(self):
         study = self.write("study.json", {**STUDY, "parallel": {**STUDY["parallel"], "data": 2}})
         sweep = ("--sweep", "parallel.context=1,2,4", "--sweep", "batch.steps=1,2", "--quiet")

@@ -60,7 +60,7 @@ class OpenStudy {
     const nb::gil_scoped_release released;
     forget_inputs();  // those of the study before
     json file = parse_json(text, path);
-    for (const std::string& assignment : assignments) set_study_key(file, assignment);
+    set_study_keys(file, assignments);
     text_ = file.dump();
     study_ = case_.empty() ? parse_study(file, path) : naming(case_, [&] { return parse_case(file, path); });
     await_plans(study_);

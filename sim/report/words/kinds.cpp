@@ -150,6 +150,8 @@ constexpr Kind kKinds[] = {
     {"rank_above_bucket", "part of breaks_memory", "tokens", "a CP rank holds more than its bucket of {tokens} tokens"},
     {"holds_before_any_plan", "states leave no room for any plan", "stage GiB capacity_GiB why",
      "stage {stage} holds {GiB:1} GiB of {capacity_GiB:1} before any micro-batch: {why:/}"},
+    {"headroom_stays_free", "part of holds_before_any_plan", "share",
+     ", where cluster.memory_headroom keeps {share:~3} of a GPU free"},
     {"no_token_fits", "part of holds_before_any_plan", "", "not even one token fits"},
     {"no_bucket_fits", "part of holds_before_any_plan", "", "no bucket of a token fits"},
     {"no_pack_length_fits", "part of holds_before_any_plan", "", "no pack length fits at any CP degree"},

@@ -205,7 +205,14 @@ int default_zero(const Framework& framework, const Layout& layout) {
   return framework.preset.zero == 3 && layout.pipeline > 1 ? 1 : framework.preset.zero;
 }
 
-void read_layout(const json& node, const std::string& where, const Framework& framework, Layout& layout) {
+// GPUs of one replica.
+std::int64_t gpus_of_replica(const Layout& layout) {
+  return layout.gpus() / layout.data;
+}
+
+// `all`: GPUs of the whole run (cluster.gpus); 0: as many as the layout has.
+void read_layout(const json& node, const std::string& where, const Framework& framework, std::int64_t all,
+                 Layout& layout) {
   read_parallel(node, where, layout);
   if (!node.contains("zero")) layout.zero = default_zero(framework, layout);
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
@@ -217,6 +224,8 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
       throw UserError(where, ": expected tensor x context x pipeline x data of at most ", kMostGpus,
                       " GPUs, found more");
   }
+  if (all > 0 && !node.contains("data"))
+    layout.data = static_cast<int>(std::max<std::int64_t>(1, all / gpus_of_replica(layout)));
 }
 
 // What of a step's shape follows from the layout. `says_sequences`: the file has batch.sequences_per_step.
@@ -289,9 +298,21 @@ void check_offload(const std::string& path, const Study& study) {
   }
 }
 
+// Throws where cluster.gpus is not what the layout has.
+void check_gpus(const std::string& path, const Study& study) {
+  const std::int64_t gpus = study.cluster.gpus, replica = gpus_of_replica(study.layout);
+  if (gpus == 0 || study.layout.gpus() == gpus) return;
+  if (gpus % replica != 0)
+    throw UserError(path, ": cluster.gpus: expected a multiple of parallel.tensor x context x pipeline = ",
+                    replica, ", found ", gpus);
+  throw UserError(path, ": parallel.data: expected ", gpus / replica, " for cluster.gpus ", gpus,
+                  ", or none, since it follows from that; found ", study.layout.data);
+}
+
 // Throws for keys that are allowed one by one and do not go together; `training`: those of lora and frozen.
 // Rows whose preset asks in vain for an exchange of attention run without it.
 void check_together(const std::string& path, const std::string& training, Study& study) {
+  check_gpus(path, study);
   const PackOptions& batch = study.batch;
   const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
   if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
@@ -393,7 +414,7 @@ Study parse_case(const json& file, const std::string& path) {
   study.cluster = read_cluster(part("cluster"), inside("cluster"));
   study.cluster.profile = profile_next_to(study.cluster.profile, study.directory);
   study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
-  read_layout(part("parallel"), inside("parallel"), study.framework, study.layout);
+  read_layout(part("parallel"), inside("parallel"), study.framework, study.cluster.gpus, study.layout);
   read_batch(part("batch"), inside("batch"), study);
   study.says_zero = part("parallel").contains("zero");
   study.says_schedule = object.has("schedule");
@@ -468,9 +489,17 @@ void set_study_key(json& file, const std::string& assignment) {
   *node = std::move(value);
 }
 
+void set_study_keys(json& file, const std::vector<std::string>& assignments) {
+  const auto fixes_gpus = [](const std::string& key) { return key.starts_with("cluster.gpus="); };
+  const auto parallel = file.find("parallel");
+  if (std::ranges::any_of(assignments, fixes_gpus) && parallel != file.end() && parallel->is_object())
+    parallel->erase("data");
+  for (const std::string& assignment : assignments) set_study_key(file, assignment);
+}
+
 Study read_study(const std::string& path, const std::vector<std::string>& overrides) {
   json file = read_json_file(path);
-  for (const std::string& assignment : overrides) set_study_key(file, assignment);
+  set_study_keys(file, overrides);
   return parse_study(file, path);
 }
 

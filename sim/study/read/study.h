@@ -95,11 +95,13 @@ struct PolicyRun {
 
 struct Cluster {
   std::string profile = "h100-sxm";
+  std::int64_t gpus = 0;  // of the whole run, from which parallel.data follows; 0: as many as the layout has
   int gpus_per_node = 0;  // 0: the profile's
   NetworkRates network;
   Wiring wiring = Wiring::rail;
   double oversubscription = 1;
   double memory_GB = 0;             // of a GPU, where it is not the profile's; 0: the profile's
+  double memory_headroom = 0.06;    // share of that which the program's own choices leave free
   double dollars_per_gpu_hour = 0;  // 0: not stated
   PowerDraw watts{};                // of a GPU, where it is not the profile's
 };
@@ -140,5 +142,8 @@ Study laid_out(Study study, const Layout& layout);
 
 // Sets a dotted path ("policies.0.queues" too) in a study file's JSON. Throws UserError for a bad path.
 void set_study_key(nlohmann::json& file, const std::string& assignment);
+// The same for each, in their order. Where one of them is cluster.gpus, the file's own parallel.data does not
+// count any more: the number of replicas follows from the layout of each case.
+void set_study_keys(nlohmann::json& file, const std::vector<std::string>& assignments);
 
 }  // namespace equipoise

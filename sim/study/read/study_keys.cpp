@@ -198,9 +198,17 @@ constexpr Key<Cluster> kWattsKeys[] = {
 
 constexpr Key<Cluster> kClusterKeys[] = {
     text<&Cluster::profile>("profile", "`equipoise list profiles`, or the path of a profile"),
+    integer<&Cluster::gpus>("gpus", 1, kMostGpus,
+                            "All GPUs of the run: parallel.data is so many over tensor x context x pipeline; "
+                            "as many as the layout has by default"),
     integer<&Cluster::gpus_per_node>("gpus_per_node", 1, 1024, "The profile's by default"),
     other<Cluster>("network", schema_of<network_keys>, "Between nodes"),
     number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
+    number<&Cluster::memory_headroom>(
+        "memory_headroom", 0, 0.999,
+        "Share of a GPU's memory that stays free, in addition to the framework's reserve, wherever the program "
+        "chooses: sizes from memory, recompute auto, tune, what would make a row run; a plan that needs it "
+        "runs and is marked memory_tight"),
     number<&Cluster::dollars_per_gpu_hour>("dollars_per_gpu_hour", 0, 1e6,
                                            "What a GPU costs an hour: a column shows what 10^9 tokens cost"),
     other<Cluster>(

@@ -198,6 +198,7 @@ constexpr int kMostContextFactor = 8;
 
 std::vector<std::vector<Change>> more_context(const Study& study, const Change& full, Gpus gpus) {
   std::vector<std::vector<Change>> choices;
+  if (gpus == Gpus::more && study.cluster.gpus > 0) return choices;  // their number is fixed
   for (int factor = 2; factor <= kMostContextFactor; factor *= 2) {
     const int context = study.layout.context * factor;
     if (gpus == Gpus::as_many && study.layout.data % factor != 0) break;

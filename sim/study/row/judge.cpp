@@ -386,6 +386,8 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   add_about(result.notes, row.run.label, notes);
   if (options.record_gpus) average_gpus(plan, result);
   judge_memory(result);
+  result.memory_tight =
+      result.status == RowStatus::ok && result.peak.parts.total() > models.memory.room_bytes();
   result.peak_moment = find_peak(row, result, plan, simulated.rule, options.steps);
   if (result.status == RowStatus::oom) {
     result.memory_ignored = options.ignore_memory;
@@ -413,12 +415,15 @@ PolicyResult without_room(StudyRow row) {
   result.memory_fault.stage = result.peak.stage;
   result.memory_fault.need_bytes = result.peak.parts.total();
   result.memory_fault.capacity_bytes = result.capacity_bytes;
+  Notes why = {*std::move(row.no_room)};
+  if (const double share = models.cluster.memory_headroom; share > 0)
+    why.push_back({"headroom_stays_free", "", {{"share", share}}});
   result.reasons = {{"holds_before_any_plan",
                      "",
                      {{"stage", result.peak.stage},
                       {"GiB", result.peak.parts.total() / kGiB},
                       {"capacity_GiB", result.capacity_bytes / kGiB},
-                      {"why", Notes{*std::move(row.no_room)}}}}};
+                      {"why", std::move(why)}}}};
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   result.plan.policy = row.run.name;
   if (std::optional<Note> layers = recompute_note(row, {})) row.note(*std::move(layers));

@@ -24,7 +24,7 @@ double seconds_per_token_of(const std::vector<StepResult>& steps) {
 // How a row ends, without what only a row that is shown needs. `trial`: see trial_options.
 RowEnd try_row(StudyRow row, const RunStudyOptions& trial, Until until = Until::first_that_does_not_fit) {
   const std::vector<StepResult> steps = simulate_row(row, trial, until).ran.steps;
-  const bool runs = !row.no_room && all_fit(steps, row.models->memory.capacity_bytes());
+  const bool runs = !row.no_room && all_fit(steps, row.models->memory.room_bytes());
   return {runs ? RowStatus::ok : RowStatus::oom, seconds_per_token_of(steps)};
 }
 

@@ -108,7 +108,7 @@ static std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& p
                       : std::make_unique<StepRunner>(row, rule, of_step, options.steps, threads);
     results[i] = simulator->simulate(plan.steps[i], i);
     ++done;
-    if (!fits(results[i].work, row.models->memory.capacity_bytes())) full = true;
+    if (!fits(results[i].work, row.models->memory.room_bytes())) full = true;
   };
   if (options.row != nullptr)
     options.row->for_each(steps, simulate);
@@ -124,11 +124,14 @@ SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStud
     return SimulatedPlan{std::string(shard), rule, simulate_steps(row, plan, rule, options, until)};
   };
   if (row.run.rule().choice != ShardChoice::static_best) return simulated(row.run.shard);
-  const double capacity = row.models->memory.capacity_bytes();
+  const MemoryModel& memory = row.models->memory;
   SimulatedPlan first = simulated("per-sequence"), other = simulated("per-document");
-  const bool fits_first = all_fit(first.steps, capacity), fits_other = all_fit(other.steps, capacity);
-  const bool stays =
-      fits_first != fits_other ? fits_first : total_seconds(other.steps) >= total_seconds(first.steps);
+  const auto fit = [&](const SimulatedPlan& ran) {
+    return all_fit(ran.steps, memory.room_bytes()) ? 2 : all_fit(ran.steps, memory.capacity_bytes()) ? 1 : 0;
+  };
+  const int fit_first = fit(first), fit_other = fit(other);
+  const bool stays = fit_first != fit_other ? fit_first > fit_other
+                                            : total_seconds(other.steps) >= total_seconds(first.steps);
   return stays ? std::move(first) : std::move(other);
 }
 
@@ -139,15 +142,15 @@ double trial_seconds(const StudyRow& row, const Plan& plan, const RunStudyOption
 double trial_seconds_that_fit(const StudyRow& row, const Plan& plan, const RunStudyOptions& options) {
   const std::vector<StepResult> steps =
       simulate_steps(row, plan, row.trial_rule(), options, Until::first_that_does_not_fit);
-  return all_fit(steps, row.models->memory.capacity_bytes()) ? total_seconds(steps)
-                                                             : std::numeric_limits<double>::infinity();
+  return all_fit(steps, row.models->memory.room_bytes()) ? total_seconds(steps)
+                                                         : std::numeric_limits<double>::infinity();
 }
 
 std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
                                          const RunStudyOptions& options) {
   std::vector<double> seconds;
   for (const StepResult& step : simulate_steps(row, plan, row.trial_rule(), options, Until::all_steps))
-    seconds.push_back(fits(step.work, row.models->memory.capacity_bytes())
+    seconds.push_back(fits(step.work, row.models->memory.room_bytes())
                           ? to_seconds(step.times.makespan)
                           : std::numeric_limits<double>::infinity());
   return seconds;

@@ -32,11 +32,12 @@ class StepRunner {
   std::unique_ptr<OpStepSimulator> op_;
 };
 
-// A trial ends at the first step that does not fit into memory; the steps after it keep an empty result.
+// A trial ends at the first step that does not fit into the memory that choices may fill
+// (MemoryModel::room_bytes); the steps after it keep an empty result.
 enum class Until { all_steps, first_that_does_not_fit };
 
 // The row's steps by its own sharding rule, and the rule that ran: static-best is the better of its two, one
-// that fits before one that does not, then the faster.
+// that leaves the headroom free before one that only fits, that before one that does not, then the faster.
 struct SimulatedPlan {
   std::string shard;
   ShardRule rule;
@@ -50,9 +51,9 @@ bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes);
 
 // What a search of a plan's options minimises: the seconds of all its steps, by the row's trial rule.
 double trial_seconds(const StudyRow& row, const Plan& plan, const RunStudyOptions& options);
-// The same; infinite where a step does not fit.
+// The same; infinite where a step does not leave the headroom free.
 double trial_seconds_that_fit(const StudyRow& row, const Plan& plan, const RunStudyOptions& options);
-// The seconds of each step, infinite where it does not fit.
+// The seconds of each step, infinite where it does not leave the headroom free.
 std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
                                          const RunStudyOptions& options);
 

@@ -1,4 +1,5 @@
-// Studies as JSON values, small enough to run in a moment.
+// Studies as JSON values, small enough to run in a moment. They keep no memory free, so that a size from memory
+// is the largest that fits.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -16,7 +17,7 @@ inline nlohmann::json small_study() {
     "name": "small",
     "trace": {"distribution": "wlb-128k", "seed": 3},
     "model": "wlb-550m",
-    "cluster": {"profile": "h100-sxm"},
+    "cluster": {"profile": "h100-sxm", "memory_headroom": 0},
     "parallel": {"tensor": 2, "context": 2, "pipeline": 2, "recompute": "none"},
     "batch": {"context_window": "32K", "sequences_per_step": 4, "steps": 4},
     "policies": ["plain-4d", {"name": "fixed-greedy", "shard": "per-document"}, "wlb-llm"],

@@ -475,6 +475,24 @@ TEST_CASE("--set reaches every key by its path, lists by index") {
                   UserError);
 }
 
+TEST_CASE("cluster.gpus fixes the number of GPUs: the replicas follow from the layout") {
+  CHECK(parse(with("/cluster/gpus", 32)).layout.data == 4);  // TP 2 x CP 2 x PP 2
+  CHECK(holds(refusal(with("/cluster/gpus", 36)),
+              "study.json: cluster.gpus: expected a multiple of parallel.tensor x context x pipeline = 8, found 36"));
+  json both = with("/cluster/gpus", 32);
+  both["parallel"]["data"] = 4;
+  CHECK(parse(both).layout.gpus() == 32);
+  both["parallel"]["data"] = 2;
+  CHECK(holds(refusal(both), "study.json: parallel.data: expected 4 for cluster.gpus 32, or none"));
+  // On the command line it outranks the file's replicas, and not those of the command line.
+  json file = small_study();
+  file["parallel"]["data"] = 2;
+  set_study_keys(file, {"parallel.context=4", "cluster.gpus=16"});
+  CHECK(parse(file).layout.data == 1);
+  set_study_keys(file, {"parallel.data=2", "cluster.gpus=16"});
+  CHECK(holds(refusal(file), "parallel.data: expected 1 for cluster.gpus 16"));
+}
+
 TEST_CASE("Llama 4 by name, and a shape written out, attend in chunks; a chunk needs its tokens") {
   json file = small_study();
   file["model"] = "llama4-scout";

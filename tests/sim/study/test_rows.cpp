@@ -76,6 +76,38 @@ TEST_CASE("Out of memory names the fewest layers to recompute that fit") {
   CHECK(row.reasons[1].get<Notes>("cost")[0].number("ratio") == doctest::Approx(whole / less));
 }
 
+TEST_CASE("What the program chooses leaves the headroom free, and a stated plan that does not is marked") {
+  const json wlb = {{"name", "wlb"}, {"queues", 0}};
+  const auto with_headroom = [](double share) {
+    return json{{"cluster", {{"memory_GB", 14}, {"memory_headroom", share}}}};
+  };
+  const PolicyResult all = row_of(wlb, with_headroom(0)), some = row_of(wlb, with_headroom(0.06));
+  REQUIRE(all.status == RowStatus::ok);
+  REQUIRE(some.status == RowStatus::ok);
+  CHECK(some.run.pack.max_tokens < all.run.pack.max_tokens);
+  CHECK(some.peak.parts.total() <= 0.94 * 14e9);
+  CHECK(!all.memory_tight);
+  CHECK(!some.memory_tight);
+
+  json stated = {{"name", "plain"}};
+  const double held = row_of(stated).peak.parts.total();
+  const auto marked = [&](double share) {
+    const json cluster = {{"memory_GB", 1.02 * held / 1e9}, {"memory_headroom", share}};
+    const PolicyResult row = row_of(stated, {{"cluster", cluster}});
+    CHECK(row.status == RowStatus::ok);
+    return row.memory_tight;
+  };
+  CHECK(!marked(0));
+  CHECK(marked(0.06));
+
+  json cluster = short_of_memory()["cluster"];
+  const auto recomputed = [&](double share) {
+    cluster["memory_headroom"] = share;
+    return row_of({{"name", "plain"}, {"recompute", "auto"}}, {{"cluster", cluster}}).run.recompute_layers;
+  };
+  CHECK(recomputed(0) < recomputed(0.3));
+}
+
 TEST_CASE("CP ranks instead of replicas come before more GPUs") {
   const json plain = {{"name", "plain"}, {"recompute", "full"}};
   json less = {{"parallel", {{"zero", 2}, {"data", 2}}}};
