@@ -19,6 +19,7 @@
 #include "sim/cli/sweep.h"
 #include "sim/report/receipt.h"
 #include "sim/report/result_csv.h"
+#include "sim/report/seed_spread.h"
 #include "sim/report/study_outputs.h"
 #include "sim/report/study_screen.h"
 #include "sim/report/study_table.h"
@@ -272,6 +273,7 @@ nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions&
     asked["cases"].push_back(c.name);
     add_hashes_of_files(file_of(c, options.content), folder, asked["inputs"]);
   }
+  if (options.seeds > 0) asked["seeds"] = options.seeds;
   if (!share.is_all()) asked["share"] = {share.index, share.count};
   return asked;
 }
@@ -283,7 +285,7 @@ class Sweep {
       : cases_(cases),
         share_(chosen_share(options.shard)),
         folder_(options.out),
-        printer_(options.format, out) {
+        printer_(options.format, options.seeds > 0, out) {
     if (!share_.is_all() && folder_.empty())
       throw UserError(
           "--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
@@ -360,7 +362,7 @@ class Sweep {
 void check_resume(const StudyOptions& options) {
   if (!options.resume && options.shard.empty()) return;
   const char* option = options.resume ? "--resume" : "--shard";
-  if (options.sweep.empty())
+  if (options.sweep.empty() && options.seeds == 0)
     throw UserError(std::string(option) + ": expected a sweep's cases, found no --sweep");
   if (options.out.empty())
     throw UserError(std::string(option) + " needs --out DIR, where finished cases are kept");
@@ -387,6 +389,20 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
   return true;
 }
 
+// --seeds is a sweep of trace.seed, whose cases are printed as one.
+void sweep_seeds(StudyOptions& options) {
+  if (options.seeds == 0) return;
+  const TraceSource trace = parse_case(file_of({options.set, "", {}}, options.content), options.file).trace;
+  if (!trace.is_drawn())
+    throw UserError("--seeds: ", options.file,
+                    ": trace.shuffle: expected true, or documents that are drawn (trace.distribution), since no "
+                    "seed changes this trace");
+  std::string seeds;
+  for (int i = 0; i < options.seeds; ++i)
+    seeds += (i > 0 ? "," : "") + std::to_string(trace.seed + static_cast<std::uint64_t>(i));
+  options.sweep.push_back(kSeedKey + seeds);
+}
+
 }  // namespace
 
 int run_study_command(const StudyOptions& asked, std::ostream& out, std::ostream& log,
@@ -398,6 +414,7 @@ int run_study_command(const StudyOptions& asked, std::ostream& out, std::ostream
   run.stop = &stop;
   run.keep_finished = true;
   if (!read_content(options, run, out, log)) return 0;
+  sweep_seeds(options);
   const std::vector<StudyCase> cases =
       read_cases(options.content, options.file, options.set, options.sweep, options.max_cases, limit);
   for (const StudyCase& c : cases) {

@@ -21,6 +21,7 @@ struct StudyOptions : SimulationOptions {
   std::string measured_step, row;  // seconds or a log, and of which row; empty: no anchor, the baseline
   std::vector<std::string> set;    // key.path=value
   std::vector<std::string> sweep;  // key.path=a,b,c: the product of all is run
+  int seeds = 0;                   // cases of so many seeds of the trace, from its own; 0: only its own
   std::string out;                 // directory; empty: nothing is written
   std::string shard;    // "i/n": these cases of a sweep, into out/shard-i-of-n; empty: by rank, or all
   bool resume = false;  // of a sweep: cases that `out` has are not run again

@@ -134,6 +134,11 @@ void add_study(CLI::App& program, int& status) {
   only_with("--measured-step", command.add_option("--row", options->row, "Label of the measured row; the baseline's by default"));
   command.add_option("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
   command.add_option("--sweep", options->sweep, "Run all values of a key: batch.context_window=64K,128K");
+  command
+      .add_option("--seeds", options->seeds,
+                  "Run so many seeds of the trace, from its own on, and print the lowest, mean and highest of "
+                  "each row")
+      ->check(CLI::Range(2, 1000));
   const std::vector<std::string_view> files = each_of(study_outputs(), &StudyOutput::file);
   command.add_option("--out", options->out, "Folder for " + joined(files) + ", timelines");
   command.add_option("--shard", options->shard,

@@ -151,6 +151,7 @@ CaseText case_text(const json& node) {
 }
 
 void SweepPrinter::add(const CaseText& text) {
+  if (of_seeds_) spread_.add(text.page);
   if (format_ == Format::table) table_.add(text.table);
   if (format_ == Format::json) summaries_.push_back(text.summary);
   if (csv_.empty()) csv_ = text.csv_header + "\n";
@@ -159,6 +160,12 @@ void SweepPrinter::add(const CaseText& text) {
 }
 
 void SweepPrinter::finish() {
+  if (of_seeds_) {
+    out_ << (format_ == Format::json  ? spread_.as_json().dump(2) + "\n"
+             : format_ == Format::csv ? spread_.csv()
+                                      : spread_.table());
+    return;
+  }
   if (format_ == Format::json) out_ << json(summaries_).dump(2) << '\n';
   if (!table_.empty()) out_ << table_.text();
   if (format_ == Format::csv) out_ << csv_;
@@ -167,6 +174,7 @@ void SweepPrinter::finish() {
 void SweepPrinter::write(const std::string& folder) const {
   write_file_atomically(folder + "/report.html", page_.html());
   write_file_atomically(folder + "/sweep.csv", csv_);
+  if (of_seeds_) write_file_atomically(folder + "/seeds.csv", spread_.csv());
 }
 
 static JournalEntry into(std::map<std::size_t, CaseText>& finished) {
@@ -208,7 +216,6 @@ void SweepJournal::remove() const {
 }
 
 int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out) {
-  SweepPrinter printer(options.format, out);
   PartsFound parts(kSweepJournalKind);
   std::map<std::size_t, CaseText> finished;
   std::map<std::size_t, std::string> folder_of;
@@ -221,6 +228,7 @@ int merge_sweep(const MergeOptions& options, const std::vector<std::string>& fol
   }
   const auto cases = refusing_other_types(
       folders.front(), [&] { return parts.whole().at("cases").get<std::vector<std::string>>(); });
+  SweepPrinter printer(options.format, parts.whole().contains("seeds"), out);
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (!finished.contains(i))
       throw UserError("merge: expected all " + std::to_string(cases.size()) + " cases, found " +

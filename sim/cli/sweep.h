@@ -14,6 +14,7 @@
 #include "sim/cli/commands.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/report/line_journal.h"
+#include "sim/report/seed_spread.h"
 #include "sim/report/study_table.h"
 #include "sim/report/sweep_page.h"
 #include "sim/study/read/study.h"
@@ -60,15 +61,20 @@ CaseText case_text(const nlohmann::json& node);
 // Prints the cases in one format at the end, and writes what is over all of them.
 class SweepPrinter {
  public:
-  SweepPrinter(Format format, std::ostream& out) : format_(format), out_(out) {}
+  // `of_seeds`: cases that differ in their seed alone are printed as one.
+  SweepPrinter(Format format, bool of_seeds, std::ostream& out)
+      : format_(format), of_seeds_(of_seeds), out_(out) {}
   void add(const CaseText& text);
   void finish();
-  void write(const std::string& folder) const;  // report.html, and sweep.csv as --format csv prints it
+  // report.html, sweep.csv as --format csv prints it, and seeds.csv where the cases are those of seeds.
+  void write(const std::string& folder) const;
   [[nodiscard]] const SweepPage& page() const { return page_; }
 
  private:
   Format format_;
+  bool of_seeds_;
   std::ostream& out_;
+  SeedSpread spread_;
   SweepTable table_;
   std::vector<nlohmann::json> summaries_;
   std::string csv_;

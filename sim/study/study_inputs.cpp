@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/report/words/words.h"
@@ -125,10 +126,20 @@ std::int64_t uniform_documents(const Study& study, std::int64_t length) {
   return windows_needed(study) * window / length + 1;
 }
 
+// A file's documents, in the order that `seed` draws where the study asks for one.
+Trace read_file(const Study& study, const std::string& file, std::uint64_t seed) {
+  TraceReadOptions options;
+  options.column = study.trace.column;
+  Trace trace = read_trace(resolved(study, file), options);
+  if (!study.trace.shuffle) return trace;
+  SplitMix64 random(seed);
+  shuffle(trace.lengths, random);
+  trace.origin += ", in an order drawn with seed " + std::to_string(seed);
+  return trace;
+}
+
 Trace load_mixture(const Study& study) {
   const TraceSource& source = study.trace;
-  TraceReadOptions options;
-  options.column = source.column;
   // A source ends the mixture when it is used up. Those that are drawn are drawn longer until it is enough,
   // or until that does not lengthen it.
   std::size_t before = 0;
@@ -137,7 +148,7 @@ Trace load_mixture(const Study& study) {
     for (const TraceSource::Component& part : source.mixture)
       parts.push_back(part.file.empty()
                           ? synthesize_enough(study, part.distribution, 0, source.seed + parts.size(), times)
-                          : read_trace(resolved(study, part.file), options));
+                          : read_file(study, part.file, source.seed + parts.size()));
     std::vector<WeightedTrace> weighted;
     for (std::size_t i = 0; i < parts.size(); ++i) weighted.push_back({&parts[i], source.mixture[i].weight});
     Trace mixed = mix_traces(weighted, source.documents, source.seed);
@@ -163,10 +174,8 @@ Trace load_trace(const Study& study) {
   }
   if (!source.distribution.empty())
     return synthesize_enough(study, source.distribution, source.documents, source.seed);
-  TraceReadOptions options;
-  options.column = source.column;
   if (!source.file.empty()) {
-    trace = read_trace(resolved(study, source.file), options);
+    trace = read_file(study, source.file, source.seed);
     if (source.documents > 0 && source.documents < static_cast<std::int64_t>(trace.lengths.size()))
       trace.lengths.resize(static_cast<std::size_t>(source.documents));
     return trace;

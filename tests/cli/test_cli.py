@@ -220,7 +220,7 @@ class Explain(Case):
         there = {path.name if path.parent.name == "auto" else path.parent.name + "/LABEL" + path.suffix
                  for path in (self.folder / "auto").rglob("*") if path.is_file()}
         self.assertEqual(there - files, set())
-        self.assertEqual(files - there, {"sweep.csv", "chakra/LABEL/step.GPU.et"})
+        self.assertEqual(files - there, {"sweep.csv", "seeds.csv", "chakra/LABEL/step.GPU.et"})
         for word, says in (("provenance.slowdowns", "carried"), ("critical_path", "op fidelity"), ("logits", "unit: bytes"), ("status", "oom")):
             self.assertIn(says, self.ok("explain", word))
         self.refused("explain", "provenance.slowdown", says=["nearest: provenance.slowdowns"])

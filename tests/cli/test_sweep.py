@@ -129,6 +129,39 @@ class SweepCommand(Case):
         self.refused("study", study, "--set", "cluster.gpus=12", says=["study.json: cluster.gpus", "12"])
         self.refused("study", study, "--set", "cluster.gpus=16", "--set", "parallel.data=1", says=["study.json: parallel.data", "cluster.gpus 16"])
 
+    def test_seeds_show_the_spread_of_every_row(self):
+        study = self.write("study.json", dict(STUDY, trace={"distribution": "wlb-128k", "seed": 7}))
+        cases = json.loads(self.ok("study", study, "--sweep", "trace.seed=7,8,9", "--format", "json"))
+        found = json.loads(self.ok("study", study, "--seeds", 3, "--format", "json"))
+        self.assertEqual((found["schema"], found["seeds"]), ("equipoise.seeds/1", ["7", "8", "9"]))
+        for number, row in enumerate(found["rows"]):
+            for key in ("tokens_per_second_per_gpu", "speedup"):
+                of_seeds = [case["policies"][number]["metrics"][key] for case in cases]
+                self.assertEqual((row[key]["lowest"], row[key]["highest"]), (min(of_seeds), max(of_seeds)))
+                self.assertAlmostEqual(row[key]["mean"], sum(of_seeds) / 3)
+        self.assertLess(found["rows"][0]["tokens_per_second_per_gpu"]["lowest"], found["rows"][0]["tokens_per_second_per_gpu"]["highest"])
+        lines = self.ok("study", study, "--seeds", 3).splitlines()
+        self.assertEqual(lines[0], "small: 3 seeds of the trace, speed-ups over plain-4d")
+        self.assertEqual([line.split()[:2] for line in lines[2:]], [["plain-4d", "3"], ["wlb", "3"]])
+        parts, whole = self.folder / "parts", self.folder / "whole"
+        for share in range(2):
+            self.ok("study", study, "--seeds", 3, "--shard", f"{share}/2", "--out", parts)
+        merged = self.ok("merge", self.folder / "merged", parts, "--format", "csv")
+        self.assertEqual(self.ok("study", study, "--seeds", 3, "--out", whole, "--format", "csv"), merged)
+        self.assertEqual((whole / "seeds.csv").read_text(), merged)
+
+    def test_a_file_has_seeds_once_it_is_shuffled(self):
+        lengths = self.write("lengths.txt", "".join(f"{1000 + 977 * i % 16000}\n" for i in range(400)))
+        for trace in ({"file": str(lengths)}, {"mixture": [{"file": str(lengths)}]}):
+            study = self.write("study.json", dict(STUDY, trace=trace))
+            self.refused("study", study, "--seeds", 3, says=["--seeds", "study.json", "trace.shuffle", "expected true"])
+            self.assertIn("seed has no effect", run("study", study, "--set", "trace.seed=1").stderr)
+            shuffled = json.loads(self.ok("study", study, "--seeds", 3, "--set", "trace.shuffle=true", "--format", "json"))
+            rate = shuffled["rows"][0]["tokens_per_second_per_gpu"]
+            self.assertLess(rate["lowest"], rate["highest"])
+        uniform = self.write("uniform.json", dict(STUDY, trace={"uniform": 8192}))
+        self.refused("study", uniform, "--seeds", 3, says=["--seeds", "trace.shuffle"])
+
     def test_a_borrowed_network_is_said_once_at_the_end(self):
         study = self.write("study.json", {**STUDY, "parallel": {**STUDY["parallel"], "data": 2}})
         sweep = ("--sweep", "parallel.context=1,2,4", "--sweep", "batch.steps=1,2", "--quiet")

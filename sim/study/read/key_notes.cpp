@@ -76,7 +76,10 @@ bool has_columns(const Study& s) {
          std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return named(part.file); });
 }
 bool draws(const Study& s) {
-  return !s.trace.distribution.empty() || !s.trace.mixture.empty();
+  return s.trace.is_drawn();
+}
+bool has_files(const Study& s) {
+  return s.trace.has_files();
 }
 bool may_be_short(const Study& s) {
   return !s.trace.file.empty() || !s.trace.mixture.empty() || s.trace.documents > 0;

@@ -17,6 +17,7 @@ namespace equipoise {
 namespace acts {
 bool has_columns(const Study& study);
 bool draws(const Study& study);
+bool has_files(const Study& study);
 bool may_be_short(const Study& study);
 bool has_tensor(const Study& study);
 bool has_replicas(const Study& study);

@@ -31,6 +31,7 @@ struct TraceSource {
   std::string column;
   std::int64_t documents = 0;  // 0: as many as the study needs (uniform, distribution), all (file)
   std::uint64_t seed = 0;
+  bool shuffle = false;  // of files: their order is drawn by the seed
   bool repeat = false;
   struct Component {
     std::string file;
@@ -38,6 +39,15 @@ struct TraceSource {
     double weight = 1;
   };
   std::vector<Component> mixture;
+
+  [[nodiscard]] bool has_files() const {
+    return !file.empty() || std::ranges::any_of(mixture, [](const Component& c) { return !c.file.empty(); });
+  }
+  // Whether the seed decides its documents or their order.
+  [[nodiscard]] bool is_drawn() const {
+    return !distribution.empty() || mixture.size() > 1 || (mixture.size() == 1 && mixture[0].file.empty()) ||
+           (shuffle && has_files());
+  }
 };
 
 // What a paper printed for a row. Nothing here feeds back into a simulation: the figures are read, carried

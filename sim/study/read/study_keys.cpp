@@ -53,8 +53,10 @@ constexpr Key<TraceSource> kTraceKeys[] = {
         .acting("with a file of columns: .csv, .tsv, .jsonl, .ndjson", acts::has_columns),
     integer<&TraceSource::documents>("documents", 1, kMostDocuments,
                                      "At most this many; as many as the study needs by default"),
-    integer<&TraceSource::seed>("seed", 0, INT64_MAX, "Of a drawn trace")
-        .acting("with a distribution or a mixture", acts::draws),
+    integer<&TraceSource::seed>("seed", 0, INT64_MAX, "Of a drawn trace, and of shuffle")
+        .acting("with a distribution, a mixture of several or shuffle", acts::draws),
+    flag<&TraceSource::shuffle>("shuffle", "Documents of a file come in an order that seed draws")
+        .acting("with a file", acts::has_files),
     flag<&TraceSource::repeat>("repeat", "Read the trace again from the start where it is too short")
         .acting("with a file, a mixture or a number of documents", acts::may_be_short),
 };

@@ -1,0 +1,135 @@
+#include "sim/report/seed_spread.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "policies/base/csv.h"
+#include "policies/base/text.h"
+#include "sim/report/study_table.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+struct Spread {
+  double lowest = 0, mean = 0, highest = 0;
+};
+
+std::optional<Spread> spread_of(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  const auto [lowest, highest] = std::ranges::minmax(values);
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return Spread{lowest, sum / static_cast<double>(values.size()), highest};
+}
+
+json spread_json(const std::vector<double>& values) {
+  const std::optional<Spread> spread = spread_of(values);
+  if (!spread) return nullptr;
+  return {{"lowest", spread->lowest}, {"mean", spread->mean}, {"highest", spread->highest}};
+}
+
+void add_cells(const std::vector<double>& values, int digits, std::vector<std::string>& cells) {
+  const std::optional<Spread> spread = spread_of(values);
+  for (const auto part : {&Spread::lowest, &Spread::mean, &Spread::highest})
+    cells.push_back(spread ? fixed(*spread.*part, digits) : "-");
+}
+
+std::string spread_csv(const std::vector<double>& values) {
+  const std::optional<Spread> spread = spread_of(values);
+  std::string text;
+  for (const auto part : {&Spread::lowest, &Spread::mean, &Spread::highest})
+    text += "," + (spread ? json(*spread.*part).dump() : "");
+  return text;
+}
+
+}  // namespace
+
+void SeedSpread::add(const json& one) {
+  study_ = one.at("study").get<std::string>();
+  baseline_ = one.at("baseline").get<std::string>();
+  std::string name;
+  for (const json& assignment : one.at("assignments")) {
+    const auto text = assignment.get<std::string>();
+    if (!text.starts_with(kSeedKey))
+      name += (name.empty() ? "" : " ") + printable(text);
+    else if (const std::string seed = text.substr(std::string_view(kSeedKey).size());
+             std::ranges::find(seeds_, seed) == seeds_.end())
+      seeds_.push_back(seed);
+  }
+  for (const json& of_case : one.at("rows")) {
+    const auto label = of_case.at("label").get<std::string>();
+    auto row = std::ranges::find_if(rows_, [&](const Row& r) { return r.name == name && r.label == label; });
+    if (row == rows_.end())
+      row = rows_.insert(rows_.end(), {name, label, one.at("gpus").get<std::int64_t>(), 0, "", {}, {}});
+    if (const json& rate = of_case.at("tokens_per_second_per_gpu"); rate.is_number()) {
+      ++row->ran;
+      row->tokens_per_second.push_back(rate.get<double>());
+    } else if (row->reason.empty()) {
+      row->reason = of_case.at("reason").get<std::string>();
+    }
+    if (const json& speedup = of_case.at("speedup"); speedup.is_number())
+      row->speedups.push_back(speedup.get<double>());
+  }
+}
+
+std::string SeedSpread::table() const {
+  const auto any = [&](const auto& has) { return std::ranges::any_of(rows_, has); };
+  const bool named = any([](const Row& row) { return !row.name.empty(); });
+  const bool gpus = any([&](const Row& row) { return row.gpus != rows_.front().gpus; });
+  const std::size_t seeds = seeds_.size();
+  std::vector<std::string> header = {"policy", "seeds"};
+  if (gpus) header.insert(header.begin() + 1, "GPUs");
+  if (named) header.insert(header.begin(), "case");
+  for (const char* what : {"tokens/s/GPU", "speed-up"})
+    for (const char* part : {"lowest ", "mean ", "highest "}) header.push_back(part + std::string(what));
+  TextTable table(header);
+  if (named) table.align_left(1);
+  std::string below;
+  for (const Row& row : rows_) {
+    std::vector<std::string> cells = {row.label, std::to_string(row.ran)};
+    if (gpus) cells.insert(cells.begin() + 1, std::to_string(row.gpus));
+    if (named) cells.insert(cells.begin(), row.name);
+    add_cells(row.tokens_per_second, 0, cells);
+    add_cells(row.speedups, 2, cells);
+    table.add(cells);
+    if (row.ran < static_cast<int>(seeds))
+      below += (named ? row.name + ": " : "") + row.label + " runs with " + std::to_string(row.ran) + " of " +
+               counted(seeds, "seed") + ": " + row.reason + "\n";
+  }
+  return study_ + ": " + counted(seeds, "seed") + " of the trace, speed-ups over " + baseline_ + "\n" +
+         table.text() + below;
+}
+
+std::string SeedSpread::csv() const {
+  std::string text = "case,policy,gpus,seeds,ran";
+  for (const char* what : {"tokens_per_second_per_gpu", "speedup"})
+    for (const char* part : {"lowest_", "mean_", "highest_"}) text.append(",").append(part).append(what);
+  text += ",reason\n";
+  for (const Row& row : rows_)
+    text += csv_cell(row.name) + "," + csv_cell(row.label) + "," + std::to_string(row.gpus) + "," +
+            std::to_string(seeds_.size()) + "," + std::to_string(row.ran) +
+            spread_csv(row.tokens_per_second) + spread_csv(row.speedups) + "," + csv_cell(row.reason) + "\n";
+  return text;
+}
+
+json SeedSpread::as_json() const {
+  json rows = json::array();
+  for (const Row& row : rows_)
+    rows.push_back({{"case", row.name},
+                    {"label", row.label},
+                    {"gpus", row.gpus},
+                    {"ran", row.ran},
+                    {"reason", row.reason.empty() ? json(nullptr) : json(row.reason)},
+                    {"tokens_per_second_per_gpu", spread_json(row.tokens_per_second)},
+                    {"speedup", spread_json(row.speedups)}});
+  return {{"schema", "equipoise.seeds/1"},
+          {"study", study_},
+          {"baseline", baseline_},
+          {"seeds", seeds_},
+          {"rows", std::move(rows)}};
+}
+
+}  // namespace equipoise
