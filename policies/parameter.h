@@ -180,8 +180,16 @@ constexpr PackParameter bucket_size_parameter() {
 }
 inline constexpr PackParameter kBucketSize = bucket_size_parameter();
 inline constexpr PackParameter kRollback = parameter::flag<&PackOptions::rollback>("rollback", kRollbackHelp);
-inline constexpr PackParameter kKeep = parameter::integer<&PackOptions::keep>(
-    "keep", 1, 1 << 20, "K, chunks of a dependent group that keep activations");
+// A size that a study finds by trials.
+inline constexpr std::string_view kAutoWord[] = {"auto"};
+constexpr PackParameter or_auto(PackParameter size) {
+  size.words = kAutoWord;
+  return size;
+}
+inline constexpr PackParameter kKeep = or_auto(parameter::integer<&PackOptions::keep>(
+    "keep", 1, 1 << 20,
+    "K, chunks of a dependent group that keep activations; auto: as many as make chunkflow the fastest; 1 by "
+    "default, of chunkflow auto in a study whose row has no chunk_size either"));
 inline constexpr PackParameter kStrictKeep = parameter::flag<&PackOptions::strict_keep>(
     "strict_keep", "state-aware-1f1b never holds K + 1 chunks of a group");
 

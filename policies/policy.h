@@ -85,6 +85,14 @@ struct OptionSearch {
   }
 };
 
+// A size that a study finds by trials where its value is auto.
+struct TriedSize {
+  std::string_view key;
+  // Rising values. `longest`: tokens of the longest document; 0: unknown.
+  std::vector<std::int64_t> (*values)(const PackOptions&, std::int64_t longest) = nullptr;
+  bool most_is_fastest = false;  // of the values that fit, so that no other needs a trial
+};
+
 // A change of the options that makes room for a document of some length.
 struct Room {
   std::string_view key;  // the key that changes
@@ -133,6 +141,8 @@ struct Policy {
   bool chooses_degrees = false;   // chooses a CP degree for each lane
   bool packs_for_time = false;    // its row shows the gap to a lower bound on the time of any plan
   bool pads_documents = false;    // pads each document to the longest of its micro-batch
+  // Sizes that may be auto, each tried inside those before it. All are where a study gives none of them.
+  std::span<const TriedSize> tried = {};
   // Options that size micro-batches, in the order in which smaller values should be tried to save memory.
   std::span<const std::string_view> sizes = {};
 };

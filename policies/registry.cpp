@@ -215,6 +215,7 @@ constexpr Policy kPolicies[] = {
      .parameters = kChunkflow,
      .schedule = "state-aware-1f1b",
      .micro_batch_tokens = chunk_tokens,
+     .tried = kTriedOfChunkflow,
      .sizes = kChunkflowSizes},
     // Seq1F1B, SlimPipe, InfiniPipe.
     {.name = "sequence-slices",

@@ -20,6 +20,7 @@
 // remaining y_2 <= x_1 is at most any load of the n bins afterwards. So the fullest of n + 1 bins is never
 // fuller than that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s +
 // ChunkSize) log s) for s short documents.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -184,6 +185,23 @@ Step step_of_units(std::vector<Unit>&& units, const PackOptions& options, std::s
 
 std::int64_t chunk_tokens(const PackOptions& options) {
   return options.of<ChunkflowOptions>().chunk_size;
+}
+
+std::vector<std::int64_t> tried_chunk_sizes(const PackOptions& options, std::int64_t) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t chunks = 16; chunks > 0; chunks /= 2)
+    sizes.push_back(std::max<std::int64_t>(1, options.context_window / chunks));
+  return sizes;
+}
+
+std::vector<std::int64_t> tried_keeps(const PackOptions& options, std::int64_t longest) {
+  constexpr std::int64_t kMostKept = 1 << 20;
+  const std::int64_t size = chunk_tokens(options);
+  const std::int64_t all = std::clamp<std::int64_t>((longest + size - 1) / size, 1, kMostKept);
+  std::vector<std::int64_t> keeps;
+  for (std::int64_t keep = 1; keep < all; keep *= 2) keeps.push_back(keep);
+  keeps.push_back(all);
+  return keeps;
 }
 
 Plan plan_chunkflow(const PackingProblem& problem) {

@@ -57,10 +57,20 @@ struct ChunkflowOptions {
   std::int64_t chunk_size = 8192;
 };
 inline constexpr PackParameter kChunkflow[] = {
-    parameter::integer<&ChunkflowOptions::chunk_size>("chunk_size", 1, kLongestSize, "tokens of a chunk"),
+    or_auto(parameter::integer<&ChunkflowOptions::chunk_size>(
+        "chunk_size", 1, kLongestSize,
+        "tokens of a chunk; auto: the fastest that fits of 1/16, 1/8 .. 1 window; 8K by default, auto in a study "
+        "whose row has no keep either")),
     kKeep, kStrictKeep};
 
 std::int64_t chunk_tokens(const PackOptions& options);  // chunk_size
+
+// What is tried where they are auto: windows cut into 16, 8 .. 1 chunks, and up to all chunks of the longest
+// document kept. What is not kept is computed again, so that more is never slower.
+std::vector<std::int64_t> tried_chunk_sizes(const PackOptions& options, std::int64_t longest);
+std::vector<std::int64_t> tried_keeps(const PackOptions& options, std::int64_t longest);
+inline constexpr TriedSize kTriedOfChunkflow[] = {{"chunk_size", tried_chunk_sizes},
+                                                  {"keep", tried_keeps, true}};
 
 Plan plan_chunkflow(const PackingProblem& problem);
 

@@ -27,6 +27,9 @@ json derived_json(const PolicyRun& run) {
       !run.recompute_by_stage)
     node["recompute_layers"] = run.recompute_layers;
   if (run.schedule_chosen) node["schedule"] = run.schedule;
+  if (run.virtual_pipeline_chosen) node["virtual_pipeline"] = *run.virtual_pipeline;
+  for (const std::string_view key : run.chosen_sizes)
+    node[std::string(key)] = std::get<std::int64_t>(pack_parameter(key)->get(run.pack));
   for (const GroupCandidate& c : run.pack.candidates)
     node["candidates"].push_back({{"length", c.length},
                                   {"context", c.context},

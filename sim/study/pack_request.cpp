@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <sstream>
+#include <utility>
 #include <variant>
 
 #include "policies/base/error.h"
@@ -74,6 +75,7 @@ json study_file(const PackRequest& request) {
   file["batch"].update(request.batch);
   file["parallel"]["data"] = request.lanes;
   file["parallel"]["context"] = request.context;
+  if (file.contains("cluster") && file["cluster"].is_object()) file["cluster"].erase("gpus");  // as many as these
   return file;
 }
 
@@ -202,6 +204,15 @@ PolicyRun row_of_request(const PackRequest& request, const Study& study, const s
   PolicyRun run = read_policy_run(entry, request.command, study);
   if (run.schedule_auto)
     throw UserError("pack: job: policies[0].schedule: expected the one that `study` chose, found auto");
+  const auto refuse_auto = [&](const std::string& key, bool is_auto) {
+    if (is_auto && run.says(key)) throw UserError("pack: ", key, ": expected the one that `study` chose, found auto");
+  };
+  refuse_auto("virtual_pipeline", run.virtual_pipeline_auto);
+  for (const TriedSize* const size : std::exchange(run.open_sizes, {})) {
+    refuse_auto(std::string(size->key), true);
+    const PackParameter& row = *pack_parameter(size->key);
+    row.set(run.pack, row.get(PackOptions()));
+  }
   run.pack.seed = request.policy.contains("seed") ? run.pack.seed : request.seed;
   if (const std::optional<CostKind> cost = cost_for(request, run.policy())) run.cost = *cost;
   return run;

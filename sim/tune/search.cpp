@@ -276,7 +276,7 @@ bool spreads_documents(const PolicyRun& row) {
 
 // Packing that simulates or branches on its own.
 bool packs_slowly(const PolicyRun& row) {
-  return row.policy().search.is_open_in(row.pack) || row.policy().name == "flexsp";
+  return row.policy().search.is_open_in(row.pack) || row.policy().name == "flexsp" || row.leaves_open();
 }
 
 bool may_cut(const RowChoice& row) {
@@ -679,7 +679,7 @@ bool Search::probe_has_room(std::uint32_t layout) const {
   try {
     const Study study = candidate_study(candidates_, {layout, probe_}, options_.name);
     StudyRow row(study, inputs_.documents, &inputs_.profile, study.policies.front());
-    if (row.run.schedule_auto) return true;  // each schedule has another
+    if (row.run.leaves_open()) return true;  // each value has another
     derive_sizes(row, false);
     if (row.no_room) return false;
     const auto hard_limit = row.run.policy().hard_limit;

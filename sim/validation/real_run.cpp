@@ -19,6 +19,7 @@
 #include "sim/execution/launch.h"
 #include "sim/execution/rank_executor.h"
 #include "sim/report/plan_json.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/read/framework.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/row/details.h"
@@ -83,11 +84,19 @@ void make_steps(const StudyInputs& inputs, const RealRowOptions& options, RealRo
 RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t number,
                  const RealRowOptions& options, kernels::Communicator& world) {
   PolicyRun entry = study.policies[number];
-  if (entry.schedule_auto) {  // rank 0 chooses: with a solver another could be faster a second time
+  if (entry.leaves_open()) {  // rank 0 chooses: with a solver another could be faster a second time
     const StudyRow own(study, inputs, entry);  // what it refuses, all ranks do
     const StudyRow chosen =
         world.rank() > 0 ? own : ready_row(study, inputs, entry, trial_options(quiet_options()));
-    entry.schedule = broadcast(world, std::string(chosen.schedule.name));
+    nlohmann::json made = {{"schedule", chosen.schedule.name},
+                           {"virtual_pipeline", chosen.models->layout.virtual_pipeline}};
+    for (const TriedSize* const size : entry.open_sizes)
+      made[std::string(size->key)] = std::get<std::int64_t>(pack_parameter(size->key)->get(chosen.run.pack));
+    const nlohmann::json told = nlohmann::json::parse(broadcast(world, made.dump()));
+    entry.schedule = told["schedule"].get<std::string>();
+    set_virtual_pipeline(study, told["virtual_pipeline"].get<int>(), entry);
+    for (const TriedSize* const size : entry.open_sizes)
+      pack_parameter(size->key)->set(entry.pack, told[std::string(size->key)].get<std::int64_t>());
   }
   RealRow row{entry.label, StudyRow(study, inputs, entry), {}, {}, {}, {}};
   resolve_recompute(row.ready, trial_options(quiet_options()));

@@ -86,8 +86,7 @@ def _job(values: Dict[str, Any], entry: Dict[str, Any], batch: Dict[str, Any], d
     row = {key: value for key, value in entry.items() if key not in ("label", "published")}
     if "recompute_layers" in derived and entry["name"] != "equipoise":  # its micro-batches have their own
         row["recompute"] = {"layers": derived["recompute_layers"]}
-    if "schedule" in derived:
-        row["schedule"] = derived["schedule"]
+    row.update((key, derived[key]) for key in ("schedule", "virtual_pipeline", "chunk_size", "keep") if key in derived)
     step = {key: value for key, value in batch.items() if key != "steps"}
     return {**{key: value for key, value in values.items() if key != "baseline"}, "batch": step, "policies": [row]}
 

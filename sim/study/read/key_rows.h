@@ -55,6 +55,11 @@ struct Key : Parameter<Target> {
     made.acts_in = where;
     return made;
   }
+  [[nodiscard]] constexpr Key or_words(std::span<const std::string_view> other) const {
+    Key made = *this;
+    made.words = other;
+    return made;
+  }
   [[nodiscard]] constexpr Key counted() const {
     Key made = *this;
     made.is_count = true;

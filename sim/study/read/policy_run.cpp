@@ -113,6 +113,22 @@ void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
   if (!std::filesystem::is_regular_file(run.plan_file, error)) object.fail("file", "a file that is there");
 }
 
+// Sizes of the policy that are auto: those that say so, and all of them where the entry has none.
+void leave_sizes_open(JsonObject& object, PolicyRun& run) {
+  const std::span<const TriedSize> tried = run.policy().tried;
+  for (const PackParameter& row : pack_parameters())
+    if (std::ranges::count(row.words, kAutoWord[0]) > 0 && row.get(run.pack) == ParameterValue(std::int64_t{0}) &&
+        std::ranges::find(tried, row.key, &TriedSize::key) == tried.end())
+      object.fail(row.key, "a number; auto is for chunkflow");
+  const bool none = std::ranges::none_of(tried, [&](const TriedSize& size) { return object.has(size.key); });
+  for (const TriedSize& size : tried) {
+    const PackParameter& row = *pack_parameter(size.key);
+    if (!none && row.get(run.pack) != ParameterValue(std::int64_t{0})) continue;
+    run.open_sizes.push_back(&size);
+    row.set(run.pack, size.values(run.pack, 0).front());
+  }
+}
+
 }  // namespace
 
 std::span<const Preset> presets() {
@@ -150,6 +166,9 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   run.asks_stage_exchange = run.stage_attention_exchange;
   run.label = printable(run.label);
   naming(where, [&] { return sharding_policy(run.shard); });
+  run.virtual_pipeline_auto = run.virtual_pipeline == 0;
+  if (run.virtual_pipeline_auto) run.virtual_pipeline.reset();
+  if (run.virtual_pipeline) set_virtual_pipeline(study, *run.virtual_pipeline, run);
   run.schedule_auto = run.schedule == "auto";
   if (run.schedule_auto) run.schedule = run.policy().schedule;
   try {
@@ -166,6 +185,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   }
   read_parameters(object, pack_parameters(), run.pack);
   read_parameters(object, shard_parameters(), run.sharding);
+  leave_sizes_open(object, run);
   for (const auto& [key, value] : named.items()) run.typed.push_back(key);
   if (object.has("bucket_size") && run.pack.bucket_size == 0) {  // a word, by which it is derived
     if (run.policy().derives != Derives::bucket_size && !run.rule().places_documents)
@@ -192,6 +212,7 @@ void make_labels_unique(std::vector<PolicyRun>& runs) {
 Layout layout_of(const Study& study, const PolicyRun& run) {
   Layout layout = study.layout;
   layout.context_comm = run.context_comm.value_or(layout.context_comm);
+  layout.virtual_pipeline = run.virtual_pipeline.value_or(layout.virtual_pipeline);
   layout.stage_attention_exchange = run.stage_attention_exchange;
   if (run.has_recompute) {
     layout.recompute = run.recompute;
@@ -229,8 +250,25 @@ bool leaves_out_exchange(PolicyRun& run, const std::string& fault) {
   return true;
 }
 
+std::string default_schedule(int chunks) {
+  return chunks > 1 ? "interleaved-1f1b" : "1f1b";
+}
+
+void shape_chunks(int stages, int chunks, PackOptions& pack) {
+  pack.chunks = chunks;
+  pack.lane_round = chunks > 1 ? stages : 1;
+}
+
+void set_virtual_pipeline(const Study& study, int chunks, PolicyRun& run) {
+  run.virtual_pipeline = chunks;
+  shape_chunks(study.layout.pipeline, chunks, run.pack);
+}
+
 const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run) {
-  return schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
+  if (!run.schedule.empty()) return schedule_policy(run.schedule);
+  const bool is_default = study.schedule == default_schedule(1) || study.schedule == default_schedule(2);
+  return schedule_policy(run.virtual_pipeline && is_default ? default_schedule(*run.virtual_pipeline)
+                                                            : study.schedule);
 }
 
 }  // namespace equipoise

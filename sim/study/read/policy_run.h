@@ -40,7 +40,14 @@ bool leaves_out_exchange(PolicyRun& run, const std::string& fault);
 // The layout with the policy's own recompute mode, as its schedule runs it.
 Layout layout_of(const Study& study, const PolicyRun& run);
 
-// The schedule of its policy, else the study's.
+// 1f1b, or interleaved-1f1b with model chunks.
+std::string default_schedule(int chunks);
+// What of a step's shape follows from the stages and their model chunks.
+void shape_chunks(int stages, int chunks, PackOptions& pack);
+// The row with so many model chunks instead of the layout's.
+void set_virtual_pipeline(const Study& study, int chunks, PolicyRun& run);
+
+// The schedule of its policy, else the study's; of the two forms of 1F1B the one that goes with its chunks.
 const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run);
 
 }  // namespace equipoise

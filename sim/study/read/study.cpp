@@ -235,17 +235,12 @@ void shape_step(const Layout& layout, bool says_sequences, PackOptions& batch) {
   batch.context = layout.context;
   batch.gpus = std::int64_t{layout.data} * layout.context;
   batch.stages = layout.pipeline;
-  batch.chunks = layout.virtual_pipeline;
+  shape_chunks(layout.pipeline, layout.virtual_pipeline, batch);
   batch.waiting_lanes = PackOptions{}.waiting_lanes;
   if (lanes_synchronize(layout))
     batch.waiting_lanes = layout.reduces_each_micro_batch()
                               ? layout.data
                               : std::clamp(layout.expert / layout.context, 1, layout.data);
-  batch.lane_round = layout.virtual_pipeline > 1 ? layout.pipeline : 1;
-}
-
-std::string default_schedule(const Layout& layout) {
-  return layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b";
 }
 
 void read_batch(const json& node, const std::string& where, Study& study) {
@@ -333,6 +328,10 @@ void check_together(const std::string& path, const std::string& training, Study&
     layout.context_comm = run.context_comm.value_or(layout.context_comm);
     if (run.context_comm)
       check_layout(study.model, layout, row + "context_comm " + std::string(name_of(layout.context_comm)));
+    layout = study.layout;
+    layout.virtual_pipeline = run.virtual_pipeline.value_or(layout.virtual_pipeline);
+    if (run.virtual_pipeline)
+      check_layout(study.model, layout, row + "virtual_pipeline " + std::to_string(*run.virtual_pipeline));
     const bool typed = run.says("stage_attention_exchange");
     const std::string fault = exchange_fault(study, run, typed ? row + "stage_attention_exchange" : path);
     if (leaves_out_exchange(run, fault))
@@ -418,7 +417,7 @@ Study parse_case(const json& file, const std::string& path) {
   read_batch(part("batch"), inside("batch"), study);
   study.says_zero = part("parallel").contains("zero");
   study.says_schedule = object.has("schedule");
-  if (!study.says_schedule) study.schedule = default_schedule(study.layout);
+  if (!study.says_schedule) study.schedule = default_schedule(study.layout.virtual_pipeline);
   naming(path, [&] { return schedule_policy(study.schedule); });
   const std::string training = read_training(object, path, study.model, study.notes);
   const json* policies = object.find("policies");
@@ -443,10 +442,11 @@ Study parse_case(const json& file, const std::string& path) {
 Study laid_out(Study study, const Layout& layout) {
   study.layout = layout;
   if (!study.says_zero) study.layout.zero = default_zero(study.framework, layout);
-  if (!study.says_schedule) study.schedule = default_schedule(layout);
+  if (!study.says_schedule) study.schedule = default_schedule(layout.virtual_pipeline);
   shape_step(study.layout, study.says_sequences, study.batch);
   for (PolicyRun& run : study.policies) {
     shape_step(study.layout, study.says_sequences, run.pack);
+    if (run.virtual_pipeline) set_virtual_pipeline(study, *run.virtual_pipeline, run);
     run.stage_attention_exchange = run.asks_stage_exchange;
   }
   find_impossible(study.file, "", study);

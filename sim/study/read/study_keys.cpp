@@ -296,6 +296,11 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
     text<&PolicyRun::schedule>("schedule",
                                "Of the pipeline; the study's by default; auto: the fastest that fits of "
                                "the study's, seq1f1b and state-aware-1f1b"),
+    integer<&PolicyRun::virtual_pipeline>(
+        "virtual_pipeline", 1, kMostGpus,
+        "Model chunks of a pipeline rank; the layout's by default, 1 where the row's schedule takes no more; "
+        "auto: the fastest that fits of the layout's and 1")
+        .or_words(kAutoWord),
     choice<&PolicyRun::context_comm>("context_comm", kContextCommNames, kContextCommHelp),
     choice<&PolicyRun::cost>("cost", kCostKindNames,
                              "What a document weighs when packing; profiled: its time by the profile; "

@@ -296,9 +296,9 @@ Notes when_refused(const Search& search) {
   for (const char* schedule : {"1f1b", "state-aware-1f1b"}) {
     changes.push_back(
         {set_key("schedule", quoted(schedule), [schedule](Study&, PolicyRun& r) { r.schedule = schedule; })});
-    if (layout.virtual_pipeline > 1)
-      changes.back().push_back(set_key("parallel.virtual_pipeline", 1,
-                                       [](Study& s, PolicyRun&) { s.layout.virtual_pipeline = 1; }));
+    if (layout_of(study, search.row().run).virtual_pipeline > 1)
+      changes.back().push_back(set_key("virtual_pipeline", 1,
+                                       [](Study& s, PolicyRun& r) { set_virtual_pipeline(s, 1, r); }));
   }
   changes.push_back(
       {set_key("shard", quoted("per-document"), [](Study&, PolicyRun& r) { r.shard = "per-document"; })});

@@ -373,6 +373,14 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   Notes notes;
   if (row.run.schedule_chosen) notes.push_back({"schedule_auto", "", {{"schedule", row.run.schedule}}});
+  if (row.run.virtual_pipeline_chosen)
+    notes.push_back({"virtual_pipeline_chosen",
+                     "",
+                     {{"chunks", *row.run.virtual_pipeline}, {"schedule", std::string(row.schedule.name)}}});
+  for (const std::string_view key : row.run.chosen_sizes)
+    notes.push_back({"size_auto",
+                     "",
+                     {{"key", key}, {"value", std::get<std::int64_t>(pack_parameter(key)->get(row.run.pack))}}});
   add(notes, recompute_note(row, plan));
   if (row.run.policy().packs_for_time) notes.push_back(bound_note(row, result.steps));
   add(notes, offload_note(row, plan, simulated.rule));

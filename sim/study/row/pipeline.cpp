@@ -1,5 +1,6 @@
 #include "sim/study/row/pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -118,25 +119,85 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& trial) {
   row.recompute_layers(most);
 }
 
+namespace {
+
+// The entry with each value that is tried for the first of the keys that it leaves open; none: it leaves none.
+struct OpenKey {
+  std::vector<PolicyRun> tried;
+  bool first_that_fits = false;  // is the fastest
+};
+
+OpenKey open_schedule(const Study& study, PolicyRun entry) {
+  OpenKey open;
+  entry.schedule_auto = false;
+  entry.schedule_chosen = true;
+  PolicyRun own = entry;
+  own.schedule.clear();
+  const std::string_view of_study = schedule_policy_of(study, own).name;
+  for (const std::string_view name : {of_study, std::string_view("seq1f1b"), std::string_view("state-aware-1f1b")}) {
+    if (!open.tried.empty() && name == of_study) continue;
+    open.tried.push_back(entry);
+    open.tried.back().schedule = name;
+  }
+  return open;
+}
+
+OpenKey open_virtual_pipeline(const Study& study, PolicyRun entry) {
+  OpenKey open;
+  entry.virtual_pipeline_auto = false;
+  entry.virtual_pipeline_chosen = true;
+  for (const int chunks : {study.layout.virtual_pipeline, 1}) {
+    if (!open.tried.empty() && chunks == study.layout.virtual_pipeline) continue;
+    open.tried.push_back(entry);
+    set_virtual_pipeline(study, chunks, open.tried.back());
+  }
+  return open;
+}
+
+OpenKey open_size(const Study& study, const DocumentSet& documents, PolicyRun entry) {
+  OpenKey open;
+  const TriedSize& size = *entry.open_sizes.front();
+  entry.open_sizes.erase(entry.open_sizes.begin());
+  entry.chosen_sizes.push_back(size.key);
+  // More layers that are recomputed make room for more.
+  open.first_that_fits =
+      size.most_is_fastest && layout_of(study, entry).recompute != Recompute::automatic;
+  for (const std::int64_t value : size.values(entry.pack, longest_of(documents))) {
+    open.tried.push_back(entry);
+    pack_parameter(size.key)->set(open.tried.back().pack, value);
+  }
+  if (open.first_that_fits) std::ranges::reverse(open.tried);
+  return open;
+}
+
+OpenKey open_key(const Study& study, const StudyInputs& inputs, const PolicyRun& entry) {
+  if (entry.schedule_auto) return open_schedule(study, entry);
+  if (entry.virtual_pipeline_auto) return open_virtual_pipeline(study, entry);
+  if (!entry.open_sizes.empty()) return open_size(study, inputs.documents, entry);
+  return {};
+}
+
+}  // namespace
+
 StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
                    const RunStudyOptions& trial) {
-  PolicyRun run = entry, tried = entry;
-  tried.schedule_auto = false;
+  const OpenKey open = open_key(study, inputs, entry);
+  std::optional<StudyRow> best;
   double least = 0;
-  const std::string names[] = {study.schedule, "seq1f1b", "state-aware-1f1b"};
-  for (const std::string& name : names) {
-    if (!entry.schedule_auto || (&name != names && name == study.schedule)) continue;
-    tried.schedule = name;
+  for (const PolicyRun& tried : open.tried) {
+    if (best && open.first_that_fits) break;
     try {
-      const RowEnd end = try_row(ready_row(study, inputs, tried, trial), trial, Until::all_steps);
-      if (end.status != RowStatus::ok || (run.schedule_chosen && end.seconds_per_token >= least)) continue;
+      const StudyRow row = ready_row(study, inputs, tried, trial);
+      const RowEnd end =
+          try_row(row, trial, open.first_that_fits ? Until::first_that_does_not_fit : Until::all_steps);
+      if (end.status != RowStatus::ok || (best && end.seconds_per_token >= least)) continue;
       least = end.seconds_per_token;
-      run.schedule = name;
-      run.schedule_chosen = true;
+      best.emplace(row);
     } catch (const UserError&) {  // it does not take the row's micro-batches, or the layout's model chunks
     }
   }
-  StudyRow row(study, inputs, run);
+  if (best) return *std::move(best);
+  StudyRow row(study, inputs, entry);
   resolve_recompute(row, trial);
   return row;
 }
@@ -155,10 +216,33 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
   return result;
 }
 
+// A row that is refused with the layout's model chunks, and does not ask for them itself, runs without; nothing
+// where that is refused, too.
+static std::optional<PolicyResult> run_without_chunks(const Study& study, const StudyInputs& inputs,
+                                                      PolicyRun entry, const PolicyResult& refused,
+                                                      const RunStudyOptions& options) {
+  const int chunks = study.layout.virtual_pipeline;
+  if (refused.status != RowStatus::refused || chunks == 1 || entry.virtual_pipeline ||
+      entry.virtual_pipeline_auto)
+    return {};
+  set_virtual_pipeline(study, 1, entry);
+  entry.virtual_pipeline_chosen = true;
+  try {
+    PolicyResult result =
+        run_prepared(ready_row(study, inputs, entry, trial_options(options)), options);
+    if (result.status == RowStatus::refused) return {};
+    return result;
+  } catch (const UserError&) {  // stages whose layers the study lists for its chunks
+    return {};
+  }
+}
+
 PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
                      const RunStudyOptions& options) {
   const RunStudyOptions trial = trial_options(options);
   PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial), options);
+  if (std::optional<PolicyResult> plain = run_without_chunks(study, inputs, entry, result, options))
+    result = *std::move(plain);
   say_what_runs(study, result);
   if (!options.keep_plans) result.plan = {};
   if (result.status == RowStatus::ok || !options.find_fits) return result;

@@ -26,8 +26,11 @@ namespace equipoise {
 // (Algorithm 4).
 void resolve_recompute(StudyRow& row, const RunStudyOptions& trial);
 
-// The row of an entry, all of that resolved. `schedule: auto` is the fastest that fits of the study's,
-// seq1f1b and state-aware-1f1b, the first of equals; where none fits, what the row has without the key.
+// The row of an entry, all of that resolved. A key that is `auto` has the value with which the row is the
+// fastest that fits, the first of equals: schedule (the study's, seq1f1b, state-aware-1f1b),
+// virtual_pipeline (the layout's, 1), chunk_size (1/16 to 1 window) and keep (the most that fits). One is
+// decided inside the other, so that each schedule has its own sizes. Where none fits, what the row has
+// without the key.
 StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
                    const RunStudyOptions& trial);
 

@@ -272,7 +272,10 @@ TEST_CASE("DualPipe is a row like others, with its reasons where it cannot run")
   refused({{"batch", {{"sequences_per_step", 6}}}},
           "schedule dualpipe: expected an even number of micro-batches");
   refused({{"parallel", {{"zero", 2}}}}, "schedule dualpipe: expected parallel.zero 0 or 1, found 2");
-  refused({{"parallel", {{"virtual_pipeline", 2}}}}, "schedule dualpipe takes 1, found 2");
+  json chunks = policy;
+  chunks["virtual_pipeline"] = 2;
+  CHECK(reason_text(row_of(chunks, patch).reasons).find("schedule dualpipe takes 1, found 2") !=
+        std::string::npos);
   refused({{"model", "deepseek-v2"},
            {"parallel", {{"tensor", 1}, {"data", 4}, {"expert", 4}, {"context", 1}}},
            {"batch", {{"context_window", "2K"}}},

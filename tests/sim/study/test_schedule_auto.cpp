@@ -1,4 +1,5 @@
-// `schedule: auto` of a row: the fastest that fits, told, written and read again.
+// What trials choose for a row (`schedule: auto` and its like): the fastest that fits, told, written and read
+// again.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -148,4 +149,84 @@ TEST_CASE("schedule auto is a row's alone, and not of what packs for one schedul
   CHECK_THROWS_WITH_AS(row_of_request(request, job, "plain"),
                        "pack: job: policies[0].schedule: expected the one that `study` chose, found auto",
                        UserError);
+}
+
+TEST_CASE("In an interleaved study rows that do not interleave run with one model chunk, and say so") {
+  json patch = {{"parallel", {{"virtual_pipeline", 2}}}, {"baseline", nullptr}};
+  patch["policies"] = {"plain", kChunks, "skrull", {{"name", "hbp"}, {"groups", "8K:1,32K:2"}}};
+  const Study study = parse(small_study_of(json::object(), patch));
+  const StudyResult result = run_study(study, RunStudyOptions{});
+  json alone = patch;
+  alone["parallel"]["virtual_pipeline"] = 1;
+  const StudyResult plain = run_study(parse(small_study_of(json::object(), alone)), RunStudyOptions{});
+  for (std::size_t i = 0; i < result.policies.size(); ++i) {
+    const PolicyResult& row = result.policies[i];
+    CAPTURE(row.run.label);
+    CHECK(row.status == RowStatus::ok);
+    if (!row.run.virtual_pipeline_chosen) {
+      CHECK(row.layout.virtual_pipeline == 2);
+      continue;
+    }
+    CHECK(row.layout.virtual_pipeline == 1);
+    CHECK(test::has_note(row.notes, "virtual_pipeline_chosen"));
+    CHECK(seconds_per_token(row) == seconds_per_token(plain.policies[i]));
+  }
+  CHECK_FALSE(result.policies[0].run.virtual_pipeline_chosen);
+  CHECK(result.policies[1].run.virtual_pipeline_chosen);
+  CHECK(summary_json(study, result)["policies"][1]["provenance"]["derived"]["virtual_pipeline"] == 1);
+}
+
+TEST_CASE("virtual_pipeline of a row is its own, and auto is the faster of the layout's and 1") {
+  json patch = {{"parallel", {{"virtual_pipeline", 2}}}, {"baseline", nullptr}};
+  patch["policies"] = {"plain"};
+  for (const json& chunks : {json(1), json(2), json("auto")})
+    patch["policies"].push_back({{"name", "plain"}, {"virtual_pipeline", chunks}});
+  const StudyResult result = run_study(parse(small_study_of(json::object(), patch)), RunStudyOptions{});
+  const auto seconds = [&](std::size_t i) { return seconds_per_token(result.policies[i]); };
+  CHECK(result.policies[1].layout.virtual_pipeline == 1);
+  CHECK(result.policies[1].run.pack.lane_round == 1);
+  CHECK(seconds(0) == seconds(2));
+  CHECK(seconds(1) != seconds(2));
+  CHECK(seconds(3) == std::min(seconds(1), seconds(2)));
+  CHECK(test::has_note(result.policies[3].notes, "virtual_pipeline_chosen"));
+}
+
+TEST_CASE("chunkflow alone has the chunk size and K with which it is the fastest that fits") {
+  json patch = {{"baseline", nullptr}};
+  patch["policies"] = {"chunkflow"};
+  const int window = 32 * 1024;
+  for (int parts = 16; parts > 0; parts /= 2)
+    for (int keep = parts; keep > 0; keep /= 2)
+      patch["policies"].push_back({{"name", "chunkflow"}, {"chunk_size", window / parts}, {"keep", keep}});
+  const Study study = parse(small_study_of(json::object(), patch));
+  const StudyResult result = run_study(study, RunStudyOptions{});
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 1; i < result.policies.size(); ++i)
+    if (result.policies[i].status == RowStatus::ok)
+      least = std::min(least, seconds_per_token(result.policies[i]));
+  CHECK(seconds_per_token(result.policies[0]) <= least);
+  const std::vector<std::string> kinds = test::kinds_of(result.policies[0].notes);
+  CHECK(std::ranges::count(kinds, "size_auto") == 2);
+  const json derived = summary_json(study, result)["policies"][0]["provenance"]["derived"];
+  CHECK(derived["keep"] == result.policies[0].run.pack.keep);
+  CHECK(derived.contains("chunk_size"));
+}
+
+TEST_CASE("keep auto leaves the headroom free, and auto is of chunkflow alone") {
+  json patch = {{"baseline", nullptr}};
+  patch["policies"] = json::array();
+  for (const json& keep : {json(8), json(1), json("auto")})
+    patch["policies"].push_back({{"name", "chunkflow"}, {"chunk_size", "4K"}, {"keep", keep}});
+  const json roomy = small_study_of(json::object(), patch);
+  const StudyResult all = run_study(parse(roomy), RunStudyOptions{});
+  CHECK(all.policies[2].run.pack.keep == 8);
+  const double most = all.policies[0].peak.parts.total(), least = all.policies[1].peak.parts.total();
+  REQUIRE(least < 0.9 * most);
+  json tight = roomy;
+  tight["cluster"] = {{"memory_GB", 1.001 * most / 1e9}, {"memory_headroom", 0.06}};
+  const PolicyResult row = run_study(parse(tight), RunStudyOptions{}).policies[2];
+  CHECK(row.status == RowStatus::ok);
+  CHECK(row.run.pack.keep < 8);
+  CHECK(row.peak.parts.total() <= 0.94 * 1.001 * most);
+  CHECK(holds(refusal(small_study_of({{"name", "equipoise"}, {"keep", "auto"}})), "auto is for chunkflow"));
 }
