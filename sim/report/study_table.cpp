@@ -120,18 +120,13 @@ std::string reason_line(const PolicyResult& row) {
          (row.memory_ignored ? "; its times are those of a run that would not fit (--ignore-memory)" : "");
 }
 
-bool is_tight(const PolicyResult& row) {
-  constexpr double kHeadroom = 0.06;
-  return row.simulated() && row.capacity_bytes > 0 && row.peak.parts.total() > (1 - kHeadroom) * row.capacity_bytes;
-}
-
 RowFigures figures_of(const PolicyResult& row) {
   constexpr std::string_view kRunsInWords[] = {"yes", "own loader", "no"};
   return {row.metrics,
           row.capacity_bytes,
           row.peak.parts.total(),
           row.pack_ms,
-          is_tight(row),
+          row.memory_tight,
           row.runs_in ? kRunsInWords[at(*row.runs_in)] : "-"};
 }
 

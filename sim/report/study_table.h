@@ -48,8 +48,6 @@ ComparisonTable comparison_of(const StudyResult& result);
 void drop_equal_columns(ComparisonTable& comparison);
 std::string reason_line(const PolicyResult& row);
 bool all_ok(const StudyResult& result);
-// Whether less of the device is free than the headroom that the model's error asks for.
-bool is_tight(const PolicyResult& row);
 RowFigures figures_of(const PolicyResult& row);
 // The row's cell in the column whose title begins so. `alone`: the figure without what the table has with it.
 std::string cell_of(const PolicyResult& row, std::string_view title, bool alone);
