@@ -1,7 +1,7 @@
 // The files that `study --out` writes, and what they hold.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
