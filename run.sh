@@ -99,7 +99,7 @@ case "${1:-}" in
     shift
     install_missing
     build release equipoise
-    study=traces/studies/7b-128k.json
+    study=traces/studies/first-study.json
     if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
       study=$1
       shift

@@ -86,6 +86,7 @@ RunStudyOptions run_options(const StudyOptions& options) {
   run.keep_plans = !options.out.empty();
   run.ignore_memory = options.ignore_memory;
   run.max_delay = options.max_delay;
+  if (!options.tokens.empty()) run.tokens_of_job = parse_tokens(options.tokens, "--tokens");
   run.record_gpus = !options.out.empty() || options.format == Format::json;
   run.details.steps = options.timeline_steps;
   run.details.gzip = options.timeline_gzip;

@@ -40,6 +40,7 @@ struct StudyOptions : SimulationOptions {
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // times of rows that do not fit, marked
   double max_delay = 1;        // iterations: the largest mean delay of a row that is called fastest
+  std::string tokens;          // of the job whose time and price are said: 2T; empty: none
   bool wide = false;           // all columns
   bool notes = false;          // all notes, not only the warnings
   bool verify = false;         // plans, times and sums are looked at once more

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <ostream>
@@ -47,6 +48,23 @@ std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view 
     begin = end + 1;
   }
   return lengths;
+}
+
+double parse_tokens(std::string_view text, std::string_view option) {
+  constexpr std::string_view kUnits = "KMBT";
+  double tokens = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (const std::size_t unit = rest.size() == 1 ? kUnits.find(rest.front()) : std::string_view::npos;
+      unit != std::string_view::npos) {
+    tokens *= std::pow(1000.0, static_cast<double>(unit + 1));
+    rest = {};
+  }
+  constexpr double kMost = 1e18;
+  if (error != std::errc() || !rest.empty() || !(tokens >= 1) || tokens > kMost)
+    throw UserError(option, ": expected a number of tokens from 1 to 10^18, such as 300B or 2T (10^12), found ",
+                    printable(text));
+  return tokens;
 }
 
 int threads_of(int jobs) {

@@ -26,6 +26,9 @@ std::int64_t parse_length(std::string_view text, std::string_view option);
 // Sizes separated by commas: "1,1,2,4", "4K,128K".
 std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view option);
 
+// A number of tokens of a whole job, in decimal units: 300B is 300 x 10^9. `option` names it in the error.
+double parse_tokens(std::string_view text, std::string_view option);
+
 // The threads that --jobs asks for: all cores where `jobs` is 0.
 int threads_of(int jobs);
 

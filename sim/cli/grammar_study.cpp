@@ -160,6 +160,8 @@ void add_study(CLI::App& program, int& status) {
                   .add_option("--max-delay", options->max_delay,
                               "Iterations that tokens of the row that is called fastest may wait on the mean")
                   ->capture_default_str());
+  command.add_option("--tokens", options->tokens,
+                     "Days, GPU-hours and, with cluster.dollars_per_gpu_hour, dollars of a job of so many tokens: 300B, 2T");
   command.add_flag("--wide", options->wide, "Print all columns");
   command.add_flag("--notes", options->notes, "Print all notes on stderr, not only the warnings");
   command.add_flag(

@@ -139,6 +139,7 @@ json summary_json(const Study& study, const StudyResult& result) {
           {"baseline", study.baseline},
           {"comparison", standing_json(result)},
           {"policies", std::move(policies)}};
+  if (json cost = job_cost_json(result); !cost.is_null()) summary["cost"] = std::move(cost);
   if (result.incomplete) summary["incomplete"] = true;
   return summary;
 }

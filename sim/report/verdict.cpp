@@ -124,7 +124,17 @@ Note fastest_of(const StudyResult& result, const Standing& standing) {
            {"more", passed_over(standing, framework)}}};
 }
 
-Note cost_of(const PolicyResult& first, const PolicyResult& baseline) {
+Notes cost_of_job(const PolicyResult& row, double tokens) {
+  const std::optional<JobCost> cost = job_cost(row, tokens);
+  if (!cost) return {};
+  Notes dollars;
+  if (cost->dollars) dollars.push_back({"job_dollars", "", {{"dollars", std::llround(*cost->dollars)}}});
+  return {{"cost_of_job",
+           "",
+           {{"tokens", tokens / 1e9}, {"days", cost->days}, {"hours", std::llround(cost->gpu_hours)}, {"dollars", dollars}}}};
+}
+
+Note cost_of(const PolicyResult& first, const PolicyResult& baseline, double tokens) {
   const auto dollars = [](const Metrics& m) {
     Notes part;
     if (m.dollars_per_billion_tokens)
@@ -143,7 +153,8 @@ Note cost_of(const PolicyResult& first, const PolicyResult& baseline) {
           listed(first.run.label),
           {{"hours", first.metrics.gpu_hours_per_billion_tokens.value_or(0)},
            {"dollars", dollars(first.metrics)},
-           {"baseline", other}}};
+           {"baseline", other},
+           {"job", cost_of_job(first, tokens)}}};
 }
 
 std::optional<Note> unequal_batches(const StudyResult& result) {
@@ -257,7 +268,7 @@ std::vector<VerdictLine> verdict_of(const Study& study, const StudyResult& resul
   const PolicyResult &first = *standing.first, &baseline = result.policies[result.baseline];
   return {{"Fastest", fastest_line(result)},
           {"Why", why_of(study, first, baseline)},
-          {"Cost", cost_of(first, baseline)},
+          {"Cost", cost_of(first, baseline, result.tokens_of_job)},
           {"Accuracy", {"accuracy", "", {{"parts", accuracy_of(result, first)}}}}};
 }
 
@@ -280,6 +291,29 @@ Notes over_others(const std::vector<std::pair<std::string, RowRatio>>& others) {
   if (std::ranges::any_of(others, [](const auto& one) { return !one.second.tied(); }))
     parts.push_back({"too_few_batches", "", {}});
   return parts;
+}
+
+std::optional<JobCost> job_cost(const PolicyResult& row, double tokens) {
+  const Metrics& m = row.metrics;
+  if (tokens <= 0 || !m.gpu_hours_per_billion_tokens) return {};
+  constexpr double kHoursPerDay = 24;
+  JobCost cost;
+  cost.gpu_hours = *m.gpu_hours_per_billion_tokens * tokens / 1e9;
+  cost.days = cost.gpu_hours / as_double(row.layout.gpus()) / kHoursPerDay;
+  if (m.dollars_per_billion_tokens) cost.dollars = *m.dollars_per_billion_tokens * tokens / 1e9;
+  return cost;
+}
+
+nlohmann::json job_cost_json(const StudyResult& result) {
+  if (result.tokens_of_job <= 0) return nullptr;
+  nlohmann::json rows = nlohmann::json::array();
+  for (const PolicyResult& row : result.policies)
+    if (const std::optional<JobCost> cost = job_cost(row, result.tokens_of_job))
+      rows.push_back({{"label", row.run.label},
+                      {"days", cost->days},
+                      {"gpu_hours", cost->gpu_hours},
+                      {"dollars", cost->dollars ? nlohmann::json(*cost->dollars) : nlohmann::json(nullptr)}});
+  return {{"tokens", result.tokens_of_job}, {"rows", std::move(rows)}};
 }
 
 std::vector<Loss> losses_of(const Metrics& m, int stages) {

@@ -43,6 +43,15 @@ struct Loss {
 // makespan: waiting and recompute in one.)
 std::vector<Loss> losses_of(const Metrics& metrics, int stages);
 
+// What a job of so many tokens takes and costs with a row.
+struct JobCost {
+  double days = 0, gpu_hours = 0;
+  std::optional<double> dollars;  // none: the study states no price
+};
+std::optional<JobCost> job_cost(const PolicyResult& row, double tokens);
+// `cost` of summary.json: of every row that ran; null without a job.
+nlohmann::json job_cost_json(const StudyResult& result);
+
 // Names the largest three.
 Note blame_of(const Metrics& metrics, int stages);
 

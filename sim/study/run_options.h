@@ -72,6 +72,7 @@ struct RunStudyOptions {
   DetailOptions details;        // timelines and critical paths
   bool ignore_memory = false;   // what does not fit is simulated all the same; its status stays oom
   double max_delay = 1;         // iterations: the largest mean delay of a row that is called fastest
+  double tokens_of_job = 0;     // whose time and price are said; 0: none
   bool find_fits = true;        // search what would make a row run that does not (row/fit.cpp)
   std::function<void(const std::string& label)> progress;  // called before each policy, never at once
   std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then

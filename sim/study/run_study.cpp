@@ -51,6 +51,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   StudyResult result;
   result.fidelity = options.steps.fidelity;
   result.max_delay = options.max_delay;
+  result.tokens_of_job = options.tokens_of_job;
   if (!options.details.directory.empty()) {
     result.sources = sources_of(study, inputs, options);
     result.lengths = length_bins(inputs.documents);

@@ -83,6 +83,23 @@ class Anchor(Case):
         self.refused("study", path, "--set", 'framework.anchor={"row":"wlb"}', says=["framework.anchor.factor"])
 
 
+class JobCost(Case):
+    def test_tokens_of_a_job_take_days_hours_and_dollars(self):
+        path = self.write("study.json", STUDY)
+        options = [path, "--tokens", "2T", "--set", "cluster.dollars_per_gpu_hour=3"]
+        result = json.loads(self.ok("study", *options, "--format", "json", "--quiet"))
+        self.assertEqual(result["cost"]["tokens"], 2e12)
+        for row, cost in zip(result["policies"], result["cost"]["rows"]):
+            self.assertAlmostEqual(cost["gpu_hours"], 2000 * row["metrics"]["gpu_hours_per_billion_tokens"], delta=1e-6 * cost["gpu_hours"])
+            self.assertAlmostEqual(cost["days"], cost["gpu_hours"] / 8 / 24, delta=1e-6 * cost["days"])
+            self.assertAlmostEqual(cost["dollars"], 3 * cost["gpu_hours"], delta=1e-6 * cost["dollars"])
+        line = next(line for line in self.ok("study", *options).splitlines() if line.startswith("Cost"))
+        self.assertIn("GPU-hours per billion tokens", line)
+        self.assertIn("2000 billion tokens take it", " ".join(self.ok("study", *options).split()))
+        for wrong in ("2X", "", "0.5", "1e30", "-3B"):
+            self.refused("study", path, "--tokens", wrong, says=["--tokens"])
+
+
 class Interrupt(Case):
     def test_finished_rows_are_printed_and_written(self):
         slow = {"name": "equipoise", "moves": 1000000000}
