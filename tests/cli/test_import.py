@@ -167,7 +167,7 @@ bf16: true
 learning_rate: 1.0e-5
 frobnicate: 1
 """
-# Of each: format, file, text, options, what the study has, and what was not understood.
+# Each has its format, file, text, options, what the study has, and what was not understood.
 JOBS = [
     ("megatron", "job.sh", MEGATRON, [], {
         "parallel": {"tensor": 2, "context": 2, "pipeline": 2, "data": 4, "virtual_pipeline": 4, "context_comm": "ulysses", "zero": 1,
@@ -268,7 +268,7 @@ class Import(Case):
                 self.refused("import", self.write(name, text), *options, says=says)
 
     def test_damaged_files_are_refused_or_read(self):
-        """Whatever stands in a file, the importer ends with a study or one line."""
+        """Whatever a file holds, the importer ends with a study or one line."""
         draws = random.Random(61)
         for at in range(300):
             _, name, text, options, _, _ = draws.choice(JOBS)

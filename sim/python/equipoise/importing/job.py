@@ -48,7 +48,7 @@ class Table:
         self.patterns = [one for one in names if "*" in one]
 
     def recognises(self, settings: Settings) -> bool:
-        """Whether all settings of one of its groups are there; * stands for any letters."""
+        """Whether all settings of one of its groups are there; * is any letters."""
         return any(all(fnmatch.filter(settings, name) for name in group) for group in self.known_by)
 
     def is_harmless(self, name: str) -> bool:

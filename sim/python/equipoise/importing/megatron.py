@@ -121,7 +121,7 @@ def _model(job: Job) -> Any:
 
 
 def _named_model(job: Job) -> Any:
-    """Of --model, a path, or a recipe's name: "llama3_8b_pretrain_config"."""
+    """What --model, a path or a recipe's name says: "llama3_8b_pretrain_config"."""
     recipe = str(job.get("recipe", "")).split(".")[-1]
     model = known_model(re.sub(r"(_(pretrain|sft|peft|finetune|lora|packed|squad|full))*(_(config|recipe))?$", "", recipe)) if recipe else None
     if job.options.model:
@@ -264,7 +264,7 @@ def _layout(job: Job, model: Any) -> Any:
 
 
 def _stage_layers(job: Job, pipeline: int, layers: Optional[int]) -> Optional[List[int]]:
-    """Of "Et*5|t*6|t*5mL": so many layers of each virtual stage; or of the first and last stage's own numbers."""
+    """Layers of each virtual stage, by a layout ("Et*5|t*6|t*5mL") or by the first and the last stage's numbers."""
     text, first, last = job.get("pipeline_model_parallel_layout"), job.count("decoder_first_pipeline_num_layers"), job.count("decoder_last_pipeline_num_layers")
     if isinstance(text, str) and pipeline > 1:
         stages = [sum(int(more or 1) for more in re.findall(r"t(?:\*(\d+))?", stage)) for stage in text.split("|")]

@@ -10,7 +10,8 @@ from .job import Job, of_tables
 Model = Union[str, Dict[str, Any]]
 
 # What a name has in addition to the shape of its model: how it was tuned, stored or dated.
-_TAILS = re.compile(r"([-_.](instruct|chat|base|hf|it|bf16|fp8|bnb|4bit|8bit|unsloth|sft|dpo|beta|thinking|dynamic|full|qlora|sft-full|checkpoints|gptq|awq|int4|2507|v?\d\.\d+\b(?=$)|v\d+|\d{4}))+$")
+_TAILS = re.compile(r"([-_.](instruct|chat|base|hf|it|bf16|fp8|bnb|4bit|8bit|unsloth|sft|dpo|beta|thinking|dynamic"
+                    r"|full|qlora|checkpoints|gptq|awq|int4|2507|v?\d\.\d+\b(?=$)|v\d+|\d{4}))+$")
 
 
 def plain_name(name: str) -> str:
@@ -40,7 +41,7 @@ def config_of(name: str, near: Path) -> Optional[str]:
 
 
 def model_of(job: Job, meaning: str = "model") -> Model:
-    """Of --model, else of the job's own setting."""
+    """The model that --model names, else the job's own setting."""
     own = job.get(meaning)
     name = job.options.model or own
     key = "--model" if job.options.model else job.name_of(meaning)

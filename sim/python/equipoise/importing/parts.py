@@ -9,7 +9,8 @@ STEPS = 10  # of a study that is made of a job
 
 # Linear layers as Hugging Face's classes, NeMo 1 and Megatron call them, by the name that a study has.
 _ADAPTED = {
-    "linear_qkv": "q_proj k_proj v_proj qkv_proj query_key_value attention_qkv linear_qkv linear_q linear_k linear_v q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj wqkv c_attn",
+    "linear_qkv": "q_proj k_proj v_proj qkv_proj query_key_value attention_qkv linear_qkv linear_q linear_k linear_v q_a_proj q_b_proj"
+                  " kv_a_proj_with_mqa kv_b_proj wqkv c_attn",
     "linear_proj": "o_proj attention_dense linear_proj dense wo",
     "linear_fc1": "gate_proj up_proj gate_up_proj mlp_fc1 linear_fc1 w1 w3",
     "linear_fc2": "down_proj mlp_fc2 linear_fc2 w2",
@@ -52,11 +53,6 @@ def uniform(job: Job, length: int, why: str) -> Dict[str, Any]:
 def kept(parallel: Dict[str, Any], **more: Any) -> Dict[str, Any]:
     """A layout with those of `more` that say something: degrees above 1, and what is not None."""
     return {**parallel, **{key: value for key, value in more.items() if value is not None and value != 1 and value is not False}}
-
-
-def layers_recomputed(every: Optional[int], layers: Optional[int]) -> Any:
-    """Every n-th layer of a model."""
-    return {"layers": layers // every} if every and layers else "full"
 
 
 def names(value: Any) -> List[str]:

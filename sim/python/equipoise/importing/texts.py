@@ -6,7 +6,7 @@
 import json
 import re
 import shlex
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List
 
 Settings = Dict[str, Any]
 
@@ -165,7 +165,7 @@ def _shell_lines(text: str) -> List[str]:
 
 
 def _bind(line: str, variables: Dict[str, str], filled: Callable[[str], str]) -> None:
-    """A list stands for its first item, a loop runs once: ITEMS=("2,4" "4,2"); for ONE in "${ITEMS[@]}"; read -r TP PP <<< "$ONE"."""
+    """A list is its first item, and a loop runs once: ITEMS=("2,4" "4,2"); for ONE in "${ITEMS[@]}"; read -r TP PP <<< "$ONE"."""
     if listed := re.match(r"\s*([A-Za-z_]\w*)=\(\s*[\"']?([^\s\"')$-][^\s\"')]*)", line):
         variables.setdefault(listed[1] + "[@]", listed[2])
     if loop := re.match(r"\s*for\s+(\w+)\s+in\s+[\"']?(?:\$\{(\w+\[@\])\}|([\w.,]+))", line):

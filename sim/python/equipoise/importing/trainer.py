@@ -25,7 +25,8 @@ def trainer(job: Job) -> Imported:
     if (recompute := _recompute(job, defaults, layers_of(model))) is not None:
         parallel["recompute"] = recompute
     study = {
-        "model": model, "framework": _framework(job, preset), "schedule": _schedule(job, parallel), "parallel": parallel, "batch": _batch(job, defaults, parallel, window, packing is None),
+        "model": model, "framework": _framework(job, preset), "schedule": _schedule(job, parallel), "parallel": parallel,
+        "batch": _batch(job, defaults, parallel, window, packing is None),
         "trace": uniform(job, window, "which lengths your data have is not in the file"),
         "precision": _precision(job), "lora": _lora(job), "frozen": _frozen(job, model),
         "policies": [{**(packing or _padded(job)), **({"shard": "per-sequence"} if parallel.get("context", 1) > 1 else {})}],
