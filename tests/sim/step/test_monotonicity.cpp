@@ -115,6 +115,30 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("A faster network is never slower where the host limits: what attention covers gives it no lead") {
+  constexpr double kSecondsOfLaunch = 2e-5;
+  for (std::uint64_t seed = 1000; seed < 1030; ++seed) {
+    Job job = any_job(seed);
+    job.framework.host.seconds_per_launch = kSecondsOfLaunch;
+    job.layout.tensor = 4;  // a node, so that CP crosses the network
+    job.layout.context = 2;
+    job.layout.expert = 1;
+    job.layout.context_comm = seed % 2 == 0 ? ContextComm::ring : ContextComm::all_gather;
+    for (Lane& lane : job.step.lanes) lane.context = job.layout.context;
+    CAPTURE(job.text);
+    Hardware hardware{"base", &profile()};
+    Times before;
+    for (const double nic_GBps : {12.5, 25.0, 50.0, 100.0, 200.0, 400.0}) {
+      CAPTURE(nic_GBps);
+      hardware.nic_GBps = nic_GBps;
+      const Times now = run_on(hardware, job);
+      if (before.stage > 0) CHECK(now.stage <= before.stage);
+      if (before.op > 0) CHECK(now.op <= before.op);
+      before = now;
+    }
+  }
+}
+
 TEST_CASE("A plan is never slower with more bandwidth or faster kernels, at both fidelities") {
   const std::vector<Hardware> better = better_ones();
   const Hardware base{"base", &profile()};
