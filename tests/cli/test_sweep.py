@@ -155,7 +155,7 @@ class SweepCommand(Case):
         for trace in ({"file": str(lengths)}, {"mixture": [{"file": str(lengths)}]}):
             study = self.write("study.json", dict(STUDY, trace=trace))
             self.refused("study", study, "--seeds", 3, says=["--seeds", "study.json", "trace.shuffle", "expected true"])
-            self.assertIn("seed has no effect", run("study", study, "--set", "trace.seed=1").stderr)
+            self.assertIn("trace.seed has no effect", run("study", study, "--set", "trace.seed=1", "--notes").stderr)
             shuffled = json.loads(self.ok("study", study, "--seeds", 3, "--set", "trace.shuffle=true", "--format", "json"))
             rate = shuffled["rows"][0]["tokens_per_second_per_gpu"]
             self.assertLess(rate["lowest"], rate["highest"])
