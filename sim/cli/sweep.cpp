@@ -151,7 +151,7 @@ CaseText case_text(const json& node) {
 }
 
 void SweepPrinter::add(const CaseText& text) {
-  if (of_seeds_) spread_.add(text.page);
+  if (of_seeds_) spread_.add(text.table.name, text.page);
   if (format_ == Format::table) table_.add(text.table);
   if (format_ == Format::json) summaries_.push_back(text.summary);
   if (csv_.empty()) csv_ = text.csv_header + "\n";

@@ -47,18 +47,14 @@ std::string spread_csv(const std::vector<double>& values) {
 
 }  // namespace
 
-void SeedSpread::add(const json& one) {
+void SeedSpread::add(const std::string& of_case_and_seed, const json& one) {
   study_ = one.at("study").get<std::string>();
   baseline_ = one.at("baseline").get<std::string>();
-  std::string name;
-  for (const json& assignment : one.at("assignments")) {
-    const auto text = assignment.get<std::string>();
-    if (!text.starts_with(kSeedKey))
-      name += (name.empty() ? "" : " ") + printable(text);
-    else if (const std::string seed = text.substr(std::string_view(kSeedKey).size());
-             std::ranges::find(seeds_, seed) == seeds_.end())
-      seeds_.push_back(seed);
-  }
+  const std::size_t size = of_case_and_seed.size();
+  const std::size_t at = std::min(of_case_and_seed.rfind(kSeedKey), size);  // the last key varies fastest
+  const std::string name = of_case_and_seed.substr(0, at > 0 ? at - 1 : 0);
+  const std::string seed = of_case_and_seed.substr(std::min(at + std::string_view(kSeedKey).size(), size));
+  if (std::ranges::find(seeds_, seed) == seeds_.end()) seeds_.push_back(seed);
   for (const json& of_case : one.at("rows")) {
     const auto label = of_case.at("label").get<std::string>();
     auto row = std::ranges::find_if(rows_, [&](const Row& r) { return r.name == name && r.label == label; });

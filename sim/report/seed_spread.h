@@ -8,11 +8,12 @@
 
 namespace equipoise {
 
-inline constexpr const char* kSeedKey = "trace.seed=";  // of a case's assignments
+inline constexpr const char* kSeedKey = "trace.seed=";  // ends the name of a case
 
 class SeedSpread {
  public:
-  void add(const nlohmann::json& one);  // what case_of_page has of a case
+  // The case's name, "key=a trace.seed=1"; `one`: what case_of_page has of it.
+  void add(const std::string& of_case_and_seed, const nlohmann::json& one);
   // A line a row, and below them the reasons of those that did not run with every seed.
   [[nodiscard]] std::string table() const;
   [[nodiscard]] std::string csv() const;
@@ -24,7 +25,7 @@ class SeedSpread {
     std::string label;
     std::int64_t gpus = 0;
     int ran = 0;
-    std::string reason;                           // of the first seed with which it did not run
+    std::string reason;                               // of the first seed with which it did not run
     std::vector<double> tokens_per_second, speedups;  // of those with which it did
   };
   std::string study_, baseline_;

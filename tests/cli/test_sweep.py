@@ -157,6 +157,7 @@ class SweepCommand(Case):
             self.refused("study", study, "--seeds", 3, says=["--seeds", "study.json", "trace.shuffle", "expected true"])
             self.assertIn("trace.seed has no effect", run("study", study, "--set", "trace.seed=1", "--notes").stderr)
             shuffled = json.loads(self.ok("study", study, "--seeds", 3, "--set", "trace.shuffle=true", "--format", "json"))
+            self.assertEqual({row["case"] for row in shuffled["rows"]}, {""})
             rate = shuffled["rows"][0]["tokens_per_second_per_gpu"]
             self.assertLess(rate["lowest"], rate["highest"])
         uniform = self.write("uniform.json", dict(STUDY, trace={"uniform": 8192}))
