@@ -382,8 +382,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   all.data = static_cast<int>(job.gpus);
   Notes notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
   add(notes, borrowed_network(job.study.cluster, job.gpus, job.inputs.profile));
-  for (const Note& note : notes)
-    if (!options.quiet) log << "note: " << text_of(note) << '\n';
+  for (const Note& note : notes) log << "note: " << text_of(note) << '\n';  // they may change a decision
   job.search.share = share;
   job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;

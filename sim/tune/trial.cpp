@@ -12,6 +12,7 @@
 #include "sim/study/row/bound.h"
 #include "sim/study/row/judge.h"
 #include "sim/study/row/pipeline.h"
+#include "sim/study/row/runs_in.h"
 
 namespace equipoise {
 
@@ -239,9 +240,10 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
     return trial;
   }
   trial.token_delay = plan_metrics(row.documents.batches, plan).token_delay_mean;
-  if (ran != nullptr)
-    *ran = std::make_shared<const PolicyResult>(
-        describe_row(row, packed->planned, std::move(steps), trial_options(options)));
+  if (ran == nullptr) return trial;
+  PolicyResult result = describe_row(row, packed->planned, std::move(steps), trial_options(options));
+  say_what_runs(study, result);
+  *ran = std::make_shared<const PolicyResult>(std::move(result));
   return trial;
 }
 

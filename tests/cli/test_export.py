@@ -301,7 +301,7 @@ class Export(Case):
         for chosen in ("per-document", "per-sequence"):  # static-best is the better of the two; documents of one length, and of many
             trace = {"uniform": "8K"} if chosen == "per-sequence" else STUDY["trace"]
             study = dict(STUDY, trace=trace, policies=[{"name": "plain", "shard": "static-best"}], baseline="plain")
-            notes = run("study", self.write("study.json", study)).stderr
+            notes = run("study", self.write("study.json", study), "--notes").stderr
             found = run("export", self.folder / "study.json", "--for", "megatron").stderr
             self.assertNotIn("static-best", found)
             self.assertEqual("shard per-sequence" in found, "static-best sharding is per-sequence" in notes, found + notes)
