@@ -119,7 +119,8 @@ class Lines {
     const std::size_t over = size() - room, spare = part.lines.size() - std::min(part.least, part.lines.size());
     if (spare == 0) return;
     part.lines.resize(part.lines.size() - std::min(over, spare));
-    part.lines.back() = clipped(part.lines.back() + " ....", kWidth - kWordWidth);
+    std::string& last = part.lines.back();
+    last = columns_of(last) + 4 <= kWidth - kWordWidth ? last + " ..." : clipped(last + " ...", kWidth - kWordWidth);
   }
 
   std::vector<Part> parts_;

@@ -7,7 +7,8 @@ import unittest
 
 from support import STUDY, Case, run
 
-SHIPPED = pathlib.Path(__file__).resolve().parents[2] / "traces/studies"
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SHIPPED = SOURCE / "traces/studies"
 WORDS = ["Fastest", "Why", "Cost", "Accuracy", "Warning", "Report", "Next"]
 
 
@@ -57,6 +58,11 @@ class FirstOutput(Case):
         self.assertIn("runs in", self.ok("study", self.folder / "sft.json", "--ignore-memory"))
         none = self.comparison(self.folder / "sft.json", "--ignore-memory", "--set", "framework=none")
         self.assertEqual([row for row in none["faster"] if "degrees" in row["reason"]], [])
+
+    def test_the_readme_shows_what_the_program_prints(self):
+        shown = re.search(r"\$ ./run.sh study\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL).group(1)
+        printed = run("study", "traces/studies/first-study.json", "--out", self.folder, cwd=SOURCE).stdout
+        self.assertEqual(printed.replace(str(self.folder), "out/first-study"), shown)
 
     def test_ten_rows_fit_on_a_screen(self):
         rows = [{"name": "wlb", "queues": 1 + i, "shard": "adaptive", "label": f"a label that is longer than any column of the table may be, {i}"}

@@ -284,6 +284,7 @@ constexpr Kind kKinds[] = {
     {"delays_tokens", "part of faster_row", "delay", "mean delay {delay:2}"},
     {"needs_degrees", "part of faster_row", "", "CP degrees by micro-batch"},
     {"needs_chunks", "part of faster_row", "", "chunks that attend to earlier ones"},
+    {"needs_placement", "part of faster_row", "", "documents whole on one CP rank"},
     {"needs_schedule", "part of faster_row", "schedule", "schedule {schedule}"},
     {"needs_shard", "part of faster_row", "shard", "sharding {shard}"},
     {"needs_form", "part of faster_row", "form", "context parallelism by {form}"},

@@ -12,12 +12,17 @@ bool has_work(const Lane& lane) {
   return std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return !m.slices.empty(); });
 }
 
-bool has_dependent_chunks(const Plan& plan) {
+bool any_micro_batch(const Plan& plan, bool (*has)(const MicroBatch&)) {
   for (const Step& step : plan.steps)
     for (const Lane& lane : step.lanes)
-      if (std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return m.chunk.count > 1; }))
-        return true;
+      if (std::ranges::any_of(lane.micro_batches, has)) return true;
   return false;
+}
+bool depends_on_chunks(const MicroBatch& m) {
+  return m.chunk.count > 1;
+}
+bool keeps_documents_local(const MicroBatch& m) {
+  return std::ranges::any_of(m.placement, [](int rank) { return rank != kDistributed; });
 }
 
 bool chooses_degrees(const PolicyResult& row) {
@@ -33,7 +38,9 @@ Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyR
   const int pipeline = study.layout.pipeline;
   if (chooses_degrees(row) && !(pipeline == 1 && lists(framework.degrees, row.run.name)))
     needs.push_back({"needs_degrees", "", {}});
-  if (has_dependent_chunks(row.plan)) needs.push_back({"needs_chunks", "", {}});
+  if (any_micro_batch(row.plan, depends_on_chunks)) needs.push_back({"needs_chunks", "", {}});
+  if (study.layout.context > 1 && any_micro_batch(row.plan, keeps_documents_local))
+    needs.push_back({"needs_placement", "", {}});
   if (pipeline > 1 && !schedule.empty() && schedule != study.schedule && !lists(framework.schedules, schedule))
     needs.push_back({"needs_schedule", "", {{"schedule", schedule}}});
   if (study.layout.context > 1 && !lists(kShardsOfLoaders, row.run.shard))
