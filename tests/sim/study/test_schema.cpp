@@ -110,7 +110,8 @@ TEST_CASE("Keys of a row are those of every row, and those of some policy or sha
                                         "policy",
                                         "recompute_by_stage",
                                         "context_comm",
-                                        "stage_attention_exchange"};
+                                        "stage_attention_exchange",
+                                        "virtual_pipeline"};
   const json all = schema();
   for (const auto& [key, value] : all["definitions"]["policy"]["properties"].items()) {
     const std::string& name = key;
