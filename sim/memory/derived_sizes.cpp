@@ -72,8 +72,7 @@ std::int64_t tokens_of_rank(std::int64_t tokens, int context) {
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
                                  std::int64_t limit) {
   return largest(limit, [&](std::int64_t tokens) {
-    return uniform_peak(memory, schedule, tokens_of_rank(tokens, context), context) <=
-           memory.room_bytes();
+    return uniform_peak(memory, schedule, tokens_of_rank(tokens, context), context) <= memory.room_bytes();
   });
 }
 

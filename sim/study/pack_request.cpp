@@ -75,7 +75,8 @@ json study_file(const PackRequest& request) {
   file["batch"].update(request.batch);
   file["parallel"]["data"] = request.lanes;
   file["parallel"]["context"] = request.context;
-  if (file.contains("cluster") && file["cluster"].is_object()) file["cluster"].erase("gpus");  // as many as these
+  if (file.contains("cluster") && file["cluster"].is_object())
+    file["cluster"].erase("gpus");  // as many as these
   return file;
 }
 
@@ -205,7 +206,8 @@ PolicyRun row_of_request(const PackRequest& request, const Study& study, const s
   if (run.schedule_auto)
     throw UserError("pack: job: policies[0].schedule: expected the one that `study` chose, found auto");
   const auto refuse_auto = [&](const std::string& key, bool is_auto) {
-    if (is_auto && run.says(key)) throw UserError("pack: ", key, ": expected the one that `study` chose, found auto");
+    if (is_auto && run.says(key))
+      throw UserError("pack: ", key, ": expected the one that `study` chose, found auto");
   };
   refuse_auto("virtual_pipeline", run.virtual_pipeline_auto);
   for (const TriedSize* const size : std::exchange(run.open_sizes, {})) {

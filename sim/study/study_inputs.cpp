@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "policies/base/random.h"
 #include "policies/base/index.h"
+#include "policies/base/random.h"
 #include "policies/base/text.h"
 #include "sim/report/words/words.h"
 #include "sim/study/models.h"

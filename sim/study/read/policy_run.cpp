@@ -117,7 +117,8 @@ void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
 void leave_sizes_open(JsonObject& object, PolicyRun& run) {
   const std::span<const TriedSize> tried = run.policy().tried;
   for (const PackParameter& row : pack_parameters())
-    if (std::ranges::count(row.words, kAutoWord[0]) > 0 && row.get(run.pack) == ParameterValue(std::int64_t{0}) &&
+    if (std::ranges::count(row.words, kAutoWord[0]) > 0 &&
+        row.get(run.pack) == ParameterValue(std::int64_t{0}) &&
         std::ranges::find(tried, row.key, &TriedSize::key) == tried.end())
       object.fail(row.key, "a number; auto is for chunkflow");
   const bool none = std::ranges::none_of(tried, [&](const TriedSize& size) { return object.has(size.key); });

@@ -298,8 +298,9 @@ void check_gpus(const std::string& path, const Study& study) {
   const std::int64_t gpus = study.cluster.gpus, replica = gpus_of_replica(study.layout);
   if (gpus == 0 || study.layout.gpus() == gpus) return;
   if (gpus % replica != 0)
-    throw UserError(path, ": cluster.gpus: expected a multiple of parallel.tensor x context x pipeline = ",
-                    replica, ", found ", gpus);
+    throw UserError(path,
+                    ": cluster.gpus: expected a multiple of parallel.tensor x context x pipeline = ", replica,
+                    ", found ", gpus);
   throw UserError(path, ": parallel.data: expected ", gpus / replica, " for cluster.gpus ", gpus,
                   ", or none, since it follows from that; found ", study.layout.data);
 }

@@ -208,7 +208,8 @@ constexpr Key<Cluster> kClusterKeys[] = {
     number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
     number<&Cluster::memory_headroom>(
         "memory_headroom", 0, 0.999,
-        "Share of a GPU's memory that stays free, in addition to the framework's reserve, wherever the program "
+        "Share of a GPU's memory that stays free, in addition to the framework's reserve, wherever the "
+        "program "
         "chooses: sizes from memory, recompute auto, tune, what would make a row run; a plan that needs it "
         "runs and is marked memory_tight"),
     number<&Cluster::dollars_per_gpu_hour>("dollars_per_gpu_hour", 0, 1e6,

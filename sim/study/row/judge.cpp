@@ -378,9 +378,10 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
                      "",
                      {{"chunks", *row.run.virtual_pipeline}, {"schedule", std::string(row.schedule.name)}}});
   for (const std::string_view key : row.run.chosen_sizes)
-    notes.push_back({"size_auto",
-                     "",
-                     {{"key", key}, {"value", std::get<std::int64_t>(pack_parameter(key)->get(row.run.pack))}}});
+    notes.push_back(
+        {"size_auto",
+         "",
+         {{"key", key}, {"value", std::get<std::int64_t>(pack_parameter(key)->get(row.run.pack))}}});
   add(notes, recompute_note(row, plan));
   if (row.run.policy().packs_for_time) notes.push_back(bound_note(row, result.steps));
   add(notes, offload_note(row, plan, simulated.rule));

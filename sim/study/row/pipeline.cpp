@@ -121,7 +121,8 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& trial) {
 
 namespace {
 
-// The entry with each value that is tried for the first of the keys that it leaves open; none: it leaves none.
+// The entry with each value that is tried for the first of the keys that it leaves open; none: it leaves
+// none.
 struct OpenKey {
   std::vector<PolicyRun> tried;
   bool first_that_fits = false;  // is the fastest
@@ -134,7 +135,8 @@ OpenKey open_schedule(const Study& study, PolicyRun entry) {
   PolicyRun own = entry;
   own.schedule.clear();
   const std::string_view of_study = schedule_policy_of(study, own).name;
-  for (const std::string_view name : {of_study, std::string_view("seq1f1b"), std::string_view("state-aware-1f1b")}) {
+  for (const std::string_view name :
+       {of_study, std::string_view("seq1f1b"), std::string_view("state-aware-1f1b")}) {
     if (!open.tried.empty() && name == of_study) continue;
     open.tried.push_back(entry);
     open.tried.back().schedule = name;
@@ -160,8 +162,7 @@ OpenKey open_size(const Study& study, const DocumentSet& documents, PolicyRun en
   entry.open_sizes.erase(entry.open_sizes.begin());
   entry.chosen_sizes.push_back(size.key);
   // More layers that are recomputed make room for more.
-  open.first_that_fits =
-      size.most_is_fastest && layout_of(study, entry).recompute != Recompute::automatic;
+  open.first_that_fits = size.most_is_fastest && layout_of(study, entry).recompute != Recompute::automatic;
   for (const std::int64_t value : size.values(entry.pack, longest_of(documents))) {
     open.tried.push_back(entry);
     pack_parameter(size.key)->set(open.tried.back().pack, value);
@@ -216,8 +217,8 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
   return result;
 }
 
-// A row that is refused with the layout's model chunks, and does not ask for them itself, runs without; nothing
-// where that is refused, too.
+// A row that is refused with the layout's model chunks, and does not ask for them itself, runs without;
+// nothing where that is refused, too.
 static std::optional<PolicyResult> run_without_chunks(const Study& study, const StudyInputs& inputs,
                                                       PolicyRun entry, const PolicyResult& refused,
                                                       const RunStudyOptions& options) {
@@ -228,8 +229,7 @@ static std::optional<PolicyResult> run_without_chunks(const Study& study, const 
   set_virtual_pipeline(study, 1, entry);
   entry.virtual_pipeline_chosen = true;
   try {
-    PolicyResult result =
-        run_prepared(ready_row(study, inputs, entry, trial_options(options)), options);
+    PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial_options(options)), options);
     if (result.status == RowStatus::refused) return {};
     return result;
   } catch (const UserError&) {  // stages whose layers the study lists for its chunks
