@@ -96,7 +96,7 @@ class JobCost(Case):
         line = next(line for line in self.ok("study", *options).splitlines() if line.startswith("Cost"))
         self.assertIn("GPU-hours per billion tokens", line)
         self.assertIn("2000 billion tokens take it", " ".join(self.ok("study", *options).split()))
-        for wrong in ("2X", "", "0.5", "1e30", "-3B"):
+        for wrong in ("2X", "0.5", "1e30", "-3B"):
             self.refused("study", path, "--tokens", wrong, says=["--tokens"])
 
 
