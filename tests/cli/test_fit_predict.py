@@ -84,9 +84,9 @@ class FitCommand(Case):
         self.assertNotIn("note: ", result.stderr)
         study = {"model": "llama2-7b", "cluster": {"profile": str(mine), "network": {"nic_GBps": 50}}, "parallel": {"tensor": 8, "data": 2},
                  "batch": {"context_window": 8192, "sequences_per_step": 4, "steps": 1}, "trace": {"distribution": "wlb-128k"}, "policies": ["plain-4d"]}
-        told = run("study", self.write("study.json", {"name": "faster NICs", **study}))
+        told = run("study", self.write("study.json", {"name": "faster NICs", **study}), "--notes")
         self.assertIn("cluster.network.nic_GBps 50: network ours of profile mine was measured with 25", told.stderr)
-        self.assertNotIn("measured with", run("study", self.folder / "study.json", "--set", "cluster.network.nic_GBps=25").stderr)
+        self.assertNotIn("measured with", run("study", self.folder / "study.json", "--notes", "--set", "cluster.network.nic_GBps=25").stderr)
         fast = run("fit", rows, "--base", "h100-sxm", "--nic-GBps", 400, "--out", mine)
         self.assertIn("note: --nic-GBps 400 is 3200 Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is 50", fast.stderr)
         self.refused("fit", rows, says=["--base: needed"])

@@ -292,7 +292,7 @@ class NoEffect(Case):
                                   ("framework.reduce_each_micro_batch", "false", "zero 2: zero 3 always reduces so, others reduce after the last one")):
             self.assertEqual(self.notes("study", study, "--notes", "--set", f"{key}={value}"), [key + only + where])
         uniform = dict(STUDY, trace={"uniform": 512, "seed": 3})
-        self.assertEqual(self.notes("study", self.write("u.json", uniform), "--notes"), ["trace.seed" + only + "a distribution or a mixture"])
+        self.assertEqual(self.notes("study", self.write("u.json", uniform), "--notes"), ["trace.seed" + only + "a distribution, a mixture of several or shuffle"])
         self.assertEqual(self.notes("study", study, "--notes", "--set", "policies.1.delay_bound=1"), ["wlb: delay_bound" + only + "search"])
 
     def test_a_key_is_swept_once(self):
