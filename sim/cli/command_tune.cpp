@@ -134,7 +134,7 @@ TuneJob job_of(TuneRequest request, double max_memory_GB) {
   check_estimate(study, inputs.documents, search.run, memory_limit(max_memory_GB));
   const std::int64_t gpus = request.gpus > 0 ? request.gpus : study.layout.gpus();
   json of_candidates = file;
-  if (request.gpus > 0) set_study_keys(of_candidates, {"cluster.gpus=" + std::to_string(gpus)});
+  if (gpus != study.layout.gpus()) set_study_keys(of_candidates, {"cluster.gpus=" + std::to_string(gpus)});
   if (!request.space)  // as it would be read from a file
     request.space =
         space_json(default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile)));
