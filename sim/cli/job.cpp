@@ -10,6 +10,8 @@
 #include "policies/base/text.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/commands.h"
+#include "sim/export/export.h"
+#include "sim/framework/framework_runs.h"
 #include "sim/study/study_inputs.h"
 #include "sim/tune/proposed_layout.h"
 #include "sim/workload/model.h"
@@ -70,27 +72,43 @@ void set_steps(json& file) {
   if (tokens / per_step < kFewestSteps) file["trace"]["repeat"] = true;
 }
 
+// "TP 2, CP 1, PP 4 x 2, DP 4, recompute none".
+std::string layout_text(const json& parallel) {
+  const auto degree = [&](const char* axis) { return std::to_string(parallel.value(axis, 1)); };
+  std::string text = "TP " + degree("tensor") + ", CP " + degree("context") + ", PP " + degree("pipeline");
+  if (parallel.contains("virtual_pipeline")) text += " x " + degree("virtual_pipeline");
+  text += ", DP " + degree("data");
+  if (parallel.contains("expert")) text += ", EP " + degree("expert");
+  const json recompute = parallel.value("recompute", json("none"));
+  return text + ", recompute " + (recompute.is_string() ? recompute.get<std::string>() : recompute.dump());
+}
+
 Note fitting_note(const json& file, const ProposedLayout& found, std::int64_t gpus) {
-  std::vector<std::string> degrees;
-  for (const auto& [key, value] : found.parallel.items()) degrees.push_back(key + " " + (value.is_string() ? value.get<std::string>() : value.dump()));
   return {"job_fits",
           file["name"].get<std::string>(),
           {{"gpus", gpus},
-           {"layout", all_joined(degrees)},
+           {"layout", layout_text(found.parallel)},
            {"free_GiB", found.free_bytes / kGiB},
            {"layouts", found.layouts},
            {"simulated", found.simulated}}};
 }
 
+// Layouts that the framework has no flags for, where `export` knows its flags.
+Unwanted not_in_framework(const std::string& framework) {
+  const FrameworkRuns* runs = framework_runs(framework);
+  if (runs == nullptr || runs->target.empty()) return {};
+  return {[&to = exporter_of(std::string(runs->target))](const Study& one) { return untold(to, one, Untold::layout); }, {}};
+}
+
 // From how many GPUs on the job fits, by doubling them.
-Note too_large_note(const json& file, std::int64_t gpus, const RunStudyOptions& options) {
+Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwanted, const RunStudyOptions& options) {
   constexpr int kDoublings = 5;
   std::int64_t more = gpus;
   for (int i = 0; i < kDoublings; ++i) {
     more *= 2;
     json tried = file;
     tried["batch"]["sequences_per_step"] = windows_per_step(file["batch"]["context_window"], more);
-    if (proposed_layout(tried, more, options)) return {"job_fits_from", file["name"].get<std::string>(), {{"gpus", gpus}, {"more", more}}};
+    if (proposed_layout(tried, more, unwanted, options)) return {"job_fits_from", file["name"].get<std::string>(), {{"gpus", gpus}, {"more", more}}};
   }
   return {"job_fits_nowhere", file["name"].get<std::string>(), {{"gpus", gpus}, {"more", more}}};
 }
@@ -128,10 +146,11 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
                    {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
                    {"window", window},
                    {"framework", job.framework}}};
-  const auto found = proposed_layout(file, job.gpus, options);
+  const Unwanted unwanted = not_in_framework(job.framework);
+  const auto found = proposed_layout(file, job.gpus, unwanted, options);
   made.has_layout = found.has_value();
   if (found) file["parallel"] = found->parallel;
-  made.fits = found ? fitting_note(file, *found, job.gpus) : too_large_note(file, job.gpus, options);
+  made.fits = found ? fitting_note(file, *found, job.gpus) : too_large_note(file, job.gpus, unwanted, options);
   return made;
 }
 

@@ -35,7 +35,8 @@ nlohmann::json parallel_of(const nlohmann::json& keys) {
 
 }  // namespace
 
-std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus, const RunStudyOptions& options) {
+std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus, const Unwanted& unwanted,
+                                              const RunStudyOptions& options) {
   file["parallel"] = nlohmann::json::object();
   file["policies"] = {"plain-4d"};
   file.erase("baseline");
@@ -44,7 +45,7 @@ std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t 
   const Study study = parse_study(file, name);
   const StudyInputs inputs = load_inputs(study);
   const Space space = layouts_of(study, file, gpus, gpus_per_node(study.cluster, inputs.profile));
-  const Candidates candidates = candidates_of(space, file, gpus, name, options.jobs);
+  const Candidates candidates = candidates_of(space, file, gpus, name, options.jobs, unwanted);
   SearchOptions search_options;
   search_options.keep = 1;
   search_options.run = trial_options(options);
