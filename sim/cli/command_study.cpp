@@ -120,7 +120,7 @@ void check_parts(const RunStudyOptions& run, const Study& study) {
 
 void print_study(const StudyOptions& options, const Study& study, const StudyResult& result, std::ostream& out) {
   if (options.format == Format::table)
-    out << (options.wide ? study_table(study, result) : study_screen(study, result, options.out));
+    out << (options.wide ? study_table(study, result) : study_screen(study, result, {options.out, options.set}));
   else if (options.format == Format::json)
     out << summary_json(study, result).dump(2) << '\n';
   else
@@ -196,15 +196,13 @@ StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const
     const ProgressLine progress(log, !options.quiet);
     std::string row;
     std::optional<TimeLeft> left;
-    TimeLeft left_of_rows;
     std::size_t begun = 0;
+    // Rows take milliseconds or minutes, so that the number of those that have ended foretells no time.
     run.progress = [&](const std::string& label) {
-      const std::size_t rows = c.study.policies.size();
-      const std::string time = left_of_rows.text(static_cast<double>(begun) / static_cast<double>(rows));
-      row = place + (c.name.empty() ? "" : c.name + ": ") + label + ", row " + std::to_string(++begun) +
-            " of " + std::to_string(rows);
+      row = concatenated(place, c.name.empty() ? "" : c.name + ": ", label, ", row ", ++begun, " of ",
+                         c.study.policies.size());
       left.emplace();
-      progress.show(row + (time.empty() ? "" : ": " + time));
+      progress.show(row);
     };
     run.progress_of_row = [&](double share) {
       if (const std::string text = left->text(share); !text.empty()) progress.show(row + ": " + text);
@@ -378,8 +376,13 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
     options.content = read_json_file(options.file);
   } else {
     JobStudy job = study_of_job(options.job, run);
-    (options.format == Format::table ? out : log) << text_of(job.fits) << '\n' << text_of(job.assumed) << '\n';
-    if (!job.has_layout) return false;
+    (options.format == Format::table ? out : log) << text_of(job.fits) << '\n';
+    log << text_of(job.assumed) << '\n';
+    if (!job.has_layout) {
+      if (options.format == Format::json)
+        out << nlohmann::json{{"schema", "equipoise.job/1"}, {"fits", false}, {"note", text_of(job.fits)}}.dump(2) << '\n';
+      return false;
+    }
     options.content = std::move(job.file);
     options.file = kJobName;
   }
@@ -393,6 +396,9 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
 // --seeds is a sweep of trace.seed, whose cases are printed as one.
 void sweep_seeds(StudyOptions& options) {
   if (options.seeds == 0) return;
+  for (const std::string& sweep : options.sweep)
+    if (sweep.starts_with(kSeedKey))
+      throw UserError("--seeds: expected no --sweep trace.seed, which it sweeps itself, found ", printable(sweep));
   const TraceSource trace = parse_case(file_of({options.set, "", {}}, options.content), options.file).trace;
   if (!trace.is_drawn())
     throw UserError("--seeds: ", options.file,

@@ -322,7 +322,7 @@ void add_import(CLI::App& program) {
   command.add_option("--out", options->out, "File for the study instead of stdout");
   command.add_option("--format", options->format, "json, which is a study, or table, a key a line")
       ->capture_default_str();
-  command.add_flag("--quiet", options->quiet, "Nothing on stderr");
+  command.add_flag("--quiet", options->quiet, "Only settings that were not understood on stderr");
   command.callback([options] { import_command(*options); });
 }
 

@@ -50,11 +50,13 @@ json trace_of(const std::string& trace) {
                   printable(trace));
 }
 
-// Windows of a global batch: as many as make kTokensPerStep, and such that every number of replicas which the GPUs
-// allow has equally many.
+// Windows of a global batch: as many as make kTokensPerStep, one for each eight GPUs at least, and such that many
+// numbers of replicas have equally many.
 std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus) {
+  constexpr std::int64_t kGpusOfWindow = 8, kMostWindows = 4096;
   const std::int64_t odd = gpus >> std::countr_zero(static_cast<std::uint64_t>(gpus));
-  const std::int64_t wanted = std::max<std::int64_t>(1, kTokensPerStep / window);
+  const std::int64_t wanted =
+      std::max({std::int64_t{1}, std::min(kTokensPerStep / window, kMostWindows), gpus / kGpusOfWindow});
   return odd * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((wanted + odd - 1) / odd)));
 }
 
@@ -64,7 +66,7 @@ void set_steps(json& file) {
   json one = file;
   one["batch"]["steps"] = 1;
   one["trace"]["repeat"] = true;
-  const Trace trace = load_trace(parse_study(one, "--trace"));
+  const Trace trace = load_trace(parse_study(one, kJobName));
   const auto tokens = std::accumulate(trace.lengths.begin(), trace.lengths.end(), std::int64_t{0});
   const std::int64_t per_step =
       file["batch"]["context_window"].get<std::int64_t>() * file["batch"]["sequences_per_step"].get<std::int64_t>();
@@ -83,21 +85,25 @@ std::string layout_text(const json& parallel) {
   return text + ", recompute " + (recompute.is_string() ? recompute.get<std::string>() : recompute.dump());
 }
 
-Note fitting_note(const json& file, const ProposedLayout& found, std::int64_t gpus) {
+Note fitting_note(const ProposedLayout& found, std::int64_t gpus) {
   return {"job_fits",
-          file["name"].get<std::string>(),
+          "",
           {{"gpus", gpus},
            {"layout", layout_text(found.parallel)},
            {"free_GiB", found.free_bytes / kGiB},
-           {"layouts", found.layouts},
            {"simulated", found.simulated}}};
 }
 
-// Layouts that the framework has no flags for, where `export` knows its flags.
+// Layouts that the framework has no flags for, where `export` knows its flags. Recompute counts as one that it has: a
+// line of code does it where no flag does.
 Unwanted not_in_framework(const std::string& framework) {
   const FrameworkRuns* runs = framework_runs(framework);
   if (runs == nullptr || runs->target.empty()) return {};
-  return {[&to = exporter_of(std::string(runs->target))](const Study& one) { return untold(to, one, Untold::layout); }, {}};
+  return {[&to = exporter_of(std::string(runs->target))](Study one) {
+            one.layout.recompute = Recompute::none;
+            return untold(to, one, Untold::layout);
+          },
+          {}};
 }
 
 // From how many GPUs on the job fits, by doubling them.
@@ -108,9 +114,9 @@ Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwante
     more *= 2;
     json tried = file;
     tried["batch"]["sequences_per_step"] = windows_per_step(file["batch"]["context_window"], more);
-    if (proposed_layout(tried, more, unwanted, options)) return {"job_fits_from", file["name"].get<std::string>(), {{"gpus", gpus}, {"more", more}}};
+    if (proposed_layout(tried, more, unwanted, options)) return {"job_fits_from", "", {{"gpus", gpus}, {"more", more}}};
   }
-  return {"job_fits_nowhere", file["name"].get<std::string>(), {{"gpus", gpus}, {"more", more}}};
+  return {"job_fits_nowhere", "", {{"gpus", gpus}, {"more", more}}};
 }
 
 }  // namespace
@@ -150,7 +156,7 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   const auto found = proposed_layout(file, job.gpus, unwanted, options);
   made.has_layout = found.has_value();
   if (found) file["parallel"] = found->parallel;
-  made.fits = found ? fitting_note(file, *found, job.gpus) : too_large_note(file, job.gpus, unwanted, options);
+  made.fits = found ? fitting_note(*found, job.gpus) : too_large_note(file, job.gpus, unwanted, options);
   return made;
 }
 

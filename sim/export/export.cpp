@@ -7,6 +7,7 @@
 #include "policies/base/text.h"
 #include "policies/steps.h"
 #include "sim/report/words/words.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/study/row/runs_in.h"
 #include "sim/workload/stage_layers.h"
@@ -51,7 +52,7 @@ ExportedRow::ExportedRow(const Study& of_study, const PolicyResult& of_row)
 }
 
 std::string_view ExportedRow::schedule() const {
-  return row.run.schedule.empty() ? std::string_view(study.schedule) : std::string_view(row.run.schedule);
+  return schedule_policy_of(study, row.run).name;
 }
 
 std::pair<std::int64_t, std::int64_t> ExportedRow::micro_batches() const {

@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kWidth = 110, kMostLines = 25, kWordWidth = 10;
 
 // Kinds of notes that may change what a user does, most important first.
-constexpr std::string_view kWarnings[] = {"unlikely_nic",
+constexpr std::string_view kWarnings[] = {"anchored",
+                                          "unlikely_nic",
                                           "documents_dropped",
                                           "documents_truncated",
                                           "slices_dropped",
@@ -126,6 +127,10 @@ class Lines {
   std::vector<Part> parts_;
 };
 
+bool is_interrupted(const PolicyResult& row) {
+  return !row.reasons.empty() && row.reasons.front().kind == "interrupted_row";
+}
+
 bool differs_in_gpus(const StudyResult& result) {
   std::set<std::int64_t> gpus;
   for (const PolicyResult& row : result.policies)
@@ -137,7 +142,7 @@ std::vector<std::string> cells_of(const PolicyResult& row) {
   std::vector<std::string> cells = {row.run.label + (row.memory_ignored ? " (oom, ignored)" : "")};
   for (const ScreenColumn& column : kScreenColumns)
     cells.push_back(cell_of(row, column.title, column.title.starts_with("delay")));
-  if (!row.simulated()) cells[1] = name_of(row.status);
+  if (!row.simulated()) cells[1] = is_interrupted(row) ? "interrupted" : name_of(row.status);
   return cells;
 }
 
@@ -191,19 +196,30 @@ std::string head_of(const Study& study, const StudyResult& result) {
                  kWidth);
 }
 
-// A word of a shell.
+// A word of a shell, in quotes unless every letter stands for itself.
 std::string word_of(const std::string& text) {
-  const bool is_plain = text.find_first_of(" ,;&|<>()$`\\\"'*?#~") == std::string::npos;
-  return is_plain ? text : '"' + text + '"';
+  const bool is_plain = std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_./:=+-,").find(c) != std::string_view::npos;
+  });
+  if (is_plain && !text.empty() && !text.starts_with('-')) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 // What to type next: the fastest row as a job, then a search over layouts.
-std::vector<std::string> next_of(const Study& study, const StudyResult& result) {
+std::vector<std::string> next_of(const Study& study, const StudyResult& result, const std::vector<std::string>& set) {
   const bool is_file = std::filesystem::exists(study.file);  // else a job that no file describes
-  const std::string file = is_file ? word_of(study.file) : "study.json";
+  std::string file = is_file ? word_of(study.file) : "study.json";
+  for (const std::string& assignment : set) file += " --set " + word_of(assignment);
   const PolicyResult* first = standing_of(result).first;
-  if (first == nullptr)
-    return {"equipoise study " + file + " --set parallel.recompute=auto", "equipoise tune " + file};
+  if (first == nullptr) {
+    std::vector<std::string> commands = {"equipoise tune " + file};
+    if (study.layout.recompute != Recompute::full && study.layout.recompute != Recompute::automatic)
+      commands.insert(commands.begin(), "equipoise study " + file + " --set parallel.recompute=auto");
+    return commands;
+  }
   const FrameworkRuns* framework = framework_runs(study.framework.preset.name);
   const bool exports = framework != nullptr && !framework->target.empty() && first->runs_in != RunsIn::no;
   return {!is_file  ? "equipoise init --out " + file + ", with the options of this job"
@@ -217,8 +233,16 @@ std::vector<std::string> next_of(const Study& study, const StudyResult& result) 
 
 Noted noted_of(const Study& study, const StudyResult& result) {
   Noted noted;
+  std::size_t unfinished = 0;
   for (const PolicyResult& row : result.policies)
-    if (row.status != RowStatus::ok) noted.warnings.push_back({"", reason_line(row)});
+    if (is_interrupted(row))
+      ++unfinished;
+    else if (row.status != RowStatus::ok)
+      noted.warnings.push_back({"", reason_line(row)});
+  if (unfinished > 0) {
+    const Note incomplete{"incomplete", "", {{"ended", result.policies.size() - unfinished}, {"rows", result.policies.size()}}};
+    noted.warnings.insert(noted.warnings.begin(), {incomplete.kind, text_of(incomplete)});
+  }
   Notes notes = notes_of(study, result);
   for (const PolicyResult& row : result.policies)
     notes.insert(notes.end(), row.notes.begin(), row.notes.end());
@@ -235,7 +259,8 @@ Noted noted_of(const Study& study, const StudyResult& result) {
   return noted;
 }
 
-std::string study_screen(const Study& study, const StudyResult& result, const std::string& out) {
+std::string study_screen(const Study& study, const StudyResult& result, const ScreenContext& typed) {
+  const std::string& out = typed.out;
   const std::string above = head_of(study, result) + '\n' + table_text(result);
   Lines below;
   for (const auto& [word, says] : verdict_of(study, result))
@@ -252,7 +277,7 @@ std::string study_screen(const Study& study, const StudyResult& result, const st
                                 : Note{"report_at", "", {{"file", page}, {"more", more}}}),
             1);
   std::string_view word = "Next";
-  for (const std::string& command : next_of(study, result)) below.add(std::exchange(word, ""), command, 1);
+  for (const std::string& command : next_of(study, result, typed.set)) below.add(std::exchange(word, ""), command, 1);
   const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
   const std::size_t most = std::max(kMostLines, lines + 13);
   return above + below.text(most - lines);

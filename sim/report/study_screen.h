@@ -24,7 +24,11 @@ struct Noted {
 };
 Noted noted_of(const Study& study, const StudyResult& result);
 
-// `out`: the folder of `study --out`; empty: nothing was written.
-std::string study_screen(const Study& study, const StudyResult& result, const std::string& out);
+// What the user typed, for the commands that are proposed.
+struct ScreenContext {
+  std::string out;               // the folder of `study --out`; empty: nothing was written
+  std::vector<std::string> set;  // key=value, each
+};
+std::string study_screen(const Study& study, const StudyResult& result, const ScreenContext& typed);
 
 }  // namespace equipoise

@@ -47,7 +47,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
 
 void SweepPage::add(const json& one) {
   title_ = one.at("study").get<std::string>();
-  gpus_.insert(one.at("gpus").get<std::int64_t>());
+  if (one.at("winner").is_string()) gpus_.insert(one.at("gpus").get<std::int64_t>());
   ++count_;
   const bool runs = one.at("winner").is_string();
   run_ += runs ? 1 : 0;

@@ -124,6 +124,14 @@ Note fastest_of(const StudyResult& result, const Standing& standing) {
            {"more", passed_over(standing, framework)}}};
 }
 
+// "2T", "1.5B": in thousands, as `--tokens` takes it.
+std::string decimal_text(double tokens) {
+  constexpr std::string_view kUnits[] = {"", "K", "M", "B", "T"};
+  std::size_t unit = 0;
+  for (; unit + 1 < std::size(kUnits) && tokens >= 1000; ++unit) tokens /= 1000;
+  return formatted("%.4g", tokens) + std::string(kUnits[unit]);
+}
+
 Notes cost_of_job(const PolicyResult& row, double tokens) {
   const std::optional<JobCost> cost = job_cost(row, tokens);
   if (!cost) return {};
@@ -131,7 +139,7 @@ Notes cost_of_job(const PolicyResult& row, double tokens) {
   if (cost->dollars) dollars.push_back({"job_dollars", "", {{"dollars", std::llround(*cost->dollars)}}});
   return {{"cost_of_job",
            "",
-           {{"tokens", tokens / 1e9}, {"days", cost->days}, {"hours", std::llround(cost->gpu_hours)}, {"dollars", dollars}}}};
+           {{"tokens", decimal_text(tokens)}, {"days", cost->days}, {"hours", std::llround(cost->gpu_hours)}, {"dollars", dollars}}}};
 }
 
 Note cost_of(const PolicyResult& first, const PolicyResult& baseline, double tokens) {

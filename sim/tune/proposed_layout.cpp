@@ -62,7 +62,6 @@ std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t 
   const Tried& best = found.tried[found.ranking.front()];
   return ProposedLayout{parallel_of(candidates.layouts[best.point.layout].keys), best.trial.seconds_per_token,
                         inputs.profile.device().memory_bytes - best.trial.peak_bytes,
-                        static_cast<std::int64_t>(candidates.layouts.size()),
                         static_cast<std::int64_t>(found.tried.size())};
 }
 

@@ -15,8 +15,7 @@ struct ProposedLayout {
   nlohmann::json parallel;    // of a study
   double seconds_per_token = 0;  // of plain packing, on few steps
   double free_bytes = 0;      // of the fullest GPU
-  std::int64_t layouts = 0;   // that were considered
-  std::int64_t simulated = 0;  // of them
+  std::int64_t simulated = 0;  // layouts
 };
 
 // `file`: a study's, with absolute paths and `batch.sequences_per_step`; its rows and its `parallel` do not count. TP,

@@ -363,6 +363,14 @@ class StudyCommand(Case):
             self.assertGreater(row["metrics"]["step_seconds"], 0)
         self.ok("study", study, "--ignore-memory", "--out", self.folder / "out")
 
+    def test_layers_that_are_stated_for_model_chunks_keep_them(self):
+        chunks = {"parallel": {"tensor": 2, "pipeline": 2, "virtual_pipeline": 2, "data": 2, "stage_layers": [2, 4, 4, 6]},
+                  "policies": ["plain-4d", {"name": "hbp", "groups": "16K:1"}, {"name": "plain", "virtual_pipeline": "auto"}]}
+        result = json.loads(self.ok("study", self.write("study.json", dict(STUDY, **chunks)), "--format", "json", "--quiet"))
+        plain, hbp, auto = result["policies"]
+        self.assertEqual(auto["metrics"]["step_seconds"], plain["metrics"]["step_seconds"])
+        self.assertNotIn("virtual_pipeline", hbp["provenance"].get("derived", {}))
+
     def test_rows_run_at_their_best(self):
         # As the Python README compares them: fixed chunks of 8K were 0.23x there, and three rows did not run at all.
         policies = json.dumps([{"name": "plain-4d", "virtual_pipeline": 1}, "chunkflow", "hbp", "skrull"])

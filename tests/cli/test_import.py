@@ -244,6 +244,8 @@ class Import(Case):
         self.assertEqual(self.ok("import", job, "--gpus", 8, "--out", out, "--quiet"), "")
         self.assertEqual(json.loads(out.read_text()), json.loads(self.ok("import", job, "--gpus", 8)))
         self.assertIn("parallel.zero", self.ok("import", job, "--format", "table"))
+        self.refused("import", job, "--out", job, says=["--out", "expected another file"])
+        self.assertEqual(job.read_text(), LLAMAFACTORY)
         self.refused("import", job, "--out", self.folder / "no/such", says=["--out", "cannot be written"])
 
     def test_gpus_that_nobody_counted_are_assumed(self):

@@ -145,6 +145,8 @@ constexpr Kind kKinds[] = {
 
     // --- Why a row does not run
     {"fault", "a row's input is refused", "error", "{error}"},
+    {"incomplete", "the user ended the study before all rows had ended", "ended rows",
+     "the study was interrupted: {ended} of {rows:#row} ended, and others may be faster"},
     {"interrupted_row", "the user ended the study before the row had ended", "", "interrupted before it ended"},
     {"needs_memory", "a step does not fit into memory", "stage lane rank step micro_batch GiB capacity_GiB",
      "stage {stage} of lane {lane}, CP rank {rank} in step {step}, micro-batch {micro_batch} needs {GiB:1} GiB of {capacity_GiB:1}"},
@@ -154,7 +156,7 @@ constexpr Kind kKinds[] = {
     {"holds_before_any_plan", "states leave no room for any plan", "stage GiB capacity_GiB why",
      "stage {stage} holds {GiB:1} GiB of {capacity_GiB:1} before any micro-batch: {why:/}"},
     {"headroom_stays_free", "part of holds_before_any_plan", "share",
-     ", where cluster.memory_headroom keeps {share:~3} of a GPU free"},
+     ", where cluster.memory_headroom keeps {share:%0} of a GPU's memory free"},
     {"no_token_fits", "part of holds_before_any_plan", "", "not even one token fits"},
     {"no_bucket_fits", "part of holds_before_any_plan", "", "no bucket of a token fits"},
     {"no_pack_length_fits", "part of holds_before_any_plan", "", "no pack length fits at any CP degree"},
@@ -259,12 +261,12 @@ constexpr Kind kKinds[] = {
 
     // --- Verdicts
     {"none_runs", "no row of a study runs", "",
-     "No policy of this study runs: each row below says what would make it."},
+     "No row of this study runs; the warnings say what would make it, --notes of every row."},
     {"fastest", "some row is ok", "lead rate compared more",
      "{lead:/}{about}, {rate:0} tokens/s/GPU{compared:/}.{more:/}"},
     {"none_in_bound", "part of fastest", "bound",
      "No row that runs keeps the order of the data (a mean delay of at most {bound:~2}). With any order: "},
-    {"none_in_framework", "part of fastest", "framework", "{framework} runs no row. Without that bound: "},
+    {"none_in_framework", "part of fastest", "framework", "{framework} runs none of these rows. Of all of them: "},
     {"is_baseline", "part of fastest", "", ", the baseline"},
     {"over_baseline", "part of fastest", "speedup baseline", ", {speedup:2}x {baseline}"},
     {"speedup_interval", "part of fastest", "low high", " ({low:2} to {high:2})"},
@@ -292,7 +294,7 @@ constexpr Kind kKinds[] = {
     {"cost", "some row is ok", "hours dollars baseline job",
      "{about} {hours:1} GPU-hours per billion tokens{dollars:/}{baseline:/}.{job:/}"},
     {"cost_of_job", "part of cost", "tokens days hours dollars",
-     " {tokens:~3} billion tokens take it {days:1} days, {hours:,} GPU-hours{dollars:/}."},
+     " {tokens} tokens take it {days:1} days, {hours:,} GPU-hours{dollars:/}."},
     {"job_dollars", "part of cost", "dollars", ", ${dollars:,}"},
     {"cost_dollars", "part of cost", "dollars", " (${dollars:0})"},
     {"cost_of_baseline", "part of cost", "baseline hours dollars", ", {baseline} {hours:1}{dollars:/}"},
@@ -417,14 +419,14 @@ constexpr Kind kKinds[] = {
      "{part} of the config is excluded"},
 
     // --- A job without a study file
-    {"job_fits", "a layout of the job fits", "gpus layout free_GiB layouts simulated",
-     "fits on {gpus:,} GPUs: {layout}, {free_GiB:1} GiB free; the fastest of {simulated:#layout} simulated, of {layouts:,} considered"},
+    {"job_fits", "a layout of the job fits", "gpus layout free_GiB simulated",
+     "It fits on {gpus:,} GPUs: {layout}, {free_GiB:1} GiB free; fastest of {simulated} simulated."},
     {"job_fits_from", "no layout of the job fits, but of more GPUs one does", "gpus more",
-     "does not fit on {gpus:,} GPUs with any layout; it fits on {more:,}"},
+     "It does not fit on {gpus:,} GPUs with any layout; it fits on {more:,}."},
     {"job_fits_nowhere", "no layout of the job fits", "gpus more",
-     "does not fit on {gpus:,} GPUs with any layout, nor on up to {more:,}"},
+     "It does not fit on {gpus:,} GPUs with any layout, nor on up to {more:,}."},
     {"job_assumes", "a job is made a study", "trace sequences window framework",
-     "assumed: documents of {trace}, {sequences:,} windows of {window:,} tokens per step, framework {framework}"},
+     "What the options do not say is assumed: documents of {trace}, {sequences:,} windows of {window:,} tokens per step, framework {framework}."},
 
     // --- The framework on a GPU
     {"anchored", "a measured step anchors the study", "factor seconds",

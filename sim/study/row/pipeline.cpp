@@ -148,8 +148,9 @@ OpenKey open_virtual_pipeline(const Study& study, PolicyRun entry) {
   OpenKey open;
   entry.virtual_pipeline_auto = false;
   entry.virtual_pipeline_chosen = true;
+  const bool only_own = !study.layout.stage_layers.empty();  // they are stated for the layout's chunks
   for (const int chunks : {study.layout.virtual_pipeline, 1}) {
-    if (!open.tried.empty() && chunks == study.layout.virtual_pipeline) continue;
+    if (!open.tried.empty() && (only_own || chunks == study.layout.virtual_pipeline)) continue;
     open.tried.push_back(entry);
     set_virtual_pipeline(study, chunks, open.tried.back());
   }
@@ -223,18 +224,14 @@ static std::optional<PolicyResult> run_without_chunks(const Study& study, const 
                                                       PolicyRun entry, const PolicyResult& refused,
                                                       const RunStudyOptions& options) {
   const int chunks = study.layout.virtual_pipeline;
-  if (refused.status != RowStatus::refused || chunks == 1 || entry.virtual_pipeline ||
-      entry.virtual_pipeline_auto)
+  if (refused.status != RowStatus::refused || chunks == 1 || entry.virtual_pipeline || entry.virtual_pipeline_auto ||
+      !study.layout.stage_layers.empty())  // which are stated for the layout's chunks
     return {};
   set_virtual_pipeline(study, 1, entry);
   entry.virtual_pipeline_chosen = true;
-  try {
-    PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial_options(options)), options);
-    if (result.status == RowStatus::refused) return {};
-    return result;
-  } catch (const UserError&) {  // stages whose layers the study lists for its chunks
-    return {};
-  }
+  PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial_options(options)), options);
+  if (result.status == RowStatus::refused) return {};
+  return result;
 }
 
 PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/study/read/policy_run.h"
+
 namespace equipoise {
 namespace {
 
@@ -26,22 +28,22 @@ bool keeps_documents_local(const MicroBatch& m) {
 }
 
 bool chooses_degrees(const PolicyResult& row) {
+  if (!row.plan.steps.empty()) return !other_degrees(row.plan, row.layout).empty();
   const Policy& policy = row.run.policy();
-  return policy.chooses_degrees || policy.derives == Derives::groups ||
-         !other_degrees(row.plan, row.layout).empty();
+  return policy.chooses_degrees || policy.derives == Derives::groups;
 }
 
 // What no loader can make up for.
 Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyResult& row) {
   Notes needs;
-  const std::string& schedule = row.run.schedule;
+  const std::string_view schedule = schedule_policy_of(study, row.run).name;
   const int pipeline = study.layout.pipeline;
   if (chooses_degrees(row) && !(pipeline == 1 && lists(framework.degrees, row.run.name)))
     needs.push_back({"needs_degrees", "", {}});
   if (any_micro_batch(row.plan, depends_on_chunks)) needs.push_back({"needs_chunks", "", {}});
   if (study.layout.context > 1 && any_micro_batch(row.plan, keeps_documents_local))
     needs.push_back({"needs_placement", "", {}});
-  if (pipeline > 1 && !schedule.empty() && schedule != study.schedule && !lists(framework.schedules, schedule))
+  if (pipeline > 1 && schedule != study.schedule && !lists(framework.schedules, schedule))
     needs.push_back({"needs_schedule", "", {{"schedule", schedule}}});
   if (study.layout.context > 1 && !lists(kShardsOfLoaders, row.run.shard))
     needs.push_back({"needs_shard", "", {{"shard", row.run.shard}}});

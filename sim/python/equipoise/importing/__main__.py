@@ -51,18 +51,24 @@ def _table(study: Dict[str, Any]) -> str:
 
 def _write(path: str, text: str) -> None:
     """The whole file or nothing of it."""
+    made = None
     try:
         with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path) or ".", delete=False, encoding="utf-8") as file:
+            made = file.name
             file.write(text)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        os.chmod(made, 0o644)
+        os.replace(made, path)
     except OSError as error:
+        if made is not None and os.path.exists(made):
+            os.unlink(made)
         raise ValueError(f"--out {path}: cannot be written: {error.strerror}") from None
 
 
-def _notes(job: Imported) -> None:
+def _notes(job: Imported, quiet: bool) -> None:
+    """What was not understood may change what the study says, so that `quiet` drops the others alone."""
     for line in str(job).splitlines():
-        print(line, file=sys.stderr)
+        if not quiet or line.startswith("not understood: "):
+            print(line, file=sys.stderr)
 
 
 def main() -> int:
@@ -71,6 +77,8 @@ def main() -> int:
         job = import_job(options.file, framework=options.framework, gpus=options.gpus, gpu=options.gpu, model=options.model)
         text = json.dumps(job.study, indent=1, ensure_ascii=False) + "\n" if options.format == "json" else _table(job.study)
         if options.out:
+            if os.path.exists(options.out) and os.path.samefile(options.file, options.out):
+                raise ValueError(f"--out {options.out}: expected another file than the one that is read, found the same")
             _write(options.out, text)
         else:
             sys.stdout.write(text)
@@ -81,8 +89,7 @@ def main() -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    if not options.quiet:
-        _notes(job)
+    _notes(job, options.quiet)
     return 0
 
 
