@@ -386,10 +386,13 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
     options.content = std::move(job.file);
     options.file = kJobName;
   }
-  if (!options.measured_step.empty())
+  if (!options.measured_step.empty()) {
+    Notes notes;
     options.set.push_back(anchor_assignment(options.measured_step, options.row,
                                             parse_study(file_of({options.set, "", {}}, options.content), options.file),
-                                            run));
+                                            run, notes));
+    for (const Note& note : notes) log << "warning: " << printable(text_of(note)) << '\n';
+  }
   return true;
 }
 

@@ -15,12 +15,15 @@ namespace {
 // What the simulated steps of the row would take on the mean if each differed from the log's as those do that the log
 // has: a log may begin and end elsewhere.
 double mean_step_of_log(const std::string& path, const std::string& label, Study study,
-                        const RunStudyOptions& options) {
+                        const RunStudyOptions& options, Notes& notes) {
   MeasuredLog log = read_measured_log(path);
   log.ops.clear();
   keep_rows(label, study, log);
-  const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), options, false);
+  const StudyInputs inputs = load_inputs(study);
+  const SimulatedForLog simulated = simulate_for_log(study, inputs, options, false);
   const Validation found = compare_with_log(log, simulated.policies, kCudaLimits);
+  notes = found.notes;
+  for (Note& note : unlike_runs(log, study, inputs.profile.device().name)) notes.push_back(std::move(note));
   double predicted = 0, measured = 0, mean = 0;
   for (const PolicyPairs& row : found.policies)
     for (const StepPair& pair : row.steps)
@@ -45,13 +48,14 @@ std::optional<double> number_of(const std::string& text) {
 }  // namespace
 
 std::string anchor_assignment(const std::string& measured, const std::string& label, const Study& study,
-                              const RunStudyOptions& options) {
+                              const RunStudyOptions& options, Notes& notes) {
   const std::string& row = label.empty() ? study.baseline : label;
   const std::optional<double> number = number_of(measured);
   if (number && !is_step_time(*number))
     throw UserError("--measured-step: expected seconds above 0 and at most 10^7, or a log, found ", printable(measured));
   const Anchor anchor =
-      anchor_to(study, row, number ? *number : mean_step_of_log(measured, row, study, options), options);
+      anchor_to(study, row, number ? *number : mean_step_of_log(measured, row, study, options, notes),
+                options);
   return "framework.anchor=" +
          nlohmann::json{{"row", anchor.row}, {"seconds", anchor.seconds}, {"factor", anchor.factor}}.dump();
 }

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from support import PROGRAM, STUDY, Case
+from support import PROGRAM, STUDY, Case, run
 
 JOB = ["--model", "qwen2.5-0.5b", "--gpus", "8", "--window", "8K", "--policies", "plain-4d,fixed-4d"]
 
@@ -66,6 +66,17 @@ class Anchor(Case):
         log = "step,step_seconds\n" + "".join(f"{step},{1.1 * plain['plain-4d']}\n" for step in range(10, 14))
         anchored, _ = self.seconds(path, "--measured-step", self.write("log.csv", log))
         self.assertAlmostEqual(anchored["plain-4d"] / plain["plain-4d"], 1.1, delta=1e-4)
+
+    def test_a_log_of_another_run_is_warned_of(self):
+        path = self.write("study.json", STUDY)
+        plain, _ = self.seconds(path)
+        lines = [f" [2026-01-01 00:00:00] iteration {step}/ 100 | consumed samples: {4 * step} | elapsed time per iteration (ms): {1100 * plain['plain-4d']} | global batch size: 64 |"
+                 for step in range(10, 14)]
+        result = run("study", path, "--measured-step", self.write("train.log", "using world size: 512\n" + "\n".join(lines) + "\n"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+        self.assertTrue(any("512" in line for line in warnings), result.stderr)
+        self.assertTrue(any("64" in line for line in warnings), result.stderr)
 
     def test_it_holds_for_all_cases(self):
         path = self.write("study.json", STUDY)
