@@ -17,7 +17,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 CONSUMER = """cmake_minimum_required(VERSION 3.25)
 project(loader LANGUAGES CXX)
-find_package(equipoise 0.1 REQUIRED)
+find_package(equipoise 1.0 REQUIRED)
 add_executable(loader loader.cpp)
 target_link_libraries(loader PRIVATE equipoise::policies)
 """

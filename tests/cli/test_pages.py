@@ -332,11 +332,11 @@ class InABrowser(Pages):
         self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path[d]:not(.domain)').length"), len(STUDY["policies"]))
         column = "[...document.querySelectorAll('#cases tbody tr')].filter(r => !r.hidden).map(r => r.cells[%d].textContent)"
         page.evaluate("[...document.querySelectorAll('#cases th button')].find(b => b.textContent === 'tokens/s/GPU').click()")
-        rates = [float(text) for text in page.evaluate(column % 4)]
+        rates = [float(text) for text in page.evaluate(column % 5)]
         self.assertEqual(rates, sorted(rates, reverse=True))
         self.assertEqual(page.evaluate("document.querySelector('#cases th[aria-sort]').getAttribute('aria-sort')"), "descending")
         page.evaluate(choose % ("cases", "policy", "wlb"))
-        self.assertEqual(page.evaluate(column % 2), ["wlb"] * 4)
+        self.assertEqual(page.evaluate(column % 3), ["wlb"] * 4)
         page.evaluate("{const i = document.querySelector('#cases input'); i.value = '16k'; i.dispatchEvent(new Event('input'))}")
         self.assertEqual(page.evaluate(column % 0), ["16K"] * 2)
         self.assertIn("2 of 8 rows", page.evaluate("document.querySelector('#cases [role=status]').textContent"))
@@ -454,8 +454,8 @@ class InABrowser(Pages):
                                       ".filter(name => name !== 'none')")
                 self.assertEqual(len(names), 6)
                 self.assertEqual([name for name in names if not re.fullmatch("fix.*[?]", name)], [], (width, names))
-                rows = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].filter(r => r.cells[3].textContent === 'unplaceable').map(r => { const words = document.createRange();"
-                                     "words.selectNodeContents(r.cells[3]); return [words.getClientRects().length, r.getBoundingClientRect().height, r.cells[r.cells.length - 1].getBoundingClientRect().right]; })")
+                rows = page.evaluate("[...document.querySelectorAll('#cases tbody tr')].filter(r => r.cells[4].textContent === 'unplaceable').map(r => { const words = document.createRange();"
+                                     "words.selectNodeContents(r.cells[4]); return [words.getClientRects().length, r.getBoundingClientRect().height, r.cells[r.cells.length - 1].getBoundingClientRect().right]; })")
                 self.assertEqual(len(rows), 12)
                 for lines, height, right in rows:
                     self.assertEqual(lines, 1, width)  # no word is broken
