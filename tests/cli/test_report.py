@@ -83,7 +83,7 @@ class Report(Pages):
             self.assertEqual(policy["status"], "oom")
             self.assertIn(policy["reason"], outline.text)
         self.assertIsNone(outline.data["winner"])
-        self.assertIn("No policy of this study runs", outline.text)
+        self.assertIn("No row of this study runs", outline.text)
 
     def test_a_sweep_has_a_page_over_its_cases(self):
         file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2")

@@ -261,7 +261,7 @@ constexpr Kind kKinds[] = {
 
     // --- Verdicts
     {"none_runs", "no row of a study runs", "",
-     "No row of this study runs; the warnings say what would make it, --notes of every row."},
+     "No row of this study runs. The reason of each says what would make it."},
     {"fastest", "some row is ok", "lead rate compared more",
      "{lead:/}{about}, {rate:0} tokens/s/GPU{compared:/}.{more:/}"},
     {"none_in_bound", "part of fastest", "bound",
