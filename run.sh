@@ -99,16 +99,18 @@ case "${1:-}" in
     shift
     install_missing
     build release equipoise
-    study=traces/studies/first-study.json
+    study=(traces/studies/first-study.json)
     if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
-      study=$1
+      study=("$1")
       shift
+    else
+      case " $* " in *" --model"[\ =]*) study=() ;; esac # a job without a file
     fi
     case " $*" in
-      *" --out"[\ =]*) exec build/release/bin/equipoise study "$study" "$@" ;;
+      *" --out"[\ =]*) exec build/release/bin/equipoise study "${study[@]}" "$@" ;;
     esac
-    out=out/$(basename "$study" .json)
-    build/release/bin/equipoise study "$study" --out "$out" "$@"
+    out=out/$(basename "${study[0]:-job}" .json)
+    build/release/bin/equipoise study "${study[@]}" --out "$out" "$@"
     echo "results: $out/report.html (to look at), summary.json, steps.csv, plan.json" >&2
     ;;
   papers | measured | atlas)

@@ -120,7 +120,7 @@ void check_parts(const RunStudyOptions& run, const Study& study) {
 
 void print_study(const StudyOptions& options, const Study& study, const StudyResult& result, std::ostream& out) {
   if (options.format == Format::table)
-    out << (options.wide ? study_table(study, result) : study_screen(study, result, {options.out, options.set}));
+    out << (options.wide ? study_table(study, result) : study_screen(study, result, {options.out, options.set, words_of(options.job)}));
   else if (options.format == Format::json)
     out << summary_json(study, result).dump(2) << '\n';
   else
@@ -433,6 +433,8 @@ int run_study_command(const StudyOptions& asked, std::ostream& out, std::ostream
     };
     c.name.empty() ? check() : naming(c.name, check);
   }
+  if (!options.sweep.empty() && !options.tokens.empty())
+    log << "note: " << text_of(no_effect("--tokens", "a single case")) << '\n';
   if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
   if (options.sweep.empty()) return run_one(cases.front(), options, run, limit, out, log);
   return Sweep(cases, options, out).run_cases(options, run, limit, log);

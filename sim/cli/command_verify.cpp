@@ -37,6 +37,8 @@ void print_checks(const std::vector<Check>& checks, Format format, std::ostream&
 // The receipt, with what `verify` reads of it there and of its type.
 static json receipt_in(const json& summary, const std::string& file) {
   const auto found = summary.find("receipt");
+  if (summary.value("incomplete", false))
+    throw UserError(file, ": receipt: expected that of a whole study, found one that was interrupted");
   if (found == summary.end() || !found->is_object())
     throw UserError(
         file, ": receipt: expected one, as `equipoise study --out` leaves it in summary.json, found none");

@@ -133,6 +133,22 @@ std::string profile_of(const std::string& gpu) {
   return *found;
 }
 
+std::vector<std::string> words_of(const JobOptions& job) {
+  const JobOptions usual;
+  std::vector<std::string> words;
+  const auto add = [&](const char* option, const std::string& value, const std::string& if_not) {
+    if (value != if_not) words.insert(words.end(), {option, value});
+  };
+  add("--model", job.model, usual.model);
+  add("--gpus", job.gpus > 0 ? std::to_string(job.gpus) : "", "");
+  add("--gpu", job.gpu, usual.gpu);
+  add("--trace", job.trace, usual.trace);
+  add("--window", job.window, usual.window);
+  add("--framework", job.framework, usual.framework);
+  add("--policies", all_joined(job.policies, ","), "");
+  return words;
+}
+
 JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   if (job.gpus < 1) throw UserError("--gpus: expected how many GPUs the job has, with --model; found none");
   const std::int64_t window = parse_length(job.window, "--window");

@@ -26,6 +26,9 @@ struct JobOptions {
 // The profile of a GPU as users type it: its name, or how it begins. Throws UserError.
 std::string profile_of(const std::string& gpu);
 
+// The words that say this job: options that are not the default.
+std::vector<std::string> words_of(const JobOptions& job);
+
 // What messages call its study.
 inline constexpr const char* kJobName = "the job";
 

@@ -202,17 +202,17 @@ std::string word_of(const std::string& text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            std::string_view("_./:=+-,").find(c) != std::string_view::npos;
   });
-  if (is_plain && !text.empty() && !text.starts_with('-')) return text;
+  if (is_plain && !text.empty()) return text;
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
 
 // What to type next: the fastest row as a job, then a search over layouts.
-std::vector<std::string> next_of(const Study& study, const StudyResult& result, const std::vector<std::string>& set) {
-  const bool is_file = std::filesystem::exists(study.file);  // else a job that no file describes
+std::vector<std::string> next_of(const Study& study, const StudyResult& result, const ScreenContext& typed) {
+  const bool is_file = typed.job.empty();
   std::string file = is_file ? word_of(study.file) : "study.json";
-  for (const std::string& assignment : set) file += " --set " + word_of(assignment);
+  for (const std::string& assignment : typed.set) file += " --set " + word_of(assignment);
   const PolicyResult* first = standing_of(result).first;
   if (first == nullptr) {
     std::vector<std::string> commands = {"equipoise tune " + file};
@@ -222,7 +222,7 @@ std::vector<std::string> next_of(const Study& study, const StudyResult& result, 
   }
   const FrameworkRuns* framework = framework_runs(study.framework.preset.name);
   const bool exports = framework != nullptr && !framework->target.empty() && first->runs_in != RunsIn::no;
-  return {!is_file  ? "equipoise init --out " + file + ", with the options of this job"
+  return {!is_file  ? "equipoise init " + all_joined(typed.job, " ", word_of) + " --out study.json"
           : exports ? concatenated("equipoise export ", file, " --row ", word_of(first->run.label), " --for ",
                                    framework->target)
                     : "equipoise study " + file + " --out results",
@@ -277,7 +277,8 @@ std::string study_screen(const Study& study, const StudyResult& result, const Sc
                                 : Note{"report_at", "", {{"file", page}, {"more", more}}}),
             1);
   std::string_view word = "Next";
-  for (const std::string& command : next_of(study, result, typed.set)) below.add(std::exchange(word, ""), command, 1);
+  for (const std::string& command : next_of(study, result, typed))
+    below.add(std::exchange(word, ""), command, kMostLines);  // a command is never cut
   const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
   const std::size_t most = std::max(kMostLines, lines + 13);
   return above + below.text(most - lines);

@@ -28,6 +28,7 @@ Noted noted_of(const Study& study, const StudyResult& result);
 struct ScreenContext {
   std::string out;               // the folder of `study --out`; empty: nothing was written
   std::vector<std::string> set;  // key=value, each
+  std::vector<std::string> job;  // --model and its like, where there is no study file
 };
 std::string study_screen(const Study& study, const StudyResult& result, const ScreenContext& typed);
 

@@ -282,7 +282,9 @@ std::vector<VerdictLine> verdict_of(const Study& study, const StudyResult& resul
 
 Note fastest_line(const StudyResult& result) {
   const Standing standing = standing_of(result);
-  return standing.first == nullptr ? Note{"none_runs", "", {}} : fastest_of(result, standing);
+  if (standing.first != nullptr) return fastest_of(result, standing);
+  const bool any = std::ranges::any_of(result.policies, &PolicyResult::simulated);
+  return {any ? "none_fits" : "none_runs", "", {}};
 }
 
 Notes over_others(const std::vector<std::pair<std::string, RowRatio>>& others) {

@@ -262,6 +262,8 @@ constexpr Kind kKinds[] = {
     // --- Verdicts
     {"none_runs", "no row of a study runs", "",
      "No row of this study runs. The reason of each says what would make it."},
+    {"none_fits", "rows ran that do not fit into memory", "",
+     "No row of this study fits into memory: the times are those of runs that would not fit (--ignore-memory)."},
     {"fastest", "some row is ok", "lead rate compared more",
      "{lead:/}{about}, {rate:0} tokens/s/GPU{compared:/}.{more:/}"},
     {"none_in_bound", "part of fastest", "bound",
