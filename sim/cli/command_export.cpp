@@ -25,7 +25,7 @@ void check_label(const Study& study, const std::string& label) {
                     " (known: ", joined(known), ")");
 }
 
-// The row of that label; without one the fastest.
+// The row of that label; without one the study's export_row, else the fastest.
 const PolicyResult& chosen_row(const StudyResult& result, const std::string& label) {
   for (const PolicyResult& row : result.policies)
     if (row.run.label == label) return row;
@@ -92,7 +92,7 @@ int run_export_command(const ExportOptions& options, std::ostream& out, std::ost
   const Study study = possible_study(options.file, options.set);
   check_label(study, options.row);
   const StudyResult result = run_within(options, study, stop, true);
-  const ExportedRow row{study, chosen_row(result, options.row)};
+  const ExportedRow row{study, chosen_row(result, options.row.empty() ? study.export_row : options.row)};
   Notes notes;
   if (const auto alone = flags_alone(options, to, row, stop)) {
     const Notes what{alone->what};

@@ -208,6 +208,7 @@ std::vector<RowChoice> rows_of(const Space& space, const std::string& space_name
 json with_keys(const json& study, const json& keys) {
   json file = study;
   file.erase("baseline");
+  file.erase("export_row");
   file.erase("policies");
   for (const auto& [key, value] : keys.items()) set_study_key(file, key + "=" + value.dump());
   // The study's default, typed out: with model chunks the other of the two is meant.
@@ -372,6 +373,7 @@ json best_json(const Candidates& candidates, Point point, const std::vector<std:
     if (label == own.baseline) baseline = label;
   }
   file["baseline"] = baseline.is_null() ? winner["label"] : baseline;
+  file["export_row"] = winner["label"];
   rows.push_back(std::move(winner));
   file["policies"] = std::move(rows);
   return file;

@@ -42,6 +42,12 @@ class Tune(Case):
         *own, row = result["policies"]  # the study's, then the winner
         winner = found["ranking"][0]
         self.assertEqual(row["label"], winner["label"])
+        # `export` takes the winner of the search, also where another row of best.json is faster.
+        study = json.loads(best.read_text())
+        self.assertEqual(study["export_row"], winner["label"])
+        best.write_text(json.dumps(study | {"export_row": "plain-4d"}))
+        self.assertIn("plain-4d", self.ok("export", best, "--for", "megatron", "--quiet").splitlines()[0])
+        self.refused("export", self.write("odd.json", study | {"export_row": "nobody"}), "--for", "megatron", says=["odd.json.export_row", "nobody"])
         self.assertEqual([other["label"] for other in own], [label for label in ("plain-4d", "wlb") if label != winner["label"]])
         self.assertEqual(result["baseline"], "plain-4d")
         for other in own:
@@ -202,7 +208,7 @@ class Tune(Case):
         text = self.search("--for", "megatron", "--out", out, space={"policies": [{"name": "wlb", "queues": 1}]})
         flags = json.loads((out / "tune.json").read_text())["flags_alone"]
         self.assertIn(flags, text)
-        head = self.ok("export", out / "best.json", "--for", "megatron", "--row", json.loads((out / "tune.json").read_text())["ranking"][0]["label"], "--quiet")
+        head = self.ok("export", out / "best.json", "--for", "megatron", "--quiet")
         for line in (r"# .*; simulated: (.*)\n", r"# .*the flags alone \(plain, per-document\), simulated: (.*)\n"):
             self.assertIn(re.search(line, head).group(1), flags)
         self.assertIsNone(every["flags_alone"])

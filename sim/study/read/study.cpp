@@ -432,6 +432,8 @@ Study parse_case(const json& file, const std::string& path) {
   object.finish(place_of_key);
   if (!object.has("baseline")) study.baseline = study.policies.front().label;
   study.baseline = label_of(study.policies, printable(study.baseline), path + ".baseline");
+  if (!study.export_row.empty())
+    study.export_row = label_of(study.policies, printable(study.export_row), path + ".export_row");
   for (std::size_t i = 0; i < study.policies.size(); ++i)
     for (Published& published : study.policies[i].published)
       if (!published.against.empty())

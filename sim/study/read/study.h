@@ -143,6 +143,7 @@ struct Study {
   bool says_schedule = false, says_zero = false, says_sequences = false;
   std::vector<PolicyRun> policies;
   std::string baseline;    // label
+  std::string export_row;  // label of the row that `export` takes; empty: the fastest
   Notes notes;             // keys that cannot affect the result
   std::string settings;    // the file's JSON as it was run, --set in it
   std::string impossible;  // parse_case: why its keys, each allowed, do not go together; else empty
