@@ -31,10 +31,11 @@ json spread_json(const std::vector<double>& values) {
   return {{"lowest", spread->lowest}, {"mean", spread->mean}, {"highest", spread->highest}};
 }
 
-void add_cells(const std::vector<double>& values, int digits, std::vector<std::string>& cells) {
+// "4474 (4178 to 4703)".
+std::string spread_text(const std::vector<double>& values, int digits) {
   const std::optional<Spread> spread = spread_of(values);
-  for (const auto part : {&Spread::lowest, &Spread::mean, &Spread::highest})
-    cells.push_back(spread ? fixed(*spread.*part, digits) : "-");
+  if (!spread) return "-";
+  return fixed(spread->mean, digits) + " (" + fixed(spread->lowest, digits) + " to " + fixed(spread->highest, digits) + ")";
 }
 
 std::string spread_csv(const std::vector<double>& values) {
@@ -76,26 +77,23 @@ std::string SeedSpread::table() const {
   const bool named = any([](const Row& row) { return !row.name.empty(); });
   const bool gpus = any([&](const Row& row) { return row.gpus != rows_.front().gpus; });
   const std::size_t seeds = seeds_.size();
-  std::vector<std::string> header = {"policy", "seeds"};
+  std::vector<std::string> header = {"policy", "seeds", "tokens/s/GPU", "speed-up"};
   if (gpus) header.insert(header.begin() + 1, "GPUs");
   if (named) header.insert(header.begin(), "case");
-  for (const char* what : {"tokens/s/GPU", "speed-up"})
-    for (const char* part : {"lowest ", "mean ", "highest "}) header.push_back(part + std::string(what));
   TextTable table(header);
   if (named) table.align_left(1);
   std::string below;
   for (const Row& row : rows_) {
-    std::vector<std::string> cells = {row.label, std::to_string(row.ran)};
+    std::vector<std::string> cells = {row.label, std::to_string(row.ran), spread_text(row.tokens_per_second, 0),
+                                      spread_text(row.speedups, 2)};
     if (gpus) cells.insert(cells.begin() + 1, std::to_string(row.gpus));
     if (named) cells.insert(cells.begin(), row.name);
-    add_cells(row.tokens_per_second, 0, cells);
-    add_cells(row.speedups, 2, cells);
     table.add(cells);
     if (row.ran < static_cast<int>(seeds))
       below += (named ? row.name + ": " : "") + row.label + " runs with " + std::to_string(row.ran) + " of " +
                counted(seeds, "seed") + ": " + row.reason + "\n";
   }
-  return study_ + ": " + counted(seeds, "seed") + " of the trace, speed-ups over " + baseline_ + "\n" +
+  return study_ + ": " + counted(seeds, "seed") + " of the trace, the mean (lowest to highest), speed-ups over " + baseline_ + "\n" +
          table.text() + below;
 }
 

@@ -141,8 +141,9 @@ class SweepCommand(Case):
                 self.assertAlmostEqual(row[key]["mean"], sum(of_seeds) / 3)
         self.assertLess(found["rows"][0]["tokens_per_second_per_gpu"]["lowest"], found["rows"][0]["tokens_per_second_per_gpu"]["highest"])
         lines = self.ok("study", study, "--seeds", 3).splitlines()
-        self.assertEqual(lines[0], "small: 3 seeds of the trace, speed-ups over plain-4d")
+        self.assertEqual(lines[0], "small: 3 seeds of the trace, the mean (lowest to highest), speed-ups over plain-4d")
         self.assertEqual([line.split()[:2] for line in lines[2:]], [["plain-4d", "3"], ["wlb", "3"]])
+        self.assertLessEqual(max(map(len, lines)), 110)
         parts, whole = self.folder / "parts", self.folder / "whole"
         for share in range(2):
             self.ok("study", study, "--seeds", 3, "--shard", f"{share}/2", "--out", parts)
