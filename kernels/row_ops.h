@@ -1,7 +1,7 @@
 // The row-wise and elementwise ops: their arguments, and the one table of them. The checkers, the points that
-// the profiler measures and the keys of its samples and profiles follow from here (kernels/README.md: adding a row
-// kernel). All are row-major, one pass over memory each. `void` stands for elements of the backend's type;
-// statistics and state are f32.
+// the profiler measures and the keys of its samples and profiles follow from here (kernels/README.md: adding
+// a row kernel). All are row-major, one pass over memory each. `void` stands for elements of the backend's
+// type; statistics and state are f32.
 #pragma once
 
 #include <array>

@@ -34,6 +34,8 @@
 //
 // Cost: that of the starts and O(n log n + moves x (P m V + C)) per step. The search of 3 prices about forty
 // unchanged starts and about thirty plans with few moves.
+#include "policies/packing/equipoise.h"
+
 #include <algorithm>
 #include <array>
 #include <set>
@@ -42,7 +44,6 @@
 
 #include "policies/base/error.h"
 #include "policies/packing/packing.h"
-#include "policies/packing/equipoise.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"
 

@@ -14,8 +14,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
-#include "policies/packing/packing.h"
 #include "policies/packing/equipoise.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"

@@ -56,12 +56,12 @@ std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> length
 struct ChunkflowOptions {
   std::int64_t chunk_size = 8192;
 };
-inline constexpr PackParameter kChunkflow[] = {
-    or_auto(parameter::integer<&ChunkflowOptions::chunk_size>(
-        "chunk_size", 1, kLongestSize,
-        "tokens of a chunk; auto: the fastest that fits of 1/16, 1/8 .. 1 window; 8K by default, auto in a study "
-        "whose row has no keep either")),
-    kKeep, kStrictKeep};
+inline constexpr PackParameter kChunkflow[] = {or_auto(parameter::integer<&ChunkflowOptions::chunk_size>(
+                                                   "chunk_size", 1, kLongestSize,
+                                                   "tokens of a chunk; auto: the fastest that fits of 1/16, "
+                                                   "1/8 .. 1 window; 8K by default, auto in a study "
+                                                   "whose row has no keep either")),
+                                               kKeep, kStrictKeep};
 
 std::int64_t chunk_tokens(const PackOptions& options);  // chunk_size
 

@@ -1,12 +1,11 @@
 // StepPacker::pack: the moves that shorten a step (step_packer.h).
-#include "policies/packing/step_packer.h"
-
 #include <limits>
 #include <numeric>
 #include <tuple>
 
 #include "policies/base/random.h"
 #include "policies/least_loaded.h"
+#include "policies/packing/step_packer.h"
 
 namespace equipoise {
 namespace {

@@ -58,8 +58,8 @@ struct TableSamples {
 };
 
 // The trust in a sample relative to the prior: about the error of a table's form on the machine that it was
-// fitted to. The value is a choice and was not tuned; docs/results/profiles.md shows what it gives on published
-// fabrics.
+// fitted to. The value is a choice and was not tuned; docs/results/profiles.md shows what it gives on
+// published fabrics.
 constexpr double kSampleTrust = 0.08;
 constexpr double kRobust = 0.15;
 

@@ -1,5 +1,5 @@
-// The files that a profiling run fills: the samples file (equipoise.samples/1, docs/reference/formats.md), the
-// journal that it grows from, and the list of points that failed.
+// The files that a profiling run fills: the samples file (equipoise.samples/1, docs/reference/formats.md),
+// the journal that it grows from, and the list of points that failed.
 //
 // The journal has one line of JSON per finished sample, written as soon as it exists, so that a stopped run
 // loses nothing.

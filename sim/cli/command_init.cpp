@@ -10,7 +10,8 @@
 
 namespace equipoise {
 
-int run_init_command(const InitOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop) {
+int run_init_command(const InitOptions& options, std::ostream& out, std::ostream& log,
+                     const std::atomic<bool>& stop) {
   RunStudyOptions run;
   run.jobs = threads_of(options.jobs);
   run.stop = &stop;

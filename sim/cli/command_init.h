@@ -16,6 +16,7 @@ struct InitOptions {
 };
 
 // Throws UserError where the job fits on no layout, and Interrupted.
-int run_init_command(const InitOptions& options, std::ostream& out, std::ostream& log, const std::atomic<bool>& stop);
+int run_init_command(const InitOptions& options, std::ostream& out, std::ostream& log,
+                     const std::atomic<bool>& stop);
 
 }  // namespace equipoise

@@ -118,9 +118,11 @@ void check_parts(const RunStudyOptions& run, const Study& study) {
   check_stragglers(run.steps, layout.gpus());
 }
 
-void print_study(const StudyOptions& options, const Study& study, const StudyResult& result, std::ostream& out) {
+void print_study(const StudyOptions& options, const Study& study, const StudyResult& result,
+                 std::ostream& out) {
   if (options.format == Format::table)
-    out << (options.wide ? study_table(study, result) : study_screen(study, result, {options.out, options.set, words_of(options.job)}));
+    out << (options.wide ? study_table(study, result)
+                         : study_screen(study, result, {options.out, options.set, words_of(options.job)}));
   else if (options.format == Format::json)
     out << summary_json(study, result).dump(2) << '\n';
   else
@@ -220,7 +222,8 @@ StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const
     if (result.network_note) add_notes({*result.network_note});
     for (const PolicyResult& policy : result.policies) add_notes(policy.notes);
   } else if (options.sweep.empty() && (options.format != Format::table || options.wide)) {
-    print_warnings(noted_of(c.study, result).warnings, kWarningsShown, log);  // the first output has them in it
+    print_warnings(noted_of(c.study, result).warnings, kWarningsShown,
+                   log);  // the first output has them in it
   }
   if (folder) {
     write_outputs(folder->path().string(), c.study, result, done.receipt);
@@ -340,7 +343,8 @@ class Sweep {
     const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_, place);
     const CaseText text =
         case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
-    for (Warning& warning : noted_of(c.study, result).warnings)  // the first of each kind; the table has others
+    for (Warning& warning :
+         noted_of(c.study, result).warnings)  // the first of each kind; the table has others
       if (text.table.reasons.find(warning.text) == std::string::npos &&
           std::ranges::find(warnings_, warning.kind, &Warning::kind) == warnings_.end())
         warnings_.push_back({warning.kind, c.name + ": " + warning.text});
@@ -380,7 +384,9 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
     log << text_of(job.assumed) << '\n';
     if (!job.has_layout) {
       if (options.format == Format::json)
-        out << nlohmann::json{{"schema", "equipoise.job/1"}, {"fits", false}, {"note", text_of(job.fits)}}.dump(2) << '\n';
+        out << nlohmann::json{{"schema", "equipoise.job/1"}, {"fits", false}, {"note", text_of(job.fits)}}
+                   .dump(2)
+            << '\n';
       return false;
     }
     options.content = std::move(job.file);
@@ -388,9 +394,9 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
   }
   if (!options.measured_step.empty()) {
     Notes notes;
-    options.set.push_back(anchor_assignment(options.measured_step, options.row,
-                                            parse_study(file_of({options.set, "", {}}, options.content), options.file),
-                                            run, notes));
+    options.set.push_back(anchor_assignment(
+        options.measured_step, options.row,
+        parse_study(file_of({options.set, "", {}}, options.content), options.file), run, notes));
     for (const Note& note : notes) log << "warning: " << printable(text_of(note)) << '\n';
   }
   return true;
@@ -401,12 +407,14 @@ void sweep_seeds(StudyOptions& options) {
   if (options.seeds == 0) return;
   for (const std::string& sweep : options.sweep)
     if (sweep.starts_with(kSeedKey))
-      throw UserError("--seeds: expected no --sweep trace.seed, which it sweeps itself, found ", printable(sweep));
+      throw UserError("--seeds: expected no --sweep trace.seed, which it sweeps itself, found ",
+                      printable(sweep));
   const TraceSource trace = parse_case(file_of({options.set, "", {}}, options.content), options.file).trace;
   if (!trace.is_drawn())
-    throw UserError("--seeds: ", options.file,
-                    ": trace.shuffle: expected true, or documents that are drawn (trace.distribution), since no "
-                    "seed changes this trace");
+    throw UserError(
+        "--seeds: ", options.file,
+        ": trace.shuffle: expected true, or documents that are drawn (trace.distribution), since no "
+        "seed changes this trace");
   std::string seeds;
   for (int i = 0; i < options.seeds; ++i)
     seeds += (i > 0 ? "," : "") + std::to_string(trace.seed + static_cast<std::uint64_t>(i));

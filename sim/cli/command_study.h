@@ -15,9 +15,9 @@
 namespace equipoise {
 
 struct StudyOptions : SimulationOptions {
-  std::string file;        // empty: the job's study
+  std::string file;  // empty: the job's study
   JobOptions job;
-  nlohmann::json content;  // of either, once it is read
+  nlohmann::json content;          // of either, once it is read
   std::string measured_step, row;  // seconds or a log, and of which row; empty: no anchor, the baseline
   std::vector<std::string> set;    // key.path=value
   std::vector<std::string> sweep;  // key.path=a,b,c: the product of all is run

@@ -62,7 +62,8 @@ double parse_tokens(std::string_view text, std::string_view option) {
   }
   constexpr double kMost = 1e18;
   if (error != std::errc() || !rest.empty() || !(tokens >= 1) || tokens > kMost)
-    throw UserError(option, ": expected a number of tokens from 1 to 10^18, such as 300B or 2T (10^12), found ",
+    throw UserError(option,
+                    ": expected a number of tokens from 1 to 10^18, such as 300B or 2T (10^12), found ",
                     printable(text));
   return tokens;
 }

@@ -95,21 +95,27 @@ void add_timeline_options(CLI::App& command, StudyOptions& options) {
 
 // A job without a study file.
 void add_job_options(CLI::App& command, JobOptions& job) {
-  command.add_option("--model", job.model, "A job without a study file: a model (`list models`), or a config.json");
+  command.add_option("--model", job.model,
+                     "A job without a study file: a model (`list models`), or a config.json");
   const auto of_job = [](CLI::Option* option) { only_with("--model", option); };
   of_job(command.add_option("--gpus", job.gpus, "GPUs of the job")->check(CLI::Range(1, 1 << 22)));
-  of_job(command.add_option("--gpu", job.gpu, "Profile, or how its name begins: h100, h200, ...")->capture_default_str());
-  of_job(command.add_option("--trace", job.trace,
-                            "Document lengths: a file, a shipped trace or a distribution; the shipped mixture by default"));
+  of_job(command.add_option("--gpu", job.gpu, "Profile, or how its name begins: h100, h200, ...")
+             ->capture_default_str());
+  of_job(command.add_option(
+      "--trace", job.trace,
+      "Document lengths: a file, a shipped trace or a distribution; the shipped mixture by default"));
   of_job(command.add_option("--window", job.window, "Tokens of a window")->capture_default_str());
-  of_job(command.add_option("--framework", job.framework, "Preset (`list frameworks`)")->capture_default_str());
-  of_job(command.add_option("--policies", job.policies, "Rows; one of each paper's and equipoise by default")->delimiter(','));
+  of_job(
+      command.add_option("--framework", job.framework, "Preset (`list frameworks`)")->capture_default_str());
+  of_job(command.add_option("--policies", job.policies, "Rows; one of each paper's and equipoise by default")
+             ->delimiter(','));
 }
 
 void add_init(CLI::App& program, int& status) {
   const auto options = std::make_shared<InitOptions>();
   CLI::App& command = add_command(
-      program, "init", "A study file for a job: model, GPUs and documents; the layout is the fastest found that fits",
+      program, "init",
+      "A study file for a job: model, GPUs and documents; the layout is the fastest found that fits",
       "Example: equipoise init --model qwen3-8b --gpus 32 --window 32K --out study.json");
   add_job_options(command, options->job);
   command.add_option("--out", options->out, "Study file to write; stdout by default");
@@ -128,16 +134,19 @@ void add_study(CLI::App& program, int& status) {
       "Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results");
   command.add_option("file", options->file, "Study file (JSON); or a job by --model and --gpus");
   add_job_options(command, options->job);
-  command.add_option("--measured-step", options->measured_step,
-                     "Your own step: seconds, or a log that `validate --measured` reads. One factor on all kernels makes "
-                     "its row take as long, and holds for all rows and cases");
-  only_with("--measured-step", command.add_option("--row", options->row, "Label of the measured row; the baseline's by default"));
+  command.add_option(
+      "--measured-step", options->measured_step,
+      "Your own step: seconds, or a log that `validate --measured` reads. One factor on all kernels makes "
+      "its row take as long, and holds for all rows and cases");
+  only_with("--measured-step", command.add_option("--row", options->row,
+                                                  "Label of the measured row; the baseline's by default"));
   command.add_option("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
   command.add_option("--sweep", options->sweep, "Run all values of a key: batch.context_window=64K,128K");
   command
-      .add_option("--seeds", options->seeds,
-                  "Run so many seeds of the trace, from its own on, and print the lowest, mean and highest of "
-                  "each row")
+      .add_option(
+          "--seeds", options->seeds,
+          "Run so many seeds of the trace, from its own on, and print the lowest, mean and highest of "
+          "each row")
       ->check(CLI::Range(2, 1000));
   const std::vector<std::string_view> files = each_of(study_outputs(), &StudyOutput::file);
   command.add_option("--out", options->out, "Folder for " + joined(files) + ", timelines");
@@ -160,8 +169,9 @@ void add_study(CLI::App& program, int& status) {
                   .add_option("--max-delay", options->max_delay,
                               "Iterations that tokens of the row that is called fastest may wait on the mean")
                   ->capture_default_str());
-  command.add_option("--tokens", options->tokens,
-                     "Days, GPU-hours and, with cluster.dollars_per_gpu_hour, dollars of a job of so many tokens: 300B, 2T");
+  command.add_option(
+      "--tokens", options->tokens,
+      "Days, GPU-hours and, with cluster.dollars_per_gpu_hour, dollars of a job of so many tokens: 300B, 2T");
   command.add_flag("--wide", options->wide, "Print all columns");
   command.add_flag("--notes", options->notes, "Print all notes on stderr, not only the warnings");
   command.add_flag(
@@ -248,7 +258,9 @@ void add_tune(CLI::App& program, int& status) {
                               "Most delay of a token in iterations, of the mean and of the largest; or "
                               "MEAN,LARGEST")
                   ->delimiter(','));
-  command.add_option("--gpus", options->gpus, "Exactly so many GPUs (cluster.gpus of the candidates); the study's by default")
+  command
+      .add_option("--gpus", options->gpus,
+                  "Exactly so many GPUs (cluster.gpus of the candidates); the study's by default")
       ->check(CLI::Range(1, 1 << 22));
   command.add_option("--for", options->target, "Only layouts that `export --for` this framework can express");
   command.add_option("--out", options->out,
@@ -311,9 +323,10 @@ void add_import(CLI::App& program) {
       "What was assumed and every setting that was not understood are on stderr. It runs in Python 3, with "
       "PyYAML for YAML.");
   command.add_option("file", options->file, "Script, log, YAML, TOML or JSON of the job")->required();
-  command.add_option("--as", options->framework,
-                     "megatron, bridge, nemo, torchtitan, verl, deepspeed, trl, axolotl or llamafactory; found "
-                     "by the contents by default");
+  command.add_option(
+      "--as", options->framework,
+      "megatron, bridge, nemo, torchtitan, verl, deepspeed, trl, axolotl or llamafactory; found "
+      "by the contents by default");
   command.add_option("--gpus", options->gpus, "GPUs of the job, where the file does not say it")
       ->check(CLI::Range(1, 1 << 22));
   command.add_option("--gpu", options->gpu, "h100, h200, b200, ..., or a profile; h100-sxm by default");

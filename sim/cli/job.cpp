@@ -22,7 +22,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kTokensPerStep = std::int64_t{4} << 20;  // of a global batch, as in published pre-training
+constexpr std::int64_t kTokensPerStep = std::int64_t{4}
+                                        << 20;  // of a global batch, as in published pre-training
 constexpr std::int64_t kMostSteps = 24, kFewestSteps = 8;
 constexpr std::string_view kDefaultTrace = "mixed";
 constexpr const char* kDefaultPolicies[] = {"plain-4d", "wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"};
@@ -42,16 +43,18 @@ std::optional<std::string> shipped_trace(const std::string& name) {
 
 json trace_of(const std::string& trace) {
   if (std::filesystem::is_regular_file(trace)) return {{"file", trace}};
-  if (const auto known = std::ranges::find(distributions(), trace, &Distribution::name); known != distributions().end())
+  if (const auto known = std::ranges::find(distributions(), trace, &Distribution::name);
+      known != distributions().end())
     return {{"distribution", trace}};
   if (const auto shipped = shipped_trace(trace.empty() ? std::string(kDefaultTrace) : trace))
     return {{"file", *shipped}};
-  throw UserError("--trace: expected a file, a shipped trace or a distribution (`equipoise list traces`), found ",
-                  printable(trace));
+  throw UserError(
+      "--trace: expected a file, a shipped trace or a distribution (`equipoise list traces`), found ",
+      printable(trace));
 }
 
-// Windows of a global batch: as many as make kTokensPerStep, one for each eight GPUs at least, and such that many
-// numbers of replicas have equally many.
+// Windows of a global batch: as many as make kTokensPerStep, one for each eight GPUs at least, and such that
+// many numbers of replicas have equally many.
 std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus) {
   constexpr std::int64_t kGpusOfWindow = 8, kMostWindows = 4096;
   const std::int64_t odd = gpus >> std::countr_zero(static_cast<std::uint64_t>(gpus));
@@ -68,8 +71,8 @@ void set_steps(json& file) {
   one["trace"]["repeat"] = true;
   const Trace trace = load_trace(parse_study(one, kJobName));
   const auto tokens = std::accumulate(trace.lengths.begin(), trace.lengths.end(), std::int64_t{0});
-  const std::int64_t per_step =
-      file["batch"]["context_window"].get<std::int64_t>() * file["batch"]["sequences_per_step"].get<std::int64_t>();
+  const std::int64_t per_step = file["batch"]["context_window"].get<std::int64_t>() *
+                                file["batch"]["sequences_per_step"].get<std::int64_t>();
   file["batch"]["steps"] = std::clamp(tokens / per_step, kFewestSteps, kMostSteps);
   if (tokens / per_step < kFewestSteps) file["trace"]["repeat"] = true;
 }
@@ -94,8 +97,8 @@ Note fitting_note(const ProposedLayout& found, std::int64_t gpus) {
            {"simulated", found.simulated}}};
 }
 
-// Layouts that the framework has no flags for, where `export` knows its flags. Recompute counts as one that it has: a
-// line of code does it where no flag does.
+// Layouts that the framework has no flags for, where `export` knows its flags. Recompute counts as one that
+// it has: a line of code does it where no flag does.
 Unwanted not_in_framework(const std::string& framework) {
   const FrameworkRuns* runs = framework_runs(framework);
   if (runs == nullptr || runs->target.empty()) return {};
@@ -107,14 +110,16 @@ Unwanted not_in_framework(const std::string& framework) {
 }
 
 // From how many GPUs on the job fits, by doubling them.
-Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwanted, const RunStudyOptions& options) {
+Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwanted,
+                    const RunStudyOptions& options) {
   constexpr int kDoublings = 5;
   std::int64_t more = gpus;
   for (int i = 0; i < kDoublings; ++i) {
     more *= 2;
     json tried = file;
     tried["batch"]["sequences_per_step"] = windows_per_step(file["batch"]["context_window"], more);
-    if (proposed_layout(tried, more, unwanted, options)) return {"job_fits_from", "", {{"gpus", gpus}, {"more", more}}};
+    if (proposed_layout(tried, more, unwanted, options))
+      return {"job_fits_from", "", {{"gpus", gpus}, {"more", more}}};
   }
   return {"job_fits_nowhere", "", {{"gpus", gpus}, {"more", more}}};
 }
@@ -159,15 +164,18 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   file["cluster"] = {{"profile", profile_of(job.gpu)}};
   file["framework"] = job.framework;
   file["name"] = concatenated(job.model, ", ", short_tokens(window), " window, ", job.gpus, " GPUs");
-  file["batch"] = {{"context_window", window}, {"sequences_per_step", windows_per_step(window, job.gpus)}, {"steps", kMostSteps}};
+  file["batch"] = {{"context_window", window},
+                   {"sequences_per_step", windows_per_step(window, job.gpus)},
+                   {"steps", kMostSteps}};
   file["policies"] = job.policies.empty() ? json(kDefaultPolicies) : json(job.policies);
   set_steps(file);
-  made.assumed = {"job_assumes",
-                  "",
-                  {{"trace", std::filesystem::path(file["trace"].begin()->get<std::string>()).filename().string()},
-                   {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
-                   {"window", window},
-                   {"framework", job.framework}}};
+  made.assumed = {
+      "job_assumes",
+      "",
+      {{"trace", std::filesystem::path(file["trace"].begin()->get<std::string>()).filename().string()},
+       {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
+       {"window", window},
+       {"framework", job.framework}}};
   const Unwanted unwanted = not_in_framework(job.framework);
   const auto found = proposed_layout(file, job.gpus, unwanted, options);
   made.has_layout = found.has_value();

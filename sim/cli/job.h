@@ -1,4 +1,5 @@
-// A job without a study file: model, GPUs and documents by options, the rest by rule or by a search, and said.
+// A job without a study file: model, GPUs and documents by options, the rest by rule or by a search, and
+// said.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ std::vector<std::string> words_of(const JobOptions& job);
 // What messages call its study.
 inline constexpr const char* kJobName = "the job";
 
-// A study's file for the job, relative to the working folder. `fits`: the layout that was found, or that none was
-// and from how many GPUs on one is; `assumed`: what no option said.
+// A study's file for the job, relative to the working folder. `fits`: the layout that was found, or that none
+// was and from how many GPUs on one is; `assumed`: what no option said.
 struct JobStudy {
   nlohmann::json file;
   bool has_layout = false;

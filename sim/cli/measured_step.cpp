@@ -12,8 +12,8 @@
 namespace equipoise {
 namespace {
 
-// What the simulated steps of the row would take on the mean if each differed from the log's as those do that the log
-// has: a log may begin and end elsewhere.
+// What the simulated steps of the row would take on the mean if each differed from the log's as those do that
+// the log has: a log may begin and end elsewhere.
 double mean_step_of_log(const std::string& path, const std::string& label, Study study,
                         const RunStudyOptions& options, Notes& notes) {
   MeasuredLog log = read_measured_log(path);
@@ -52,10 +52,10 @@ std::string anchor_assignment(const std::string& measured, const std::string& la
   const std::string& row = label.empty() ? study.baseline : label;
   const std::optional<double> number = number_of(measured);
   if (number && !is_step_time(*number))
-    throw UserError("--measured-step: expected seconds above 0 and at most 10^7, or a log, found ", printable(measured));
-  const Anchor anchor =
-      anchor_to(study, row, number ? *number : mean_step_of_log(measured, row, study, options, notes),
-                options);
+    throw UserError("--measured-step: expected seconds above 0 and at most 10^7, or a log, found ",
+                    printable(measured));
+  const Anchor anchor = anchor_to(
+      study, row, number ? *number : mean_step_of_log(measured, row, study, options, notes), options);
   return "framework.anchor=" +
          nlohmann::json{{"row", anchor.row}, {"seconds", anchor.seconds}, {"factor", anchor.factor}}.dump();
 }

@@ -57,9 +57,9 @@ double case_bytes(const StudyCase& c) {
 
 }  // namespace
 
-std::vector<StudyCase> read_cases(const json& file, const std::string& path, const std::vector<std::string>& set,
-                                  const std::vector<std::string>& sweeps, std::int64_t max_cases,
-                                  const MemoryLimit& limit) {
+std::vector<StudyCase> read_cases(const json& file, const std::string& path,
+                                  const std::vector<std::string>& set, const std::vector<std::string>& sweeps,
+                                  std::int64_t max_cases, const MemoryLimit& limit) {
   check_case_count(sweeps, max_cases);
   std::vector<StudyCase> cases(1);
   cases.front().assignments = set;

@@ -34,9 +34,9 @@ struct StudyCase {
 // The product of all sweeps ("key=a,b,c"), the last one varying fastest. All are read before any runs: a
 // wrong value in the last should not be found after hours. Values that are right and do not go together in
 // one case (a TP degree that does not divide the heads) leave the other cases alone, unless no case is left.
-std::vector<StudyCase> read_cases(const nlohmann::json& file, const std::string& path, const std::vector<std::string>& set,
-                                  const std::vector<std::string>& sweeps, std::int64_t max_cases,
-                                  const MemoryLimit& limit);
+std::vector<StudyCase> read_cases(const nlohmann::json& file, const std::string& path,
+                                  const std::vector<std::string>& set, const std::vector<std::string>& sweeps,
+                                  std::int64_t max_cases, const MemoryLimit& limit);
 
 // The study's file with the case's assignments.
 nlohmann::json file_of(const StudyCase& c, nlohmann::json file);

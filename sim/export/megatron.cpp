@@ -222,8 +222,7 @@ constexpr std::string_view kWindows = "--window-size and --window-attn-skip-freq
 constexpr std::string_view kGroupsOfExperts = "--moe-router-num-groups and --moe-router-group-topk";
 
 constexpr Gap kGaps[] = {
-    {"policy",
-     [](Row r) { return packed_otherwise(*framework_runs("megatron"), r); },
+    {"policy", [](Row r) { return packed_otherwise(*framework_runs("megatron"), r); },
      "the dataset cuts documents into windows in data order", kFeedIt},
     {"order",
      [](Row r) {
@@ -234,8 +233,7 @@ constexpr Gap kGaps[] = {
     {"shard",
      [](Row r) { return r.layout().context == 1 || r.shard() == "per-document" ? std::string() : r.shard(); },
      "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)", kByDocument},
-    {"schedule",
-     [](Row r) { return scheduled_otherwise(*framework_runs("megatron"), r); },
+    {"schedule", [](Row r) { return scheduled_otherwise(*framework_runs("megatron"), r); },
      "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
     {"parallel.virtual_pipeline",
      [](Row r) {

@@ -271,8 +271,7 @@ constexpr Setting kVerl[] = {
 constexpr Gap kVerlGaps[] = {
     {"parallel.pipeline", [](Row r) { return std::string(r.has_even_stages() ? "" : "with uneven stages"); },
      "stages get equal layers", "that"},
-    {"policy",
-     [](Row r) { return packed_otherwise(*framework_runs("verl"), r); },
+    {"policy", [](Row r) { return packed_otherwise(*framework_runs("verl"), r); },
      "micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu",
      "karmarkar-karp, which is a row of a study to compare with"},
     {"shard",

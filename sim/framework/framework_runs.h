@@ -20,12 +20,12 @@ constexpr std::string_view name_of(RunsIn runs_in) {
 
 // Lists are of names, each with a space behind it.
 struct FrameworkRuns {
-  std::string_view names;      // presets, and what `export --for` takes
-  std::string_view target;     // of `export --for`; empty: it writes nothing for them
-  std::string_view packs;      // policies that its own loader packs as
-  std::string_view shards;     // rules by which its own loader cuts micro-batches over CP ranks
-  std::string_view schedules;  // of a pipeline
-  std::string_view degrees;    // policies whose CP degrees by micro-batch it runs, without a pipeline
+  std::string_view names;       // presets, and what `export --for` takes
+  std::string_view target;      // of `export --for`; empty: it writes nothing for them
+  std::string_view packs;       // policies that its own loader packs as
+  std::string_view shards;      // rules by which its own loader cuts micro-batches over CP ranks
+  std::string_view schedules;   // of a pipeline
+  std::string_view degrees;     // policies whose CP degrees by micro-batch it runs, without a pipeline
   ContextFrameworks forms = 0;  // of context parallelism
 };
 

@@ -95,8 +95,8 @@ class MemoryModel {
 
   [[nodiscard]] double capacity_bytes() const { return capacity_; }
   void set_capacity(double bytes) { capacity_ = bytes; }
-  // What plans may fill whose sizes the program chooses: all but the headroom. A plan that the user states may
-  // fill the capacity.
+  // What plans may fill whose sizes the program chooses: all but the headroom. A plan that the user states
+  // may fill the capacity.
   [[nodiscard]] double room_bytes() const { return capacity_ * (1 - headroom_); }
   void set_headroom(double share) { headroom_ = share; }
   // What a stage holds before any micro-batch.

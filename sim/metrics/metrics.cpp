@@ -324,7 +324,8 @@ constexpr ResultColumn kColumns[] = {
      }},
      1,
      "bytes",
-     "of the fullest GPU; tight: less than cluster.memory_headroom, so that what the model does not see may not fit",
+     "of the fullest GPU; tight: less than cluster.memory_headroom, so that what the model does not see may "
+     "not fit",
      0,
      1 / kGiB,
      free_memory_text},
@@ -333,8 +334,10 @@ constexpr ResultColumn kColumns[] = {
      {[](const RowFigures&) { return Metric(); }},
      0,
      "",
-     "whether the study's framework runs the row: yes, of itself; own loader, where yours feeds it the plan's micro-batches; no, "
-     "where it lacks a schedule, an attention or CP degrees (runs_in). A column where a row needs more than the framework has",
+     "whether the study's framework runs the row: yes, of itself; own loader, where yours feeds it the "
+     "plan's micro-batches; no, "
+     "where it lacks a schedule, an attention or CP degrees (runs_in). A column where a row needs more than "
+     "the framework has",
      kUnlessYes,
      1,
      [](const RowFigures& row) { return std::string(row.runs_in); }},

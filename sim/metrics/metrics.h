@@ -97,8 +97,8 @@ void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_
 // have the interval [1, 1] exactly. Block times are whole picoseconds and draws are SplitMix64's: the same
 // bits on every machine.
 
-// All are null where one of the runs has no time. `batches`: global batches that the loader made; fewer than 4
-// give no interval.
+// All are null where one of the runs has no time. `batches`: global batches that the loader made; fewer than
+// 4 give no interval.
 struct Run {
   const Metrics& metrics;
   std::span<const StepResult> steps;  // which led to them

@@ -28,7 +28,8 @@ std::string saved_table(const SavedResult& saved) {
   if (!all_ok(saved.result)) table.align_left(1);
   for (const std::vector<std::string>& row : comparison.rows) table.add(row);
   std::string text = printable(saved.study) + "\n" + table.text();
-  const bool has_steps = std::ranges::any_of(saved.result.policies, [](const auto& r) { return !r.steps.empty(); });
+  const bool has_steps =
+      std::ranges::any_of(saved.result.policies, [](const auto& r) { return !r.steps.empty(); });
   if (has_steps) text += "Fastest: " + printable(text_of(fastest_line(saved.result))) + "\n";
   for (const Note& note : saved.result.notes) text += "note: " + printable(text_of(note)) + "\n";
   return text;
@@ -161,8 +162,9 @@ std::string verdict_of_rows(const std::vector<RowChange>& rows) {
     std::vector<std::string> names;
     for (const RowChange& row : rows)
       if (row.verdict == kind)
-        names.push_back(listed(row.label) +
-                        (row.ratio.ratio && *row.ratio.ratio != 1 ? " " + fixed(*row.ratio.ratio, 3) + "x" : ""));
+        names.push_back(listed(row.label) + (row.ratio.ratio && *row.ratio.ratio != 1
+                                                 ? " " + fixed(*row.ratio.ratio, 3) + "x"
+                                                 : ""));
     text += (text.empty() ? "" : "; ") + kind + ": " + all_joined(names);
   }
   return text;
@@ -297,8 +299,8 @@ std::string comparison_csv(const SavedComparison& found) {
   };
   for (const RowChange& row : found.rows)
     text += csv_cell(row.label) + "," + step(row.before) + "," + step(row.after) + "," + status(row.before) +
-            "," + status(row.after) + "," + cell(row.ratio.ratio) + "," + cell(row.ratio.low) + "," + cell(row.ratio.high) +
-            "," + csv_cell(row.verdict) + "\n";
+            "," + status(row.after) + "," + cell(row.ratio.ratio) + "," + cell(row.ratio.low) + "," +
+            cell(row.ratio.high) + "," + csv_cell(row.verdict) + "\n";
   return text;
 }
 

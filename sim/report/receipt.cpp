@@ -14,8 +14,8 @@ namespace equipoise {
 
 using nlohmann::json;
 
-// Whether a study's value is a path: of a key that holds one, or of a preset or profile, which are files where
-// they look like one.
+// Whether a study's value is a path: of a key that holds one, or of a preset or profile, which are files
+// where they look like one.
 static bool names_file(std::string_view key, std::string_view value) {
   if (key == "hf_config" || key == "file") return true;
   for (const std::string_view title : {"name", "label", "baseline", "source"})

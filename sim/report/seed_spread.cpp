@@ -35,7 +35,8 @@ json spread_json(const std::vector<double>& values) {
 std::string spread_text(const std::vector<double>& values, int digits) {
   const std::optional<Spread> spread = spread_of(values);
   if (!spread) return "-";
-  return fixed(spread->mean, digits) + " (" + fixed(spread->lowest, digits) + " to " + fixed(spread->highest, digits) + ")";
+  return fixed(spread->mean, digits) + " (" + fixed(spread->lowest, digits) + " to " +
+         fixed(spread->highest, digits) + ")";
 }
 
 std::string spread_csv(const std::vector<double>& values) {
@@ -84,8 +85,8 @@ std::string SeedSpread::table() const {
   if (named) table.align_left(1);
   std::string below;
   for (const Row& row : rows_) {
-    std::vector<std::string> cells = {row.label, std::to_string(row.ran), spread_text(row.tokens_per_second, 0),
-                                      spread_text(row.speedups, 2)};
+    std::vector<std::string> cells = {row.label, std::to_string(row.ran),
+                                      spread_text(row.tokens_per_second, 0), spread_text(row.speedups, 2)};
     if (gpus) cells.insert(cells.begin() + 1, std::to_string(row.gpus));
     if (named) cells.insert(cells.begin(), row.name);
     table.add(cells);
@@ -93,8 +94,9 @@ std::string SeedSpread::table() const {
       below += (named ? row.name + ": " : "") + row.label + " runs with " + std::to_string(row.ran) + " of " +
                counted(seeds, "seed") + ": " + row.reason + "\n";
   }
-  return study_ + ": " + counted(seeds, "seed") + " of the trace, the mean (lowest to highest), speed-ups over " + baseline_ + "\n" +
-         table.text() + below;
+  return study_ + ": " + counted(seeds, "seed") +
+         " of the trace, the mean (lowest to highest), speed-ups over " + baseline_ + "\n" + table.text() +
+         below;
 }
 
 std::string SeedSpread::csv() const {

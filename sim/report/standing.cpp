@@ -86,9 +86,8 @@ Standing standing_of(const StudyResult& result) {
   };
   Standing standing;
   standing.fastest_any_delay = first_that(is_run);
-  standing.fastest = first_that([&](const PolicyResult& row) {
-    return is_run(row) && !delay_of(row, result.max_delay);
-  });
+  standing.fastest =
+      first_that([&](const PolicyResult& row) { return is_run(row) && !delay_of(row, result.max_delay); });
   if (rows.empty()) return standing;
   standing.first = standing.fastest != nullptr             ? standing.fastest
                    : standing.fastest_any_delay != nullptr ? standing.fastest_any_delay

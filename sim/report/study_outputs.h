@@ -20,8 +20,8 @@ struct StudyOutput {
 
 std::span<const StudyOutput> study_outputs();
 
-// What summary.json holds in addition to metrics, and the files next to it: the rows of docs/reference/summary.md. `word`:
-// what is typed for a path.
+// What summary.json holds in addition to metrics, and the files next to it: the rows of
+// docs/reference/summary.md. `word`: what is typed for a path.
 struct SummaryKey {
   std::string kind, key, unit, what, word;
 };

@@ -54,19 +54,17 @@ constexpr std::string_view kWarnings[] = {"anchored",
 struct ScreenColumn {
   std::string_view title, shown;
 };
-constexpr ScreenColumn kScreenColumns[] = {{"tokens/s/GPU", "tokens/s/GPU"},
-                                           {"speed-up (95 %)", "speed-up (95 %)"},
-                                           {"MFU %", "MFU %"},
-                                           {"mem. free GiB", "free GiB"},
-                                           {"delay (steady, max)", "mean delay"},
-                                           {"runs in", "runs in"}};
+constexpr ScreenColumn kScreenColumns[] = {
+    {"tokens/s/GPU", "tokens/s/GPU"}, {"speed-up (95 %)", "speed-up (95 %)"}, {"MFU %", "MFU %"},
+    {"mem. free GiB", "free GiB"},    {"delay (steady, max)", "mean delay"},  {"runs in", "runs in"}};
 
 std::string clipped(const std::string& text, std::size_t width) {
   if (columns_of(text) <= width) return text;
   std::string kept;
   for (std::size_t i = 0; i < text.size() && columns_of(kept) + 3 < width; ++i) {
     kept += text[i];
-    while (i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xC0U) == 0x80U) kept += text[++i];
+    while (i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xC0U) == 0x80U)
+      kept += text[++i];
   }
   return kept + "...";
 }
@@ -77,7 +75,8 @@ std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());
     const std::string word = clipped(text.substr(begin, end - begin), width);
-    if (!lines.back().empty() && columns_of(lines.back()) + 1 + columns_of(word) > width) lines.emplace_back();
+    if (!lines.back().empty() && columns_of(lines.back()) + 1 + columns_of(word) > width)
+      lines.emplace_back();
     lines.back() += (lines.back().empty() ? "" : " ") + word;
     begin = end + 1;
   }
@@ -117,11 +116,13 @@ class Lines {
   }
 
   void cut(Part& part, std::size_t room) {
-    const std::size_t over = size() - room, spare = part.lines.size() - std::min(part.least, part.lines.size());
+    const std::size_t over = size() - room,
+                      spare = part.lines.size() - std::min(part.least, part.lines.size());
     if (spare == 0) return;
     part.lines.resize(part.lines.size() - std::min(over, spare));
     std::string& last = part.lines.back();
-    last = columns_of(last) + 4 <= kWidth - kWordWidth ? last + " ..." : clipped(last + " ...", kWidth - kWordWidth);
+    last = columns_of(last) + 4 <= kWidth - kWordWidth ? last + " ..."
+                                                       : clipped(last + " ...", kWidth - kWordWidth);
   }
 
   std::vector<Part> parts_;
@@ -190,9 +191,9 @@ std::string head_of(const Study& study, const StudyResult& result) {
                                 : window_text(study.batch.context_window) + " window";
   std::string pipeline = std::to_string(l.pipeline);
   if (l.virtual_pipeline > 1) pipeline += " x " + std::to_string(l.virtual_pipeline);
-  return clipped(concatenated(study.model.name, ", ", batch, ", ", counted(l.gpus(), "GPU"), " (TP ", l.tensor,
-                              ", CP ", l.context, ", PP ", pipeline, ", DP ", l.data, "), ", result.profile,
-                              ", framework ", study.framework.preset.name, ", simulated"),
+  return clipped(concatenated(study.model.name, ", ", batch, ", ", counted(l.gpus(), "GPU"), " (TP ",
+                              l.tensor, ", CP ", l.context, ", PP ", pipeline, ", DP ", l.data, "), ",
+                              result.profile, ", framework ", study.framework.preset.name, ", simulated"),
                  kWidth);
 }
 
@@ -240,7 +241,8 @@ Noted noted_of(const Study& study, const StudyResult& result) {
     else if (row.status != RowStatus::ok)
       noted.warnings.push_back({"", reason_line(row)});
   if (unfinished > 0) {
-    const Note incomplete{"incomplete", "", {{"ended", result.policies.size() - unfinished}, {"rows", result.policies.size()}}};
+    const Note incomplete{
+        "incomplete", "", {{"ended", result.policies.size() - unfinished}, {"rows", result.policies.size()}}};
     noted.warnings.insert(noted.warnings.begin(), {incomplete.kind, text_of(incomplete)});
   }
   Notes notes = notes_of(study, result);

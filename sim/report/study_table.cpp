@@ -122,12 +122,8 @@ std::string reason_line(const PolicyResult& row) {
 
 RowFigures figures_of(const PolicyResult& row) {
   constexpr std::string_view kRunsInWords[] = {"yes", "own loader", "no"};
-  return {row.metrics,
-          row.capacity_bytes,
-          row.peak.parts.total(),
-          row.pack_ms,
-          row.memory_tight,
-          row.runs_in ? kRunsInWords[at(*row.runs_in)] : "-"};
+  return {row.metrics, row.capacity_bytes, row.peak.parts.total(),
+          row.pack_ms, row.memory_tight,   row.runs_in ? kRunsInWords[at(*row.runs_in)] : "-"};
 }
 
 std::string cell_of(const PolicyResult& row, std::string_view title, bool alone) {
@@ -200,10 +196,10 @@ std::string source_line(const Study& study, const StudyResult& result) {
 
 std::string heading_text(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
-  return concatenated(study.model.name, " on ", counted(l.gpus(), "GPU"), " (TP ", l.tensor, ", CP ", l.context,
-                      ", PP ", l.pipeline, ", DP ", l.data, "), ", grouped(result.tokens), " tokens of ",
-                      counted(result.documents, "document"), " from ", result.trace_origin, ", framework ",
-                      study.framework.preset.name);
+  return concatenated(study.model.name, " on ", counted(l.gpus(), "GPU"), " (TP ", l.tensor, ", CP ",
+                      l.context, ", PP ", l.pipeline, ", DP ", l.data, "), ", grouped(result.tokens),
+                      " tokens of ", counted(result.documents, "document"), " from ", result.trace_origin,
+                      ", framework ", study.framework.preset.name);
 }
 
 std::string study_table(const Study& study, const StudyResult& result) {

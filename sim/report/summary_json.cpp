@@ -65,7 +65,8 @@ json expected_error_json(const StudyResult& result) {
   json node = {{"low", nullptr},          {"high", nullptr}, {"rows", 0}, {"sources", 0}, {"nearest", error.nearest},
                {"nearest_mean_abs_error", error.nearest_error}, {"speed_up", nullptr}};
   if (const auto& ratio = error.speed_up)
-    node["speed_up"] = {{"low", ratio->low}, {"high", ratio->high}, {"rows", ratio->rows}, {"sources", ratio->sources}};
+    node["speed_up"] = {
+        {"low", ratio->low}, {"high", ratio->high}, {"rows", ratio->rows}, {"sources", ratio->sources}};
   if (const auto& step = error.step)
     node.update({{"low", step->low}, {"high", step->high}, {"rows", step->rows}, {"sources", step->sources}});
   return node;
@@ -119,26 +120,26 @@ json summary_json(const Study& study, const StudyResult& result) {
   }
   const Layout& l = study.layout;
   json summary = {{"schema", "equipoise.summary/1"},
-          {"version", EQUIPOISE_VERSION},
-          {"study",
-           {{"name", study.name},
-            {"settings", study.settings.empty() ? json(nullptr) : json::parse(study.settings)},
-            {"model", study.model.name},
-            {"framework", study.framework.preset.name},
-            {"gpus", l.gpus()},
-            {"tensor", l.tensor},
-            {"context", l.context},
-            {"pipeline", l.pipeline},
-            {"data", l.data},
-            {"trace", result.trace_origin},
-            {"documents", result.documents},
-            {"batches", result.batches},
-            {"tokens", result.tokens},
-            {"dropped_tokens", result.dropped_tokens},
-            {"notes", notes_of(study, result)}}},
-          {"baseline", study.baseline},
-          {"comparison", standing_json(result)},
-          {"policies", std::move(policies)}};
+                  {"version", EQUIPOISE_VERSION},
+                  {"study",
+                   {{"name", study.name},
+                    {"settings", study.settings.empty() ? json(nullptr) : json::parse(study.settings)},
+                    {"model", study.model.name},
+                    {"framework", study.framework.preset.name},
+                    {"gpus", l.gpus()},
+                    {"tensor", l.tensor},
+                    {"context", l.context},
+                    {"pipeline", l.pipeline},
+                    {"data", l.data},
+                    {"trace", result.trace_origin},
+                    {"documents", result.documents},
+                    {"batches", result.batches},
+                    {"tokens", result.tokens},
+                    {"dropped_tokens", result.dropped_tokens},
+                    {"notes", notes_of(study, result)}}},
+                  {"baseline", study.baseline},
+                  {"comparison", standing_json(result)},
+                  {"policies", std::move(policies)}};
   if (json cost = job_cost_json(result); !cost.is_null()) summary["cost"] = std::move(cost);
   if (result.incomplete) summary["incomplete"] = true;
   return summary;

@@ -91,7 +91,8 @@ std::string SweepPage::html() const {
       others += (others.empty() ? "" : ", ") + listed(label) + " in " + std::to_string(count);
   }
   std::vector<std::string> lines, notes;
-  if (gpus_.size() > 1) verdict += ", on " + all_joined(gpus_, " or ", [](std::int64_t n) { return grouped(n); }) + " GPUs";
+  if (gpus_.size() > 1)
+    verdict += ", on " + all_joined(gpus_, " or ", [](std::int64_t n) { return grouped(n); }) + " GPUs";
   if (!others.empty()) lines.push_back("Fastest in others: " + others + ".");
   if (won > 0 && won < run_)
     lines.push_back("Not counted: " + std::to_string(run_ - won) +

@@ -44,8 +44,7 @@ Notes accuracy_of(const StudyResult& result, const PolicyResult& row) {
          {{"family", result.family.text()}, {"nearest", error->nearest}, {"error", error->nearest_error}}});
   }
   if (error && error->speed_up)
-    parts.push_back(
-        {"ratio_interval", "", {{"low", error->speed_up->low}, {"high", error->speed_up->high}}});
+    parts.push_back({"ratio_interval", "", {{"low", error->speed_up->low}, {"high", error->speed_up->high}}});
   else
     parts.push_back({"ratio_error_unknown", "", {}});
   const double beyond = beyond_samples_share(row.use);
@@ -139,7 +138,10 @@ Notes cost_of_job(const PolicyResult& row, double tokens) {
   if (cost->dollars) dollars.push_back({"job_dollars", "", {{"dollars", std::llround(*cost->dollars)}}});
   return {{"cost_of_job",
            "",
-           {{"tokens", decimal_text(tokens)}, {"days", cost->days}, {"hours", std::llround(cost->gpu_hours)}, {"dollars", dollars}}}};
+           {{"tokens", decimal_text(tokens)},
+            {"days", cost->days},
+            {"hours", std::llround(cost->gpu_hours)},
+            {"dollars", dollars}}}};
 }
 
 Note cost_of(const PolicyResult& first, const PolicyResult& baseline, double tokens) {

@@ -22,7 +22,8 @@ const PolicyRun& row_of(const Study& study, const std::string& label) {
 
 }  // namespace
 
-Anchor anchor_to(const Study& study, const std::string& label, double seconds, const RunStudyOptions& options) {
+Anchor anchor_to(const Study& study, const std::string& label, double seconds,
+                 const RunStudyOptions& options) {
   const PolicyRun& entry = row_of(study, label);
   const StudyInputs inputs = load_inputs(study);
   RunStudyOptions trial = trial_options(options);
@@ -36,14 +37,16 @@ Anchor anchor_to(const Study& study, const std::string& label, double seconds, c
                       reason_text(row.reasons));
     return *row.metrics.step_seconds;
   };
-  const auto error = [&](double log_factor) { return std::log(step_seconds(std::exp(log_factor)) / seconds); };
+  const auto error = [&](double log_factor) {
+    return std::log(step_seconds(std::exp(log_factor)) / seconds);
+  };
   const double low = std::log(kLeastAnchor), high = std::log(kMostAnchor);
   const double at_low = error(low), at_high = error(high);
   if (at_low > 0 || at_high < 0)
     throw UserError("--measured-step: expected what ", entry.label, " takes with kernels ",
                     short_number(kLeastAnchor), " to ", short_number(kMostAnchor), " times as slow, ",
-                    short_number(seconds * std::exp(at_low)), " to ", short_number(seconds * std::exp(at_high)),
-                    " s, found ", short_number(seconds), " s");
+                    short_number(seconds * std::exp(at_low)), " to ",
+                    short_number(seconds * std::exp(at_high)), " s, found ", short_number(seconds), " s");
   std::uintmax_t most_tries = 30;
   const auto close_enough = [](double a, double b) { return std::abs(a - b) < 1e-6; };
   const auto [below, above] =

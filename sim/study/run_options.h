@@ -80,7 +80,8 @@ struct RunStudyOptions {
   // once.
   std::function<void(const std::string& label, const StepToCheck&)> check_step;
   const std::atomic<bool>* stop = nullptr;  // set: the run ends with Interrupted
-  bool keep_finished = false;  // where a row has finished by then, a study ends with it instead (StudyResult::incomplete)
+  bool keep_finished =
+      false;  // where a row has finished by then, a study ends with it instead (StudyResult::incomplete)
 };
 
 // The same for a run whose times are wanted and nothing else: stage fidelity, nothing kept or written.

@@ -74,7 +74,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
     result.kernels.push_back(study.framework.routing_note_on(inputs.profile));
   result.notes = study.framework.notes_on(inputs.profile);
   if (const auto& anchor = study.framework.anchor)
-    result.notes.push_back({"anchored", anchor->row, {{"seconds", anchor->seconds}, {"factor", anchor->factor}}});
+    result.notes.push_back(
+        {"anchored", anchor->row, {{"seconds", anchor->seconds}, {"factor", anchor->factor}}});
   for (Note& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
     result.notes.push_back(std::move(note));
   add(result.notes, cut_note(inputs.documents, study.batch, "batch.max_length"));
@@ -92,8 +93,8 @@ struct RowsThatRan {
   std::size_t unfinished = 0;
 };
 
-// All rows; the next starts before one has ended where rows_at_a_time allows it. Ends with Interrupted only where no
-// row has finished or none is to be kept.
+// All rows; the next starts before one has ended where rows_at_a_time allows it. Ends with Interrupted only
+// where no row has finished or none is to be kept.
 RowsThatRan run_rows(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   RowsThatRan ran{std::vector<PolicyResult>(study.policies.size())};
   std::atomic<std::size_t> unfinished = 0;

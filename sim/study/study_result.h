@@ -142,8 +142,8 @@ struct StudyResult {
   std::int64_t documents = 0;
   std::int64_t tokens = 0;
   std::int64_t dropped_tokens = 0;
-  std::size_t batches = 0;  // global batches that the loader made
-  double max_delay = 1;     // iterations: the largest mean delay of a row that is called fastest
+  std::size_t batches = 0;   // global batches that the loader made
+  double max_delay = 1;      // iterations: the largest mean delay of a row that is called fastest
   double tokens_of_job = 0;  // whose time and price are said; 0: none
   std::string profile;
   // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.

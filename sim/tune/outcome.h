@@ -106,7 +106,8 @@ std::string halving_text(const SearchResult& found);
 
 // Where rows of the ranking and the baseline hold unequal tokens a step: how unequal; else empty.
 std::optional<Note> unequal_batches(const TuneReport& report);
-// Parts of a sentence: the places that the first is significantly faster than, and those that it is tied with.
+// Parts of a sentence: the places that the first is significantly faster than, and those that it is tied
+// with.
 Notes winner_over_others(const TuneReport& report);
 std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
 // The ranking, what the search looked at, what limits the winner, and how sure it is.

@@ -13,8 +13,8 @@ namespace {
 constexpr int kSteps = 4;
 constexpr std::int64_t kFewestTried = 48;
 
-// Every layout that the model's sizes allow, under one policy: which layout is best hangs far less on the policy than
-// on memory and on what each axis sends.
+// Every layout that the model's sizes allow, under one policy: which layout is best hangs far less on the
+// policy than on memory and on what each axis sends.
 Space layouts_of(const Study& study, const nlohmann::json& file, std::int64_t gpus, int gpus_per_node) {
   Space space = default_space(study, file, gpus, gpus_per_node);
   std::erase_if(space.shared, [](const TriedKey& axis) {
@@ -35,8 +35,8 @@ nlohmann::json parallel_of(const nlohmann::json& keys) {
 
 }  // namespace
 
-std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus, const Unwanted& unwanted,
-                                              const RunStudyOptions& options) {
+std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus,
+                                              const Unwanted& unwanted, const RunStudyOptions& options) {
   file["parallel"] = nlohmann::json::object();
   file["policies"] = {"plain-4d"};
   file.erase("baseline");

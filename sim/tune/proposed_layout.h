@@ -1,5 +1,5 @@
-// A layout for a job that names none: the fastest that fits, by a short search (search.h) whose work is counted, so
-// that it is the same on every machine.
+// A layout for a job that names none: the fastest that fits, by a short search (search.h) whose work is
+// counted, so that it is the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace equipoise {
 
 struct ProposedLayout {
-  nlohmann::json parallel;    // of a study
+  nlohmann::json parallel;       // of a study
   double seconds_per_token = 0;  // of plain packing, on few steps
-  double free_bytes = 0;      // of the fullest GPU
-  std::int64_t simulated = 0;  // layouts
+  double free_bytes = 0;         // of the fullest GPU
+  std::int64_t simulated = 0;    // layouts
 };
 
-// `file`: a study's, with absolute paths and `batch.sequences_per_step`; its rows and its `parallel` do not count. TP,
-// CP, PP, interleaving, expert parallelism and recompute are searched, K and V travel by all-gather. Empty where no
-// layout fits. Throws UserError, and Interrupted.
-std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus, const Unwanted& unwanted,
-                                              const RunStudyOptions& options);
+// `file`: a study's, with absolute paths and `batch.sequences_per_step`; its rows and its `parallel` do not
+// count. TP, CP, PP, interleaving, expert parallelism and recompute are searched, K and V travel by
+// all-gather. Empty where no layout fits. Throws UserError, and Interrupted.
+std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus,
+                                              const Unwanted& unwanted, const RunStudyOptions& options);
 
 }  // namespace equipoise

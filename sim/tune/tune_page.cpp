@@ -140,8 +140,8 @@ std::string tune_html(const TuneReport& report) {
   const auto rate = [](const RankedRow& row) {
     return fixed(*row.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
   };
-  const std::string verdict = name_of_row(winner.row()) + " is " + reach_text(report.found) +
-                              ": " + rate(winner);
+  const std::string verdict =
+      name_of_row(winner.row()) + " is " + reach_text(report.found) + ": " + rate(winner);
   return html_page({study.name, html_head(study.name, verdict, tune_lines(report),
                                           {about, source_line(winner.study, winner.result)})},
                    data);

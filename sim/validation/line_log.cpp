@@ -197,7 +197,8 @@ void read_facts(const std::string& line, std::string_view typed, LoggedRun& run)
   const auto whole = [&](std::initializer_list<std::string_view> keys, std::optional<std::int64_t>& fact) {
     for (const std::string_view key : keys)
       if (const auto value = number_after(line, key);
-          value && !is_of_one_device(std::string_view(line).substr(0, line.find(key))) && *value >= 1 && *value <= kMostIterations && *value == std::floor(*value))
+          value && !is_of_one_device(std::string_view(line).substr(0, line.find(key))) && *value >= 1 &&
+          *value <= kMostIterations && *value == std::floor(*value))
         fact = static_cast<std::int64_t>(*value);
   };
   // Hugging Face: "Total train batch size (w. parallel, distributed & accumulation) = 64"

@@ -15,8 +15,8 @@
 
 #include "policies/base/error.h"
 #include "policies/loader.h"
-#include "policies/packing/packing.h"
 #include "policies/packing/equipoise.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"

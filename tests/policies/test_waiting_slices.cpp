@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/packing/packing.h"
 #include "policies/packing/equipoise.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"

@@ -204,7 +204,8 @@ TEST_CASE("JSONL: fields that disagree, and lists that may be anything, are refu
   CHECK(contains(refusal("{\"seq_start_id\": [0, 3]}\n", "r.jsonl", "seq_start_id"), "expected token ids"));
   CHECK(contains(refusal(ids + "\"cu_seqlens\": [0, 2.5, 4]}\n", "r.jsonl"),
                  "r.jsonl:1: cu_seqlens: found [0,2.5,4]; expected a list of integers"));
-  CHECK(contains(refusal(ids + "\"attention_mask\": [1.0, 1.0, 0.0, 0.0]}\n", "r.jsonl"), "attention_mask: found"));
+  CHECK(contains(refusal(ids + "\"attention_mask\": [1.0, 1.0, 0.0, 0.0]}\n", "r.jsonl"),
+                 "attention_mask: found"));
   CHECK(lengths_of(ids + "\"position_ids\": [[0, 1, 2, 3]], \"doc_ids\": \"a\"}\n", "r.jsonl") == Lengths{4});
   CHECK(contains(refusal("{\"challenge\": [3, 5]}\n", "r.jsonl", "challenge"), "expected a length"));
   CHECK(contains(refusal("{\"scores\": [3, 5]}\n", "r.jsonl", "scores"),

@@ -103,7 +103,8 @@ class Row {
       else if (of_tokens)
         refuse_list(*found, where);
       else if (must_be_read(field, *found))
-        throw UserError(where, ": ", field.name, ": found ", shown_json(*found), "; expected a list of integers");
+        throw UserError(where, ": ", field.name, ": found ", shown_json(*found),
+                        "; expected a list of integers");
     }
   }
 

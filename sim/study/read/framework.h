@@ -12,8 +12,8 @@
 
 namespace equipoise {
 
-// A row's step as somebody measured it, and the factor on all times of kernels with which the simulated one takes
-// as long (sim/study/anchor.h).
+// A row's step as somebody measured it, and the factor on all times of kernels with which the simulated one
+// takes as long (sim/study/anchor.h).
 struct Anchor {
   std::string row;
   double seconds = 0;

@@ -274,9 +274,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::elementwise_slowdown>(
         "elementwise_slowdown", 0.1, 100,
         "How much slower elementwise kernels run in training than alone; the preset's by default"),
-    other<Framework>("anchor", schema_of<anchor_keys>,
-                     "One factor on the times of all kernels, in addition to their slowdowns, with which a row takes "
-                     "as long as somebody measured: what `study --measured-step` finds; none by default"),
+    other<Framework>(
+        "anchor", schema_of<anchor_keys>,
+        "One factor on the times of all kernels, in addition to their slowdowns, with which a row takes "
+        "as long as somebody measured: what `study --measured-step` finds; none by default"),
     text<&FrameworkOptions::attention_kernel>("attention_kernel",
                                               "Which of the profile's attention kernels; the preset's by "
                                               "default, the profile's default where it has no such kernel"),

@@ -72,11 +72,11 @@ struct PolicyRun {
   std::string schedule;            // empty: the study's
   bool schedule_auto = false;      // the fastest is to be chosen; until then it has the one without the key
   bool schedule_chosen = false;    // it was
-  std::optional<int> virtual_pipeline;    // empty: the layout's
-  bool virtual_pipeline_auto = false;     // as with the schedule
-  bool virtual_pipeline_chosen = false;   // also where it is 1 since the row's schedule takes no more
-  std::vector<const TriedSize*> open_sizes;     // of its policy, that are auto; until then the least tried
-  std::vector<std::string_view> chosen_sizes;   // keys of those that were chosen
+  std::optional<int> virtual_pipeline;         // empty: the layout's
+  bool virtual_pipeline_auto = false;          // as with the schedule
+  bool virtual_pipeline_chosen = false;        // also where it is 1 since the row's schedule takes no more
+  std::vector<const TriedSize*> open_sizes;    // of its policy, that are auto; until then the least tried
+  std::vector<std::string_view> chosen_sizes;  // keys of those that were chosen
   std::optional<CostKind> cost;    // empty: what the policy's paper uses (cost_kind)
   std::vector<std::string> typed;  // keys that the study gives; the others may be derived
   // Empty: the layout's.

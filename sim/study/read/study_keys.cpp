@@ -376,8 +376,9 @@ constexpr Key<Study> kStudyKeys[] = {
         .must_be("a list of at least one policy"),
     text<&Study::baseline>("baseline",
                            "Name or label of the row the others are compared with; the first by default"),
-    text<&Study::export_row>("export_row",
-                             "Label of the row that `export` takes, as `tune` leaves it in best.json; the fastest by default"),
+    text<&Study::export_row>(
+        "export_row",
+        "Label of the row that `export` takes, as `tune` leaves it in best.json; the fastest by default"),
 };
 
 template <class Options>

@@ -297,8 +297,8 @@ Notes when_refused(const Search& search) {
     changes.push_back(
         {set_key("schedule", quoted(schedule), [schedule](Study&, PolicyRun& r) { r.schedule = schedule; })});
     if (layout_of(study, search.row().run).virtual_pipeline > 1)
-      changes.back().push_back(set_key("virtual_pipeline", 1,
-                                       [](Study& s, PolicyRun& r) { set_virtual_pipeline(s, 1, r); }));
+      changes.back().push_back(
+          set_key("virtual_pipeline", 1, [](Study& s, PolicyRun& r) { set_virtual_pipeline(s, 1, r); }));
   }
   changes.push_back(
       {set_key("shard", quoted("per-document"), [](Study&, PolicyRun& r) { r.shard = "per-document"; })});

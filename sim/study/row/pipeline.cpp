@@ -224,7 +224,8 @@ static std::optional<PolicyResult> run_without_chunks(const Study& study, const 
                                                       PolicyRun entry, const PolicyResult& refused,
                                                       const RunStudyOptions& options) {
   const int chunks = study.layout.virtual_pipeline;
-  if (refused.status != RowStatus::refused || chunks == 1 || entry.virtual_pipeline || entry.virtual_pipeline_auto ||
+  if (refused.status != RowStatus::refused || chunks == 1 || entry.virtual_pipeline ||
+      entry.virtual_pipeline_auto ||
       !study.layout.stage_layers.empty())  // which are stated for the layout's chunks
     return {};
   set_virtual_pipeline(study, 1, entry);

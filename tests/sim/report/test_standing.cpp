@@ -49,8 +49,8 @@ std::vector<std::string> labels(const std::vector<Rival>& rivals) {
 }  // namespace
 
 TEST_CASE("Two rows are compared by their own ratio: a noisy baseline makes no tie") {
-  // Every batch takes `slow` 1.1 times as long as `fast`, so their ratio is 1.1 in every draw. The third row's
-  // batches take 1 to 3 times as long in another order: over it, both have wide intervals that overlap.
+  // Every batch takes `slow` 1.1 times as long as `fast`, so their ratio is 1.1 in every draw. The third
+  // row's batches take 1 to 3 times as long in another order: over it, both have wide intervals that overlap.
   SplitMix64 random(7);
   std::vector<Picoseconds> fast, slow, noisy;
   for (int i = 0; i < 20; ++i) {
@@ -102,7 +102,8 @@ TEST_CASE("Below four batches nothing is significant, and nothing is tied") {
   const StudyResult result = study_of({row_of("slow", times(3, 200)), row_of("fast", times(3, 100))});
   const json other = standing_json(result)["others"][0];
   CHECK(other["ratio"] == doctest::Approx(2));
-  for (const char* key : {"low", "high", "model_low", "model_high", "tied", "tied_by"}) CHECK(other[key].is_null());
+  for (const char* key : {"low", "high", "model_low", "model_high", "tied", "tied_by"})
+    CHECK(other[key].is_null());
   CHECK_FALSE(standing_of(result).is_decided());
 }
 
@@ -130,7 +131,8 @@ TEST_CASE("The fastest is of those that keep the order and that the framework ru
   // The user's own bound.
   result.max_delay = 2;
   CHECK(standing_of(result).fastest->run.label == "late");
-  // A row that does not fit is in none of the lists; where all others see the whole set, none keeps the bound.
+  // A row that does not fit is in none of the lists; where all others see the whole set, none keeps the
+  // bound.
   for (std::size_t i = 0; i < 4; ++i) result.policies[i].status = RowStatus::oom;
   const Standing left = standing_of(result);
   CHECK(left.fastest == nullptr);

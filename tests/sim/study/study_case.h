@@ -1,5 +1,5 @@
-// Studies as JSON values, small enough to run in a moment. They keep no memory free, so that a size from memory
-// is the largest that fits.
+// Studies as JSON values, small enough to run in a moment. They keep no memory free, so that a size from
+// memory is the largest that fits.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -208,8 +208,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a schedule without virtual stages names the study's key") {
-  const PolicyResult row =
-      row_of({{"name", "chunkflow"}, {"chunk_size", "4K"}, {"virtual_pipeline", 2}});
+  const PolicyResult row = row_of({{"name", "chunkflow"}, {"chunk_size", "4K"}, {"virtual_pipeline", 2}});
   REQUIRE(!row.reasons.empty());
   CHECK(row.reasons[0].text("error").find("parallel.virtual_pipeline in a study") != std::string::npos);
 }

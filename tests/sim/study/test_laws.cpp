@@ -37,9 +37,9 @@ Edit set(const char* pointer, json value) {
 Edit of_experts(const char* pointer, json value) {
   return [=](json& file) { return file["model"].contains("experts") && set(pointer, value)(file); };
 }
-// With a host that is never behind where the model has experts: their passes wait for the host, and each has the lead that
-// its own micro-batch's other pass leaves, not the op that ran before it. Slower kernels may then shorten a step, by
-// 0.06 % in the worst case found.
+// With a host that is never behind where the model has experts: their passes wait for the host, and each has
+// the lead that its own micro-batch's other pass leaves, not the op that ran before it. Slower kernels may
+// then shorten a step, by 0.06 % in the worst case found.
 Edit ahead(Edit edit) {
   return [=](json& file) {
     if (file["model"].contains("experts")) {
@@ -106,10 +106,10 @@ const std::vector<Law>& laws() {
        set("/framework/seconds_per_launch", 5e-6), Then::no_slower, kExact, ""},
       {"host's time of an op", set("/framework/seconds_per_op", 1e-5), set("/framework/seconds_per_op", 0),
        Then::no_slower, kExact, ""},
-      {"GEMMs", ahead(set("/framework/gemm_slowdown", 1.5)), ahead(set("/framework/gemm_slowdown", 1.25)), Then::no_slower,
-       kExact, ""},
-      {"attention", ahead(set("/framework/attention_slowdown", 1.5)), ahead(set("/framework/attention_slowdown", 1.25)),
+      {"GEMMs", ahead(set("/framework/gemm_slowdown", 1.5)), ahead(set("/framework/gemm_slowdown", 1.25)),
        Then::no_slower, kExact, ""},
+      {"attention", ahead(set("/framework/attention_slowdown", 1.5)),
+       ahead(set("/framework/attention_slowdown", 1.25)), Then::no_slower, kExact, ""},
       {"elementwise kernels", ahead(set("/framework/elementwise_slowdown", 1.5)),
        ahead(set("/framework/elementwise_slowdown", 1.25)), Then::no_slower, kExact, ""},
       {"experts' GEMMs", ahead(of_experts("/framework/expert_gemm_slowdown", 1.5)),
@@ -135,7 +135,8 @@ const std::vector<Law>& laws() {
       {"recomputed attention", set("/parallel/recompute", "none"), set("/parallel/recompute", "selective"),
        Then::no_faster, kExact, ""},
       {"memory of recompute", on_one_stage("/parallel/recompute", "none"),
-       on_one_stage("/parallel/recompute", "full"), Then::holds_no_more, kExact, "of a stage with many layers"},
+       on_one_stage("/parallel/recompute", "full"), Then::holds_no_more, kExact,
+       "of a stage with many layers"},
       {"order of ranks in a node", one_node_in_order("tp-cp-ep-dp-pp"), one_node_in_order("tp-cp-ep-pp-dp"),
        Then::as_fast, kExact, "all links of a node are alike"},
       {"NIC in a node", one_node_in_order("tp-cp-ep-dp-pp"),
@@ -216,7 +217,8 @@ std::optional<bool> fidelities_agree(const json& file) {
 
 // ---- Memory decides what is planned, so that policies plan anew.
 
-// Not equipoise: its search starts from what memory allows, and may end elsewhere (docs/results/reliability.md).
+// Not equipoise: its search starts from what memory allows, and may end elsewhere
+// (docs/results/reliability.md).
 constexpr const char* kByMemory[] = {"skrull", "gds", "round-robin", "hbp", "plain", "chunkflow"};
 
 json of_memory(const json& file, std::uint64_t seed) {

@@ -477,8 +477,9 @@ TEST_CASE("--set reaches every key by its path, lists by index") {
 
 TEST_CASE("cluster.gpus fixes the number of GPUs: the replicas follow from the layout") {
   CHECK(parse(with("/cluster/gpus", 32)).layout.data == 4);  // TP 2 x CP 2 x PP 2
-  CHECK(holds(refusal(with("/cluster/gpus", 36)),
-              "study.json: cluster.gpus: expected a multiple of parallel.tensor x context x pipeline = 8, found 36"));
+  CHECK(holds(
+      refusal(with("/cluster/gpus", 36)),
+      "study.json: cluster.gpus: expected a multiple of parallel.tensor x context x pipeline = 8, found 36"));
   json both = with("/cluster/gpus", 32);
   both["parallel"]["data"] = 4;
   CHECK(parse(both).layout.gpus() == 32);

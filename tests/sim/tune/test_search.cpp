@@ -196,8 +196,8 @@ TEST_CASE("shares of a search, put together, are the search of one machine" *
       options.known = &known;
       const SearchResult merged = c.find(options);
       CHECK(same(merged, whole));
-      // The shares did most of the work. What is left is the borders of batches and, within a budget, candidates that
-      // the halving of all moves on and that of a share does not.
+      // The shares did most of the work. What is left is the borders of batches and, within a budget,
+      // candidates that the halving of all moves on and that of a share does not.
       CHECK(merged.ran * 2 <= static_cast<std::int64_t>(merged.tried.size()));
       CHECK(merged.complete() == whole.complete());
       // A share that is missing costs time and nothing else.

@@ -133,7 +133,8 @@ TEST_CASE("Logs of other frameworks, whatever their lines begin with") {
       lines("[rank0]:[titan] 2025-03-01 10:00:01,1 - root - INFO - \x1b[31mstep: %2d  \x1b[32mloss:  7.2  "
             "\x1b[33mmemory: 43.5GiB(54%%)  \x1b[34mtps: 4,435  \x1b[36mtflops: 288.4\x1b[39m",
             10, 40, 10) +
-      lines("[rank0]:[titan] INFO - validate step: %2d  loss:  7.2  memory: 43.5GiB(54%%)  tps: 9,999", 10, 40, 10));
+      lines("[rank0]:[titan] INFO - validate step: %2d  loss:  7.2  memory: 43.5GiB(54%%)  tps: 9,999", 10,
+            40, 10));
   CHECK(titan.form == "torchtitan log");
   REQUIRE(titan.steps.size() == 3);
   CHECK(titan.steps[0].step == 10);
