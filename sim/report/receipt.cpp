@@ -73,7 +73,8 @@ SummaryHashes hashes_of_summary(json summary) {
     row.erase("measured");
     hashes.rows[row.at("label").get<std::string>()] = sha256(row.dump());
   }
-  for (const char* key : {"policies", "receipt"}) summary.erase(key);
+  summary.erase("policies");
+  if (const auto receipt = summary.find("receipt"); receipt != summary.end()) receipt->erase("written");
   hashes.rest = sha256(summary.dump());
   return hashes;
 }
@@ -97,16 +98,18 @@ json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, con
   json rows = json::object();
   for (const PolicyResult& row : result.policies) rows[row.run.label] = hash_of_row(row);
   const std::filesystem::path file = std::filesystem::absolute(run.path).lexically_normal();
-  SummaryHashes written = hashes_of_summary(summary_json(study, result));
   json receipt{{"program", run.version},
                {"file", file.string()},
                {"study", run.study},
                {"options", run.options},
                {"hash", kReceiptHash},
                {"inputs", hashes_of_inputs(inputs, run.study, file.parent_path().string())},
-               {"rows", std::move(rows)},
-               {"written", {{"rows", std::move(written.rows)}, {"rest", std::move(written.rest)}}}};
+               {"rows", std::move(rows)}};
   if (!checks.empty()) receipt["checks"] = checks_json(checks);
+  json summary = summary_json(study, result);
+  summary["receipt"] = receipt;
+  SummaryHashes written = hashes_of_summary(std::move(summary));
+  receipt["written"] = {{"rows", std::move(written.rows)}, {"rest", std::move(written.rest)}};
   return receipt;
 }
 

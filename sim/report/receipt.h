@@ -31,8 +31,8 @@ void add_hashes_of_files(const nlohmann::json& named, const std::string& folder,
 // Of what a row of summary.json says was simulated. Throws json::exception where it is no row.
 std::string hash_of_row(const nlohmann::json& row);
 std::string hash_of_row(const PolicyResult& row);
-// Of all that summary.json says and nobody measured: of each row by its label, and of the rest. Throws
-// json::exception where it is no summary.
+// Hashes of all that summary.json says and nobody measured: of each row by its label, and of the rest, in
+// which the receipt itself is. Throws json::exception where it is no summary.
 struct SummaryHashes {
   nlohmann::json rows;
   std::string rest;
