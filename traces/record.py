@@ -2,7 +2,7 @@
 """Records document lengths of real text: tokenises it and writes one length a line.
 
 Inputs are files and folders (one file = one document; .gz is unpacked, HTML is stripped to its text on --html),
-.jsonl (one object = one document, --field), and tables, through pyarrow: .parquet, .arrow, folders of them, and what
+.jsonl (one object = one document: its text, or its messages as a chat; --field), and tables, through pyarrow: .parquet, .arrow, folders of them, and what
 save_to_disk of Hugging Face's datasets wrote. A table has a column of text, of token ids (with what says where the
 documents of a packed row begin: seq_lengths, cu_seqlens, seq_start_id, position_ids, attention_mask), or of lengths; it
 is read in parts, and needs no tokenizer unless it is text. OUT.json next to the output records the tokenizer with its SHA-256, the sources and what was skipped.
@@ -244,6 +244,25 @@ def files_below(root, include, exclude):
     return found
 
 
+CHATS = ("messages", "conversations")  # fields of chat data
+
+
+def text_of_chat(messages):
+    """Roles and contents, a line each, as a chat template has them; none where it is no list of messages. A template's
+    marks are a few tokens more a message, and each model has its own."""
+    lines = []
+    for message in messages:
+        if not isinstance(message, dict):
+            return None
+        role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
+        if isinstance(content, list):  # parts, of which text counts
+            content = "\n".join(part.get("text", "") for part in content if isinstance(part, dict))
+        if not isinstance(role, str) or not isinstance(content, str):
+            return None
+        lines += [role, content]
+    return "\n".join(lines)
+
+
 def texts_of_jsonl(path, field):
     for number, line in enumerate(path.open(encoding="utf-8"), 1):
         if not line.strip():
@@ -252,10 +271,12 @@ def texts_of_jsonl(path, field):
             value = json.loads(line)
         except ValueError:
             raise UserError(f"{path}:{number}: found '{line[:40].strip()}'; expected one JSON object a line") from None
-        if not isinstance(value, dict) or not isinstance(value.get(field), str):
-            names = ", ".join(value) if isinstance(value, dict) else "no object"
-            raise UserError(f"{path}:{number}: no text in field '{field}' (--field); found {names}")
-        yield value[field]
+        row = value if isinstance(value, dict) else {}
+        name = field or next((known for known in ("text", *CHATS) if known in row), "text")
+        text = text_of_chat(row.get(name)) if isinstance(row.get(name), list) else row.get(name)
+        if not isinstance(text, str):
+            raise UserError(f"{path}:{number}: no text in field '{name}' (--field); found {', '.join(row) or 'no object'}")
+        yield text
 
 
 # --- Tables ---------------------------------------------------------------------------------------------------------
@@ -468,7 +489,7 @@ def results_of(path, options, texts, files):
     """Yields one result a document of one input path, in order."""
     tables = [path] if is_table(path) else tables_below(path) if path.is_dir() else []
     if path.suffix in (".jsonl", ".ndjson") and path.is_file():
-        yield from texts(texts_of_jsonl(path, options.field or "text"))
+        yield from texts(texts_of_jsonl(path, options.field))
     elif tables:
         for table in tables:
             yield from results_of_table(table, options.field, texts)
@@ -611,7 +632,7 @@ def main(arguments=None):
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file or folder; LABEL=PATH names it in the sidecar")
     parser.add_argument("--out", help="lengths.txt, .txt.gz or .txt.zst; always needed")
     parser.add_argument("--tokenizer", default="llama-3", help="llama-3 (default), qwen, or a tokenizer.json")
-    parser.add_argument("--field", help="JSONL field or column of a table (default: text, else input_ids)")
+    parser.add_argument("--field", help="JSONL field or column of a table (default: text, else messages or input_ids)")
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help="only files whose path matches, e.g. '*.c'")
     parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="leave out files whose path matches, e.g. '*/tests/*'")
     parser.add_argument("--html", action="store_true", help="strip HTML files to their text")

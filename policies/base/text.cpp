@@ -97,7 +97,7 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   std::size_t best_distance = 0;
   for (const std::string_view candidate : known) {
     const bool begins = name.size() >= 3 && candidate.substr(0, name.size()) == name;
-    const std::size_t distance = begins ? 1 : edit_distance(name, candidate);
+    const std::size_t distance = begins ? 0 : edit_distance(name, candidate);
     const std::size_t allowed = std::max<std::size_t>(2, std::max(name.size(), candidate.size()) / 3);
     // Two names may be equally near: the one with the same ending wins, so "llama3-70b" gives llama3.1-70b,
     // not llama2-7b.

@@ -151,14 +151,14 @@ TuneJob job_of(TuneRequest request, double max_memory_GB) {
           std::move(request.target)};
 }
 
-// --max-delay: the most of the mean, and of the largest.
+// --max-delay: the most of the mean, as `study` has it, and of the largest where it is stated.
 void bound_delay(const std::vector<double>& bounds, SearchOptions& search) {
   if (bounds.size() > 2)
     throw UserError("--max-delay: expected one bound, or two as MEAN,LARGEST, found " +
                     std::to_string(bounds.size()));
   if (bounds.empty()) return;
   search.most_delay = bounds.front();
-  search.longest_delay = bounds.back();
+  if (bounds.size() == 2) search.longest_delay = bounds.back();
   if (search.most_delay > search.longest_delay)
     throw UserError("--max-delay: expected a mean of at most the largest, found " +
                     fixed(search.most_delay, 3) + "," + fixed(search.longest_delay, 3));

@@ -107,7 +107,9 @@ void add_job_options(CLI::App& command, JobOptions& job) {
   of_job(command.add_option("--window", job.window, "Tokens of a window")->capture_default_str());
   of_job(
       command.add_option("--framework", job.framework, "Preset (`list frameworks`)")->capture_default_str());
-  of_job(command.add_option("--policies", job.policies, "Rows; one of each paper's and equipoise by default")
+  of_job(command
+             .add_option("--policies", job.policies,
+                         "Rows; by default what the framework does, one of each paper's and equipoise")
              ->delimiter(','));
 }
 
@@ -255,8 +257,8 @@ void add_tune(CLI::App& program, int& status) {
   command.add_flag("--what-if", options->what_if, kWhatIfHelp);
   at_least(0, command
                   .add_option("--max-delay", options->max_delay,
-                              "Most delay of a token in iterations, of the mean and of the largest; or "
-                              "MEAN,LARGEST")
+                              "Iterations that tokens may wait on the mean; with MEAN,LARGEST each of them, "
+                              "too")
                   ->delimiter(','));
   command
       .add_option("--gpus", options->gpus,

@@ -26,7 +26,7 @@ constexpr std::int64_t kTokensPerStep = std::int64_t{4}
                                         << 20;  // of a global batch, as in published pre-training
 constexpr std::int64_t kMostSteps = 24, kFewestSteps = 8;
 constexpr std::string_view kDefaultTrace = "mixed";
-constexpr const char* kDefaultPolicies[] = {"plain-4d", "wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"};
+constexpr const char* kDefaultPolicies[] = {"wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"};
 
 json model_of(const std::string& model) {
   if (std::filesystem::is_regular_file(model)) return {{"hf_config", model}};
@@ -53,28 +53,41 @@ json trace_of(const std::string& trace) {
       printable(trace));
 }
 
-// Windows of a global batch: as many as make kTokensPerStep, one for each eight GPUs at least, and such that
+// Windows of a global batch: as many as make so many tokens, one for each eight GPUs at least, and such that
 // many numbers of replicas have equally many.
-std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus) {
+std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus, std::int64_t tokens = kTokensPerStep) {
   constexpr std::int64_t kGpusOfWindow = 8, kMostWindows = 4096;
   const std::int64_t odd = gpus >> std::countr_zero(static_cast<std::uint64_t>(gpus));
   const std::int64_t wanted =
-      std::max({std::int64_t{1}, std::min(kTokensPerStep / window, kMostWindows), gpus / kGpusOfWindow});
+      std::max({std::int64_t{1}, std::min(tokens / window, kMostWindows), gpus / kGpusOfWindow});
   return odd * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((wanted + odd - 1) / odd)));
 }
 
-// As many steps as the documents fill; a short trace is read again.
-void set_steps(json& file) {
+// What the framework packs and cuts of itself, and a policy of each paper.
+json default_policies(const std::string& framework) {
+  json policies = json::array({"plain-4d"});
+  if (const FrameworkRuns* runs = framework_runs(framework))
+    policies.front() = {{"name", first_of(runs->packs)}, {"shard", first_of(runs->shards)}};
+  for (const char* name : kDefaultPolicies) policies.push_back(name);
+  return policies;
+}
+
+// As many steps as the documents fill. Where they are few, a step has fewer windows, down to one for each
+// eight GPUs, and then they are read again.
+void set_steps(json& file, std::int64_t gpus) {
   if (!file["trace"].contains("file")) return;
   json one = file;
   one["batch"]["steps"] = 1;
   one["trace"]["repeat"] = true;
   const Trace trace = load_trace(parse_study(one, kJobName));
   const auto tokens = std::accumulate(trace.lengths.begin(), trace.lengths.end(), std::int64_t{0});
-  const std::int64_t per_step = file["batch"]["context_window"].get<std::int64_t>() *
-                                file["batch"]["sequences_per_step"].get<std::int64_t>();
-  file["batch"]["steps"] = std::clamp(tokens / per_step, kFewestSteps, kMostSteps);
-  if (tokens / per_step < kFewestSteps) file["trace"]["repeat"] = true;
+  const auto window = file["batch"]["context_window"].get<std::int64_t>();
+  const std::int64_t windows =
+      windows_per_step(window, gpus, std::min(kTokensPerStep, tokens / kFewestSteps));
+  const std::int64_t steps = tokens / (window * windows);
+  file["batch"]["sequences_per_step"] = windows;
+  file["batch"]["steps"] = std::clamp(steps, kFewestSteps, kMostSteps);
+  if (steps < kFewestSteps) file["trace"]["repeat"] = true;
 }
 
 // "TP 2, CP 1, PP 4 x 2, DP 4, recompute none".
@@ -167,8 +180,8 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   file["batch"] = {{"context_window", window},
                    {"sequences_per_step", windows_per_step(window, job.gpus)},
                    {"steps", kMostSteps}};
-  file["policies"] = job.policies.empty() ? json(kDefaultPolicies) : json(job.policies);
-  set_steps(file);
+  file["policies"] = job.policies.empty() ? default_policies(job.framework) : json(job.policies);
+  set_steps(file, job.gpus);
   made.assumed = {
       "job_assumes",
       "",

@@ -39,6 +39,10 @@ constexpr bool lists(std::string_view names, std::string_view name) {
   return false;
 }
 
+constexpr std::string_view first_of(std::string_view names) {
+  return names.substr(0, names.find(' '));
+}
+
 // Null: nothing is known of it.
 const FrameworkRuns* framework_runs(std::string_view name);
 

@@ -16,11 +16,13 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kWidth = 110, kMostLines = 25, kWordWidth = 10;
+constexpr std::size_t kWidth = 110, kMostLines = 25, kWordWidth = 10, kColumns = kWidth - kWordWidth;
 
 // Kinds of notes that may change what a user does, most important first.
 constexpr std::string_view kWarnings[] = {"anchored",
                                           "unlikely_nic",
+                                          "network_carried",
+                                          "documents_repeated",
                                           "documents_dropped",
                                           "documents_truncated",
                                           "slices_dropped",
@@ -36,7 +38,6 @@ constexpr std::string_view kWarnings[] = {"anchored",
                                           "padded_packs",
                                           "network_unknown",
                                           "network_borrowed",
-                                          "network_carried",
                                           "slowdowns_carried",
                                           "slowdowns_not_carried",
                                           "slowdowns_borrowed",
@@ -69,25 +70,41 @@ std::string clipped(const std::string& text, std::size_t width) {
   return kept + "...";
 }
 
-// Lines of words, at most `width` columns each.
-std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
+// Words in lines of at most `width` columns. `more` ends each line but the last.
+std::vector<std::string> wrapped(std::span<const std::string> words, std::size_t width,
+                                 const std::string& more = "") {
   std::vector<std::string> lines(1);
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = clipped(text.substr(begin, end - begin), width);
-    if (!lines.back().empty() && columns_of(lines.back()) + 1 + columns_of(word) > width)
-      lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-    begin = end + 1;
+  for (const std::string& word : words) {
+    std::string& line = lines.back();
+    if (line.empty() || columns_of(line) + 1 + columns_of(word) + more.size() <= width) {
+      line += (line.empty() ? "" : " ") + word;
+    } else {
+      line += more;
+      lines.push_back(word);
+    }
   }
   return lines;
+}
+
+std::vector<std::string> words_of(const std::string& text, std::size_t width) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    words.push_back(clipped(text.substr(begin, end - begin), width));
+    begin = end + 1;
+  }
+  return words;
 }
 
 // The lines below the table. Each may be cut to a number of lines where the screen has no room for all.
 class Lines {
  public:
   void add(std::string_view word, const std::string& text, std::size_t least) {
-    parts_.push_back({std::string(word), wrapped(printable(text), kWidth - kWordWidth), least});
+    parts_.push_back({std::string(word), wrapped(words_of(printable(text), kColumns), kColumns), least});
+  }
+  // A command is never cut, and may be pasted into a shell as it is.
+  void add_command(std::string_view word, std::span<const std::string> words) {
+    parts_.push_back({std::string(word), wrapped(words, kColumns, " \\"), words.size()});
   }
 
   [[nodiscard]] std::string text(std::size_t room) {
@@ -121,8 +138,7 @@ class Lines {
     if (spare == 0) return;
     part.lines.resize(part.lines.size() - std::min(over, spare));
     std::string& last = part.lines.back();
-    last = columns_of(last) + 4 <= kWidth - kWordWidth ? last + " ..."
-                                                       : clipped(last + " ...", kWidth - kWordWidth);
+    last = columns_of(last) + 4 <= kColumns ? last + " ..." : clipped(last + " ...", kColumns);
   }
 
   std::vector<Part> parts_;
@@ -209,25 +225,37 @@ std::string word_of(const std::string& text) {
   return quoted + "'";
 }
 
+using Command = std::vector<std::string>;  // words of a shell
+
 // What to type next: the fastest row as a job, then a search over layouts.
-std::vector<std::string> next_of(const Study& study, const StudyResult& result, const ScreenContext& typed) {
+std::vector<Command> next_of(const Study& study, const StudyResult& result, const ScreenContext& typed) {
   const bool is_file = typed.job.empty();
-  std::string file = is_file ? word_of(study.file) : "study.json";
-  for (const std::string& assignment : typed.set) file += " --set " + word_of(assignment);
+  const auto command = [&](const char* name, std::initializer_list<std::string> options) {
+    Command words = {"equipoise", name, is_file ? word_of(study.file) : "study.json"};
+    for (const std::string& assignment : typed.set) words.insert(words.end(), {"--set", word_of(assignment)});
+    words.insert(words.end(), options);
+    return words;
+  };
   const PolicyResult* first = standing_of(result).first;
   if (first == nullptr) {
-    std::vector<std::string> commands = {"equipoise tune " + file};
+    std::vector<Command> commands = {command("tune", {})};
     if (study.layout.recompute != Recompute::full && study.layout.recompute != Recompute::automatic)
-      commands.insert(commands.begin(), "equipoise study " + file + " --set parallel.recompute=auto");
+      commands.insert(commands.begin(), command("study", {"--set", "parallel.recompute=auto"}));
     return commands;
+  }
+  const Command tune = command("tune", {"--max-delay", formatted("%g", result.max_delay)});
+  if (!is_file) {
+    Command init = {"equipoise", "init"};
+    for (const std::string& word : typed.job) init.push_back(word_of(word));
+    init.insert(init.end(), {"--out", "study.json"});
+    return {init, tune};
   }
   const FrameworkRuns* framework = framework_runs(study.framework.preset.name);
   const bool exports = framework != nullptr && !framework->target.empty() && first->runs_in != RunsIn::no;
-  return {!is_file  ? "equipoise init " + all_joined(typed.job, " ", word_of) + " --out study.json"
-          : exports ? concatenated("equipoise export ", file, " --row ", word_of(first->run.label), " --for ",
-                                   framework->target)
-                    : "equipoise study " + file + " --out results",
-          "equipoise tune " + file + " --max-delay " + formatted("%g", result.max_delay)};
+  return {exports ? command("export",
+                            {"--row", word_of(first->run.label), "--for", std::string(framework->target)})
+                  : command("study", {"--out", "results"}),
+          tune};
 }
 
 }  // namespace
@@ -279,8 +307,8 @@ std::string study_screen(const Study& study, const StudyResult& result, const Sc
                                 : Note{"report_at", "", {{"file", page}, {"more", more}}}),
             1);
   std::string_view word = "Next";
-  for (const std::string& command : next_of(study, result, typed))
-    below.add(std::exchange(word, ""), command, kMostLines);  // a command is never cut
+  for (const Command& command : next_of(study, result, typed))
+    below.add_command(std::exchange(word, ""), command);
   const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
   const std::size_t most = std::max(kMostLines, lines + 13);
   return above + below.text(most - lines);

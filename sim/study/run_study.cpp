@@ -79,6 +79,12 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   for (Note& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
     result.notes.push_back(std::move(note));
   add(result.notes, cut_note(inputs.documents, study.batch, "batch.max_length"));
+  const std::int64_t recorded = std::ssize(inputs.trace.lengths), read = inputs.documents.documents;
+  if (read > recorded)
+    result.notes.push_back(
+        {"documents_repeated",
+         "",
+         {{"documents", recorded}, {"times", static_cast<double>(read) / static_cast<double>(recorded)}}});
   result.network_note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile);
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;

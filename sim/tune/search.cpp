@@ -177,6 +177,7 @@ class Search {
   void probe_degrees();
   void probe_layouts();
   [[nodiscard]] std::int64_t probes() const;
+  [[nodiscard]] std::optional<std::uint32_t> own_layout() const;
   [[nodiscard]] std::vector<Point> one_of_all_degrees() const;
   [[nodiscard]] std::vector<Point> most_promising_probes() const;
   void learn_from_probes();
@@ -655,10 +656,29 @@ void Search::learn_from_probes() {
   over_estimate_.learn(over);
 }
 
-// The lowest estimate of each that has room for every document, and, where none has, the lowest of all.
+// The study's own layout, which its user knows, where the space has it.
+std::optional<std::uint32_t> Search::own_layout() const {
+  const std::vector<LayoutChoice>& all = candidates_.layouts;
+  try {
+    const Layout own = parse_case(candidates_.study, options_.name).layout;
+    const auto found = std::ranges::find(all, own, &LayoutChoice::layout);
+    const auto place = static_cast<std::uint32_t>(found - all.begin());
+    if (found != all.end() && facts_[place].too_large.empty()) return place;
+  } catch (const UserError&) {
+    // A study may leave its layout to the space.
+  }
+  return {};
+}
+
+// The study's own layout, then the lowest estimate of each that has room for every document, and, where none
+// has, the lowest of all.
 std::vector<Point> Search::one_of_all_degrees() const {
   std::vector<Point> points;
   std::set<std::uint32_t> degrees;
+  if (const auto own = own_layout()) {
+    degrees.insert(over_estimate_.degrees(*own));
+    points.push_back({*own, probe_});
+  }
   for (const bool with_room : {true, false})
     for (const std::uint32_t layout : order_)
       if (facts_[layout].has_room == with_room && degrees.insert(over_estimate_.degrees(layout)).second)

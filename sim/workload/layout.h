@@ -133,6 +133,7 @@ struct Layout {
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 
+  friend bool operator==(const Layout&, const Layout&) = default;
   [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tensor} * context * pipeline * data; }
   // The form that acts: a nested one whose all-to-all spans a rank or the whole group is a plain one.
   [[nodiscard]] ContextComm acting_form() const {

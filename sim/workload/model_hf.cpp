@@ -48,14 +48,15 @@ constexpr PassedOver kPassedOver[] = {
      "max_position_embeddings n_positions n_ctx seq_length model_max_length max_seq_len "
      "max_sequence_length initial_context_length original_max_position_embeddings partial_rotary_factor "
      "rotary_pct rotary_dim rotary_emb_base no_rope_layers no_rope_layer_interval position_embedding_type "
-     "attn_temperature_tuning floor_scale attn_scale"},
+     "attn_temperature_tuning floor_scale attn_scale layer_rope_theta"},
     {"norms, initial values and factors, which scale what is computed",
      "norm_type initializer_range initializer_cutoff_factor init_method query_pre_attn_scalar logit_scale "
      "logits_scaling embedding_multiplier residual_multiplier attention_multiplier clip_qkv "
      "attn_logit_softcapping final_logit_softcapping scale_attn_weights scale_attn_by_inverse_layer_idx "
      "reorder_and_upcast_attn attention_softmax_in_fp32 scale_attention_softmax_in_fp32 use_qk_norm "
-     "qk_norm qk_norm_type qk_layernorm swiglu_limit pretraining_tp normalization_function "
-     "layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta postnorm"},
+     "qk_norm qk_norm_type qk_layernorm swiglu_alpha swiglu_limit pretraining_tp normalization_function "
+     "layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta postnorm "
+     "use_post_norm embedding_initializer_range scale_emb scale_depth dim_model_base"},
     {"biases below a thousandth of a model", "mlp_bias lm_head_bias attention_out_bias"},
     {"heads of other tasks, or of inference alone",
      "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "
@@ -63,7 +64,8 @@ constexpr PassedOver kPassedOver[] = {
      "num_mtp_modules mtp_transformer_layers use_mtp"},
     {"who gets a token, not how much is computed",
      "norm_topk_prob scoring_func topk_method n_group topk_group routed_scaling_factor router_jitter_noise "
-     "input_jitter_noise router_dtype use_routing_bias shared_moe_mode aux_loss_alpha seq_aux ep_size"},
+     "input_jitter_noise router_dtype use_routing_bias shared_moe_mode aux_loss_alpha seq_aux ep_size "
+     "router_scaling_factor enable_moe_fp32_combine moe_capacity moe_gate moe_use_aux_free"},
 };
 
 constexpr std::string_view kHarmlessStarts[] = {"rope_", "_attn_implementation", "mup_", "forced_"};
@@ -76,12 +78,18 @@ constexpr std::string_view kMixers =
 constexpr std::string_view kExpertRules = "this rule of which layers have which experts is not modelled";
 constexpr std::string_view kParallel = "attention and FFN side by side are not modelled";
 constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled";
+constexpr std::string_view kEncoder = "encoders are not modelled";
 constexpr std::string_view kSparse = "sparse attention is not modelled";
 constexpr std::string_view kOwnKeys = "its config has keys of its own, which are not read";
 
 // A key, or the begin of keys.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-    {"moe_layer_freq", ""},  // DeepSeek's, which is read
+    {"moe_layer_freq", ""},  // DeepSeek's and those of ERNIE are read
+    {"moe_layer_start_index", ""},
+    {"moe_layer_end_index", ""},
+    {"moe_layer_interval", ""},
+    {"moe_num_experts", ""},
+    {"moe_num_shared_experts", ""},
     {"attn_layer_", kMixers},
     {"mamba", kMixers},
     {"ssm_", kMixers},
@@ -106,6 +114,7 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"block_configs", kPerLayer},
     {"num_kv_shared_layers", kPerLayer},
     {"num_key_value_heads_per_layer", kPerLayer},
+    {"num_attention_heads_per_layer", kPerLayer},
     {"num_query_heads", kPerLayer},
     {"ffn_multipliers", kPerLayer},
     {"index_", kSparse},
@@ -122,6 +131,7 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"phi", kParallel},
     {"cohere", kParallel},
     {"cohere2", kParallel},
+    {"cohere2_moe", kParallel},
     {"falcon", kParallel},
     {"mamba", kMixers},
     {"mamba2", kMixers},
@@ -142,6 +152,8 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"deepseek_v32", kSparse},
     {"glm_moe_dsa", kSparse},
     {"gemma3n_text", kPerLayer},
+    {"gemma4_text", kPerLayer},
+    {"gemma4_unified_text", kPerLayer},
     {"nemotron-nas", kPerLayer},
     {"longcat_flash", "layers of two attentions, and experts that compute nothing, are not modelled"},
     {"jetmoe", "experts of attention are not modelled"},
@@ -150,6 +162,14 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"bloom", kOwnKeys},
     {"opt", kOwnKeys},
     {"dbrx", kOwnKeys},
+    {"afmoe", "attention whose output passes a gate is not modelled"},
+    {"hrm_text", "layers that a token passes more than once are not modelled"},
+    {"bert", kEncoder},
+    {"camembert", kEncoder},
+    {"electra", kEncoder},
+    {"modernbert", kEncoder},
+    {"roberta", kEncoder},
+    {"xlm-roberta", kEncoder},
 };
 
 // Types whose layers are of other mixers unless a list of the config says otherwise.
@@ -161,7 +181,8 @@ constexpr std::string_view kAttentionTypes[] = {"attention",         "full_atten
 
 // Activations that read and write what a SiLU does.
 constexpr std::string_view kActivations[] = {
-    "silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2"};
+    "silu",       "swish", "gelu",  "gelu_new", "gelu_fast", "gelu_pytorch_tanh",
+    "quick_gelu", "relu",  "relu2", "xielu"};
 
 bool holds(const auto& list, std::string_view name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
@@ -248,6 +269,9 @@ class Config {
 
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) {
     const json* node = find(key);
+    if (node != nullptr && node->is_array() && !node->empty() &&
+        std::ranges::count(*node, node->front()) == std::ssize(*node))
+      node = &node->front();  // a list of layers that are all alike
     if (node != nullptr && node->is_number_integer()) {
       const auto value = node->get<std::int64_t>();
       const bool wraps = node->is_number_unsigned() && value < 0;
@@ -336,6 +360,10 @@ const TypeDefaults* defaults_of(const std::string& type) {
        {.activation = "gelu_pytorch_tanh",
         .every_full = 2,
         .values = R"({"tie_word_embeddings": true, "head_dim": 256, "sliding_window": 4096})"}},
+      {"vaultgemma",
+       {.activation = "gelu_pytorch_tanh",
+        .every_full = 2,
+        .values = R"({"tie_word_embeddings": true, "head_dim": 256, "sliding_window": 4096})"}},
       {"gemma3", {.activation = "gelu_pytorch_tanh", .every_full = 6, .values = kGemma3}},
       {"gemma3_text", {.activation = "gelu_pytorch_tanh", .every_full = 6, .values = kGemma3}},
       {"phi3", {}},
@@ -351,6 +379,7 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"stablelm", {}},
       {"smollm3", {.window_on = false, .values = kTied}},
       {"ernie4_5", {.values = R"({"tie_word_embeddings": true, "head_dim": 128})"}},
+      {"ernie4_5_moe", {.values = kTied}},
       {"glm", {.qkv_bias = true, .values = kHead128}},
       {"glm4", {.qkv_bias = true, .values = kHead128}},
       {"glm4_moe", {}},
@@ -361,6 +390,10 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"seed_oss", {.qkv_bias = true, .values = kHead128}},
       {"helium", {.values = kHead128}},
       {"arcee", {.gated = false, .activation = "relu2"}},
+      {"nanochat", {.gated = false, .activation = "relu2"}},
+      {"jais2", {.gated = false, .qkv_bias = true, .activation = "relu2"}},
+      {"persimmon", {.gated = false, .qkv_bias = true, .activation = "relu2"}},
+      {"apertus", {.gated = false, .activation = "xielu"}},
       {"bitnet", {.activation = "relu2"}},
       {"dots1", {}},
       {"gpt2", {.gated = false, .qkv_bias = true, .activation = "gelu_new", .values = kTied}},
@@ -490,16 +523,32 @@ bool visit_listed_layers(Config& config, const char* key, int layers, Visit&& vi
   return true;
 }
 
-// Which layers have experts, by the rules of DeepSeek (the first ones dense, then every so many), Qwen
-// (every so many, but for a list) and Llama 4 (a list, or every so many).
+// Which layers have experts where the config says "sparse" or "dense" of each.
+void read_mlp_types(Config& config, int layers, std::vector<bool>& sparse) {
+  const json* const types = config.find("mlp_layer_types");
+  if (types == nullptr) return;
+  const auto is_type = [](const json& type) { return type == "sparse" || type == "dense"; };
+  if (!types->is_array() || static_cast<int>(types->size()) < layers || !std::ranges::all_of(*types, is_type))
+    config.fail("mlp_layer_types", "sparse or dense for each of " + std::to_string(layers) + " layers");
+  for (int i = 0; i < layers; ++i) sparse[at(i)] = (*types)[at(i)] == "sparse";
+}
+
+// Which layers have experts, by the rules of DeepSeek and ERNIE (the first ones dense, then every so many),
+// Qwen (every so many, but for a list), Llama 4 (a list, or every so many) and Transformers 5 (a list).
 void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama4) {
-  const auto dense_first = config.count_or("first_k_dense_replace", 0, kMostLayers);
+  const std::string first_key = config.one_of({"first_k_dense_replace", "moe_layer_start_index"});
+  const auto dense_first = config.count_or(first_key, 0, kMostLayers);
   const auto frequency = config.positive_or("moe_layer_freq", 1);
-  const char* const step_key = llama4 ? "interleave_moe_layer_step" : "decoder_sparse_step";
+  const std::string step_key =
+      llama4 ? "interleave_moe_layer_step" : config.one_of({"decoder_sparse_step", "moe_layer_interval"});
   const auto step = config.positive_or(step_key, 1);
+  const bool says_last = config.find("moe_layer_end_index") != nullptr;
+  const auto said_last = says_last ? config.integer("moe_layer_end_index", -1, kMostLayers) : -1;
+  const auto last = said_last < 0 ? kMostLayers : said_last;
   std::vector<bool> sparse;
   for (int i = 0; i < m.layers; ++i)
-    sparse.push_back(i >= dense_first && i % frequency == 0 && (i + 1) % step == 0);
+    sparse.push_back(i >= dense_first && i <= last && i % frequency == 0 && (i + 1) % step == 0);
+  read_mlp_types(config, m.layers, sparse);
   visit_listed_layers(config, "mlp_only_layers", m.layers, [&](std::size_t layer) { sparse[layer] = false; });
   std::vector<bool> listed(at(m.layers), false);
   if (llama4 &&
@@ -507,7 +556,7 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama
     sparse = std::move(listed);
   const auto first = std::find(sparse.begin(), sparse.end(), true);
   if (first == sparse.end())
-    throw UserError(config.path(), ": ", dense_first >= m.layers ? "first_k_dense_replace" : step_key,
+    throw UserError(config.path(), ": ", dense_first >= m.layers ? first_key : step_key,
                     ": expected a rule that leaves some of ", m.layers, " layers with experts, found none");
   moe.dense_layers = static_cast<int>(first - sparse.begin());
   if (std::find(first, sparse.end(), false) != sparse.end()) moe.sparse = std::move(sparse);
@@ -529,12 +578,14 @@ void read_limited_routing(Config& config, MoeShape& moe, Notes& notes) {
 }
 
 void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
-  const std::string key = config.one_of({"n_routed_experts", "num_local_experts", "num_experts"});
-  const std::string active = config.one_of({"num_experts_per_tok", "experts_per_token"});
+  const std::string key =
+      config.one_of({"n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"});
+  const std::string active = config.one_of({"num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk"});
+  const std::string shared =
+      config.one_of({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"});
   const json* node = config.find(key);
   if (node == nullptr || *node == 0) {
-    if (config.find("shared_expert_intermediate_size") != nullptr ||
-        config.find(config.one_of({"n_shared_experts", "num_shared_experts"})) != nullptr)
+    if (config.find("shared_expert_intermediate_size") != nullptr || config.find(shared) != nullptr)
       config.fail(key, "the number of routed experts in addition to the shared one");
     return;
   }
@@ -542,8 +593,7 @@ void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
   moe.experts = static_cast<int>(config.positive(key));
   moe.active = static_cast<int>(config.positive(active));
   moe.expert_ffn = config.positive_or(llama4 ? "intermediate_size" : "moe_intermediate_size", m.ffn);
-  moe.shared =
-      static_cast<int>(config.count_or(config.one_of({"n_shared_experts", "num_shared_experts"}), 0));
+  moe.shared = static_cast<int>(config.count_or(shared, 0));
   const std::string shared_width =
       config.one_of({"shared_expert_intermediate_size", "shared_intermediate_size"});
   if (const std::int64_t width = config.count_or(shared_width, 0); width > 0) {
@@ -634,7 +684,8 @@ void refuse_other_models(Config& config, const std::string& type) {
 // other.
 std::string ffn_width(Config& config, const std::string& key) {
   const auto has = [&](const char* name) { return config.find(name) != nullptr && *config.find(name) != 0; };
-  const bool experts = has("num_local_experts") || has("num_experts") || has("n_routed_experts");
+  const bool experts =
+      has("num_local_experts") || has("num_experts") || has("n_routed_experts") || has("moe_num_experts");
   if (!experts && has("shared_intermediate_size")) return "shared_intermediate_size";
   return config.find(key) == nullptr && experts && has("moe_intermediate_size") ? "moe_intermediate_size"
                                                                                 : key;
@@ -723,10 +774,10 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   read_moe(config, type.llama4, m, found);
   read_mla(config, m);
   m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
-  for (const char* key :
-       {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "n_shared_experts",
-        "num_shared_experts", "shared_expert_intermediate_size", "shared_intermediate_size",
-        "first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers"})
+  for (const char* key : {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size",
+                          "n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size",
+                          "shared_intermediate_size", "first_k_dense_replace", "moe_layer_freq",
+                          "decoder_sparse_step", "mlp_only_layers", "mlp_layer_types"})
     (void)config.find(key);  // of no effect without experts
   for (const char* key : {"vision_config", "audio_config"})
     if (config.find(key) != nullptr) found.push_back({"other_part", "model", {{"part", key}}});

@@ -73,6 +73,17 @@ class RecorderTest(unittest.TestCase):
         self.assertEqual(len([line for line in message.splitlines() if line.startswith("error: ")]), 1, message)
         self.assertFalse(self.out.exists())
 
+    def test_a_chat_is_one_document(self):
+        chats = [{"messages": [{"role": "user", "content": "one two"}, {"role": "assistant", "content": "three"}]},
+                 {"conversations": [{"from": "human", "value": "four assistant"}]},
+                 {"messages": [{"role": "user", "content": [{"type": "text", "text": "five"}, {"type": "image"}]}]}]
+        path = self.folder / "chat.jsonl"
+        path.write_text("\n".join(json.dumps(row) for row in chats))
+        self.assertEqual(self.run_recorder(path, "--no-shuffle")[0], 0)
+        self.assertEqual(self.lengths(), [6, 4, 3])  # two roles and three words, a role and two, a role and one; the end
+        path.write_text(json.dumps({"messages": [{"role": "user"}]}))
+        self.assertIn("no text in field 'messages'", self.run_recorder(path, "--no-shuffle")[1])
+
     def test_missing_input_and_empty_corpus_are_refused(self):
         status, message = self.run_recorder(self.folder / "nowhere")
         self.assertEqual(status, 2)

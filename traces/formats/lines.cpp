@@ -206,6 +206,11 @@ const json* descend(const json& object, std::string_view field) {
 
 constexpr std::array<std::string_view, 4> kLengthFields = {"length", "num_tokens", "n_tokens", "token_count"};
 
+// Messages of a chat, whose text has no length yet.
+bool is_chat(const json& value) {
+  return value.is_array() && !value.empty() && value.front().is_object();
+}
+
 // What text lacks to be a trace.
 constexpr std::string_view kRecord = "; of text without lengths `equipoise trace record` counts its tokens";
 
@@ -258,8 +263,9 @@ void add_row(const json& row, const std::string& where, std::string& chosen, Len
         ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
         "token_count or input_ids, or its name by --column (trace.column of a study); found ",
         keys_of(row),
-        (std::ranges::any_of(row, [](const json& value) { return value.is_string(); }) ? std::string(kRecord)
-                                                                                       : ""));
+        (std::ranges::any_of(row, [](const json& value) { return value.is_string() || is_chat(value); })
+             ? std::string(kRecord)
+             : ""));
   }
 }
 
