@@ -31,9 +31,9 @@ struct FitProblem {
   // ln(predicted / measured) of one sample.
   std::function<double(std::span<const double> parameters, std::size_t sample)> log_error;
   // Relative uncertainty of a sample as published (a figure read off a chart). Only the part of an error that
-  // exceeds it counts. Empty: 0.
+  // exceeds it counts. If empty, all are 0.
   std::vector<double> uncertainty;
-  bool set_aside = true;  // whether one fold is never fitted; false where every sample is needed
+  bool set_aside = true;  // whether one fold is never fitted; off if every sample is needed
   FitOptions options;
 };
 
@@ -41,7 +41,7 @@ struct GroupFit {
   std::vector<double> parameters;
   std::vector<std::size_t> held_out;    // samples of the held-out fold
   std::vector<double> held_out_errors;  // relative and signed, in the order of held_out
-  std::vector<double> crossed_errors;   // error of each sample, from the fit without its shape
+  std::vector<double> crossed_errors;   // each sample's error by the fit without its shape
 };
 
 GroupFit fit_group(const FitProblem& problem);
