@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kTokensPerStep = std::int64_t{4}
-                                        << 20;  // of a global batch, as in published pre-training
+                                        << 20;  // tokens in a global batch, as in published pre-training
 constexpr std::int64_t kMostSteps = 24, kFewestSteps = 8;
 constexpr std::string_view kDefaultTrace = "mixed";
 constexpr const char* kDefaultPolicies[] = {"plain-4d", "wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"};
@@ -53,8 +53,8 @@ json trace_of(const std::string& trace) {
       printable(trace));
 }
 
-// Windows of a global batch: as many as make kTokensPerStep, one for each eight GPUs at least, and such that
-// many numbers of replicas have equally many.
+// Windows in a global batch. They make about kTokensPerStep tokens, are at least one for every eight GPUs,
+// and divide evenly among many numbers of replicas.
 std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus) {
   constexpr std::int64_t kGpusOfWindow = 8, kMostWindows = 4096;
   const std::int64_t odd = gpus >> std::countr_zero(static_cast<std::uint64_t>(gpus));
@@ -63,7 +63,7 @@ std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus) {
   return odd * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((wanted + odd - 1) / odd)));
 }
 
-// As many steps as the documents fill; a short trace is read again.
+// Sets as many steps as the documents fill; a short trace is read again.
 void set_steps(json& file) {
   if (!file["trace"].contains("file")) return;
   json one = file;
@@ -97,8 +97,8 @@ Note fitting_note(const ProposedLayout& found, std::int64_t gpus) {
            {"simulated", found.simulated}}};
 }
 
-// Layouts that the framework has no flags for, where `export` knows its flags. Recompute counts as one that
-// it has: a line of code does it where no flag does.
+// Layouts for which the framework has no flags, if `export` knows its flags. Recompute never counts, since a
+// line of code sets it where no flag does.
 Unwanted not_in_framework(const std::string& framework) {
   const FrameworkRuns* runs = framework_runs(framework);
   if (runs == nullptr || runs->target.empty()) return {};
@@ -109,7 +109,7 @@ Unwanted not_in_framework(const std::string& framework) {
           {}};
 }
 
-// From how many GPUs on the job fits, by doubling them.
+// Finds the number of GPUs on which the job fits, by doubling.
 Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwanted,
                     const RunStudyOptions& options) {
   constexpr int kDoublings = 5;
@@ -129,7 +129,7 @@ Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwante
 std::string profile_of(const std::string& gpu) {
   const std::vector<std::string> names = shipped_profiles();
   if (gpu.ends_with(".json") || std::ranges::find(names, gpu) != names.end()) return gpu;
-  auto found = std::ranges::find(names, gpu + "-sxm");  // what most clusters have
+  auto found = std::ranges::find(names, gpu + "-sxm");  // the variant that most clusters have
   if (found == names.end())
     found = std::ranges::find_if(names, [&](const std::string& name) { return name.starts_with(gpu + "-"); });
   if (found == names.end())

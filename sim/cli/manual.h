@@ -1,5 +1,5 @@
-// The manual page, equipoise(1), and the completion of bash, zsh and fish, made from the description of the
-// commands that the parser has.
+// The manual page, equipoise(1), and the completion of bash, zsh and fish, made from the parser's description
+// of the commands.
 #pragma once
 
 namespace CLI {

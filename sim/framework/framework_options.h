@@ -142,10 +142,10 @@ struct FrameworkOptions {
   // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
   // loss under autocast). 14: the copy and the gradient stay separate (a model that keeps its fp32 logits).
   double logit_bytes = 6;
-  // What FP8 linear layers keep, in bytes of an element. Of their inputs, for the weight gradient: one byte
-  // of Transformer Engine's, with one scale per tensor; two where they are cast again. Of attention's output:
-  // bf16 for its own backward, and the next layer's input. Of what an FFN's activation reads. Of weights,
-  // in addition to bf16.
+  // Bytes per element that FP8 linear layers keep. Inputs are kept for the weight gradient: one byte in
+  // Transformer Engine with one scale per tensor, two if they are cast again. Attention's output is kept in
+  // bf16 for its own backward and as the next layer's input. The others are what an FFN's activation reads,
+  // and weights in addition to bf16.
   double fp8_input_bytes = 1;
   double fp8_attention_bytes = 3;
   double fp8_activation_bytes = 2;

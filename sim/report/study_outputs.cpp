@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-// To add one: a function from a study's result to a text, and its row here.
+// To add an output, write a function from a study's result to a text, and its row here.
 constexpr StudyOutput kOutputs[] = {
     {"summary.json", "metrics, memory and provenance of every policy",
      [](const Study& study, const StudyResult& result) {

@@ -50,7 +50,7 @@ constexpr std::string_view kWarnings[] = {"anchored",
                                           "no_effect_on_shard",
                                           "key_passed_over"};
 
-// Columns of result_columns() by their titles, and what stands over them here.
+// A column of result_columns() by its title, and the heading that replaces it here.
 struct ScreenColumn {
   std::string_view title, shown;
 };
@@ -83,7 +83,7 @@ std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
   return lines;
 }
 
-// The lines below the table. Each may be cut to a number of lines where the screen has no room for all.
+// The lines below the table. Each may be cut to a number of lines if the screen has no room for all.
 class Lines {
  public:
   void add(std::string_view word, const std::string& text, std::size_t least) {
@@ -106,7 +106,7 @@ class Lines {
   struct Part {
     std::string word;
     std::vector<std::string> lines;
-    std::size_t least;  // lines that are always there
+    std::size_t least;  // lines that are never cut
   };
 
   [[nodiscard]] std::size_t size() const {
@@ -152,7 +152,7 @@ void drop_column(ComparisonTable& table, std::size_t place) {
   for (auto& row : table.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(place));
 }
 
-// Without columns that say nothing here: no row delays tokens, or all run in the framework.
+// The table without uninformative columns: if no row delays tokens, or all rows run in the framework.
 std::string table_text(const StudyResult& result) {
   ComparisonTable table{{"policy"}, {}};
   for (const ScreenColumn& column : kScreenColumns) table.header.emplace_back(column.shown);
@@ -197,7 +197,7 @@ std::string head_of(const Study& study, const StudyResult& result) {
                  kWidth);
 }
 
-// A word of a shell, in quotes unless every letter stands for itself.
+// Quotes a word for a shell, unless no letter in it is special.
 std::string word_of(const std::string& text) {
   const bool is_plain = std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -209,7 +209,7 @@ std::string word_of(const std::string& text) {
   return quoted + "'";
 }
 
-// What to type next: the fastest row as a job, then a search over layouts.
+// The commands to type next: the fastest row as a job, then a search over layouts.
 std::vector<std::string> next_of(const Study& study, const StudyResult& result, const ScreenContext& typed) {
   const bool is_file = typed.job.empty();
   std::string file = is_file ? word_of(study.file) : "study.json";
