@@ -19,13 +19,13 @@
 namespace equipoise {
 
 struct LayoutChoice {
-  nlohmann::json keys;  // {"parallel.tensor": 8, ...}, parallel.data included
+  nlohmann::json keys;  // {"parallel.tensor": 8, ...}, including parallel.data
   Layout layout;
-  std::uint32_t base = 0;  // of Candidates::bases
+  std::uint32_t base = 0;  // place in Candidates::bases
 };
 
 struct RowChoice {
-  nlohmann::json entry;  // of `policies`, with a label of its own
+  nlohmann::json entry;  // an entry of `policies`, with its own label
   std::string label;
 };
 
@@ -34,10 +34,10 @@ struct Point {
   friend bool operator==(const Point&, const Point&) = default;
 };
 
-struct NoCandidates {  // combinations that are none, by reason
+struct NoCandidates {  // combinations that are no candidates, by reason
   std::int64_t gpus = 0, impossible = 0, alike = 0;
-  std::string example;  // why one is impossible
-  // Those that are not wanted, by the key that says so; rows apart.
+  std::string example;  // why one of them is impossible
+  // Unwanted ones, by the key that says so; rows are separate.
   std::map<std::string, std::int64_t> layouts_without, rows_without;
 };
 
@@ -51,7 +51,7 @@ struct CandidateBase {
 struct Candidates {
   nlohmann::json study;  // absolute_study
   std::vector<CandidateBase> bases;
-  std::vector<LayoutChoice> layouts;  // in the order of the space, the last key varying fastest
+  std::vector<LayoutChoice> layouts;  // in the order of the space, with the last key varying fastest
   std::vector<RowChoice> rows;
   NoCandidates none;
 
@@ -60,7 +60,7 @@ struct Candidates {
   }
 };
 
-// The key for which a study's layout, or its one row, is not wanted, and why; empty: it is.
+// The key for which a study's layout, or its one row, is unwanted, and why; empty if it is wanted.
 struct Unwanted {
   std::function<std::pair<std::string, std::string>(const Study&)> layout, row;
 };
@@ -71,7 +71,7 @@ struct Unwanted {
 Candidates candidates_of(const Space& space, const nlohmann::json& study, std::int64_t gpus,
                          const std::string& space_name, int jobs, const Unwanted& unwanted = {});
 
-// The study file of a candidate: its one row, which is its own baseline.
+// The study file of a candidate: its only row is its own baseline.
 nlohmann::json candidate_json(const Candidates& candidates, Point point);
 // What that file says, without its notes and settings. `name`: of the study, for messages.
 Study candidate_study(const Candidates& candidates, Point point, const std::string& name);

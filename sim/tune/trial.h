@@ -26,19 +26,19 @@
 
 namespace equipoise {
 
-// dropped: it ran on few steps, and others were faster there.
+// dropped: it ran on few steps, where others were faster.
 enum class Outcome { ok, slower, oom, unplaceable, refused, late, dropped };
 inline constexpr std::string_view kOutcomeNames[] = {"ok",      "slower", "oom",    "unplaceable",
                                                      "refused", "late",   "dropped"};
 
 struct Trial {
   Outcome outcome = Outcome::refused;
-  // ok: seconds of all steps over all tokens. slower: what it takes at least. dropped: as estimated. Else 0.
+  // ok: seconds of all steps over all tokens. slower: its lower bound. dropped: its estimate. Else 0.
   double seconds_per_token = 0;
-  double expected = 0;  // slower: if the other steps exceed their bounds as those that ran did
-  int batches = 0;      // of the study that it was given; 0: all
+  double expected = 0;  // slower: the estimate if other steps exceed their bounds as those that ran did
+  int batches = 0;      // batches of the study that it ran on; all if 0
   int steps = 0;        // simulated
-  int planned = 0;      // steps of its plan
+  int planned = 0;      // steps in its plan
   std::string reason;   // why it did not run; empty for ok and slower
   // ok: iterations that a token waits on the mean, as metrics have it, and the most that a GPU holds.
   std::optional<double> token_delay;
@@ -57,10 +57,12 @@ struct Tried {
 };
 
 struct TrialLimits {
-  double seconds_per_token = std::numeric_limits<double>::infinity();  // no slower candidate is wanted
-  double token_delay = std::numeric_limits<double>::infinity();        // most token_delay_mean
-  double longest_delay = std::numeric_limits<double>::infinity();  // of any token, those held at the end too
-  int batches = 0;  // the inputs have so many of the study's only, and none is too slow; 0: all
+  double seconds_per_token = std::numeric_limits<double>::infinity();  // slower candidates end early
+  double token_delay = std::numeric_limits<double>::infinity();        // limit of token_delay_mean
+  double longest_delay = std::numeric_limits<double>::infinity();      // limit for any token, including those
+                                                                       // still held at the end
+  int batches = 0;  // the inputs have only so many of the study's batches, and no candidate is too slow; all
+                    // if 0
 };
 
 // What the candidate would have come to under another limit, without running it again; nothing where that

@@ -401,7 +401,7 @@ void walk(const ordered_json& schema, const std::string& path, const ordered_jso
   if (schema.contains("$ref")) {
     const std::string name = schema["$ref"].get<std::string>().substr(kPlace.size());
     if (name != "figure")
-      walk(definitions[name], path, definitions, visit);  // docs/reference/columns.md says what those are
+      walk(definitions[name], path, definitions, visit);  // docs/reference/columns.md explains those
     return;
   }
   if (schema.contains("anyOf"))

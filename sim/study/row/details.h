@@ -25,7 +25,7 @@ void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptio
 void show_slowest_step(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                        const PolicyResult& result);
 
-// The label of a row, or the name of a case, as the name of a file or folder.
+// A row's label, or a case's name, as the name of a file or folder.
 std::string file_name(const std::string& label);
 
 }  // namespace equipoise

@@ -19,7 +19,7 @@
 
 namespace equipoise {
 
-// How the row ends with these changes made.
+// The end of the row after these changes.
 struct RowEnd {
   RowStatus status = RowStatus::ok;
   double seconds_per_token = 0;  // 0: unknown
@@ -28,14 +28,14 @@ using TryRow = std::function<RowEnd(const Study& study, const PolicyRun& run)>;
 
 struct FailedRow {
   const Study& study;
-  const PolicyRun& run;  // as the study states it, nothing derived
+  const PolicyRun& run;  // as the study states it, without derived values
   RowStatus status = RowStatus::oom;
-  std::int64_t longest_document = 0;  // tokens of the longest slice of the study
-  // Where memory is what it lacks: seconds per token if there were enough; 0: unknown.
+  std::int64_t longest_document = 0;  // tokens of the study's longest slice
+  // For a row that lacks memory: seconds per token if there were enough; 0 if unknown.
   std::function<double()> with_enough_memory = {};
 };
 
-// The changes and what they cost in time, or what was tried in vain; empty where nothing is known.
+// The changes and their cost in time, or what was tried in vain; empty if nothing is known.
 std::optional<Note> smallest_change(const FailedRow& row, const TryRow& try_row);
 
 }  // namespace equipoise
