@@ -40,7 +40,7 @@ struct AdapterCosts {
   [[nodiscard]] AdaptedLayer of_dense(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const;
   void push(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const;
   void push_gradients(const AdaptedLayer& layer, OpList& ops, RangeUse& use) const;
-  // Behind the layer's own product, where it has an adapter.
+  // Adds the adapter's ops after the layer's own product, if the layer has an adapter.
   void push_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                RangeUse& use) const;
 

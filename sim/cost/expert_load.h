@@ -24,12 +24,13 @@ namespace equipoise {
 //
 // Example, 2 ranks, one document, loads drawn 1.3 and 0.9: the busiest has 1.3 / 1.1 of the mean.
 struct RouterSkew {
-  double skew = 0;  // standard deviation over mean of an expert's share of a document's tokens; 0: all equal
+  double skew = 0;  // standard deviation over mean of an expert's share of a document's tokens; 0 makes all
+                    // equal
   std::uint64_t seed = 0;
 };
 
-// The load of the busiest rank over the mean, at least 1, for the micro-batches of one exchange.
-// O(documents x ranks) draws. `experts_of_rank`: experts on each of `ranks`, times the micro-batches that
+// The load of the busiest rank over the mean, at least 1, for the micro-batches of one exchange. O(documents
+// x ranks) draws. `experts_of_rank` is the number of experts on each of `ranks`, times the micro-batches that
 // each of `together` represents.
 double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
                    int experts_of_rank);
@@ -49,8 +50,8 @@ inline double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ra
 // The last two as gammas whose largest of 64 is that on average. 0 for `stated`.
 double router_spread(ExpertRouter router);
 
-// The load of the busiest of `ranks` ranks over the mean, a layer's on average, where experts' shares are
-// gamma distributed with that spread, `experts_of_rank` on each. 1 where the spread is 0.
+// The load of the busiest of `ranks` ranks over the mean, averaged over layers. Experts' shares are gamma
+// distributed with that spread, with `experts_of_rank` on each rank. It is 1 if the spread is 0.
 double router_load(double spread, std::uint64_t seed, int ranks, int experts_of_rank);
 
 }  // namespace equipoise

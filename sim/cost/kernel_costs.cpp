@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// torch._scaled_mm is cuBLASLt's product with one scale per tensor, where the profile has its times apart.
+// torch._scaled_mm is cuBLASLt's product with one scale per tensor, if the profile has separate times for it.
 static std::string_view scaled_mm_of(const Profile& profile, const Layout& layout,
                                      const FrameworkOptions& framework) {
   const bool scaled = framework.linear_layers != LinearLayers::fused && layout.precision == Precision::fp8;

@@ -14,7 +14,7 @@
 namespace equipoise {
 namespace {
 
-constexpr double kOrdered = 2;         // of each byte: read and written
+constexpr double kOrdered = 2;         // per byte: read and written
 constexpr double kZeroedAndAdded = 4;  // zeroed, read twice and written
 
 Op gather_or_scatter(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
@@ -42,7 +42,7 @@ void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, const 
 }
 
 void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
-  // What the backward attends to is there before its first exchange where it was kept, else behind it.
+  // If K and V were kept, the backward attends before its first exchange, else after it.
   const std::size_t gathers = of.costs.framework().keep_gathered_kv ? 0 : 1;
   out.forward.reset(of.context, 1);
   out.backward.reset(of.context, gathers + 1);
