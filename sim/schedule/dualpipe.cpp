@@ -33,7 +33,7 @@
 namespace equipoise {
 namespace {
 
-// One rank's ops, micro-batches of each direction in order.
+// One rank's ops, with the micro-batches of each direction in order.
 class Rank {
  public:
   Rank(int near, std::vector<ScheduleOp>& ops) : near_(near), ops_(ops) {}
@@ -68,7 +68,7 @@ class Rank {
 
   std::int32_t near_;
   std::vector<ScheduleOp>& ops_;
-  std::array<std::int32_t, 2> forwards_{}, backwards_{};  // by direction: issued
+  std::array<std::int32_t, 2> forwards_{}, backwards_{};  // by direction: number issued
   std::vector<ScheduleOp> halves_;                        // input halves
   std::size_t weights_ = 0;                               // Ws issued
 };

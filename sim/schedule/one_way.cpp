@@ -57,12 +57,12 @@ class Round {
  private:
   int stages_;
   int virtual_stages_;
-  int first_ = 0;   // micro-batch that opens the round
-  int offset_ = 0;  // inside the round
+  int first_ = 0;   // micro-batch that begins the round
+  int offset_ = 0;  // place in the round
   int chunk_ = 0;
 };
 
-// Walks one rank's backwards where micro-batches are slices: groups ascending, inside a group descending, in
+// Walks one rank's backwards if micro-batches are slices: groups ascending, slices of a group descending, in
 // the rounds of `Round`.
 class SliceBackwards {
  public:
@@ -91,14 +91,14 @@ class SliceBackwards {
     return op;
   }
 
-  // Slices of the longest group that has backwards left.
+  // Slices of the longest group with backwards left.
   [[nodiscard]] int longest_left() const { return longest_; }
 
  private:
   struct Place {
     std::size_t group = 0;
-    int first = 0;   // micro-batch that opens the group
-    int issued = 0;  // backwards of it
+    int first = 0;   // micro-batch that begins the group
+    int issued = 0;  // number of its backwards issued so far
   };
 
   void find_longest() {
@@ -112,19 +112,19 @@ class SliceBackwards {
   int stages_;
   int chunks_;
   int chunk_;
-  int offset_ = 0;  // inside the round
+  int offset_ = 0;  // place in the round
   int longest_ = 0;
   Place here_, round_;
 };
 
-// The place of an op's forward in the order of all forwards of a rank.
+// Place of an op's forward in the order of all forwards of a rank.
 int forward_place(const ScheduleOp& op, const ScheduleInput& input) {
   const int round = op.micro_batch / input.stages;
   return (round * input.virtual_stages + op.virtual_stage) * input.stages + op.micro_batch % input.stages;
 }
 
-// How many forwards the last rank must be ahead, so that it never waits with a backward for a forward of its
-// own: the largest distance from a backward's place in its order to its forward's.
+// How many forwards the last rank must be ahead, so that no backward of its own waits for its forward. It is
+// the largest distance from a backward's place in its order to its forward's.
 int slices_ahead(const ScheduleInput& input, int ops) {
   SliceBackwards backward(input);
   int ahead = 0;
@@ -132,11 +132,11 @@ int slices_ahead(const ScheduleInput& input, int ops) {
   return ahead;
 }
 
-// 1F1B and its kin: warm-up, then one forward and one backward in turn. The warm-up of stage s is P-1-s
-// forwards in addition to those that the last stage must be ahead. `in_step`: 2(P-1-s), and always those of
-// the longest group, so that forward i of a stage and i-1 of the next come at one time, and backward i and
-// i+1 of the next. Interleaved orders and pairs have the same warm-up. Of a turn only the last forward pairs
-// with its backward, and none where the forwards have run out.
+// 1F1B and its relatives: warm-up, then one forward and one backward in turn. The warm-up of stage s is P-1-s
+// forwards plus those that the last stage must be ahead. `in_step`: it is 2(P-1-s) plus always those of the
+// longest group. Then forward i of a stage and i-1 of the next coincide, and backward i and i+1 of the next.
+// Interleaved orders and pairs have the same warm-up. Only the last forward of a turn pairs with its
+// backward, and none once the forwards have run out.
 void take_turns(const ScheduleInput& input, bool in_step, bool pairs, bool never_waits, Schedule& out) {
   const int total = out.micro_batches * input.virtual_stages;
   const int most_ahead = slices_ahead(input, total) + (pairs ? 1 : 0);

@@ -19,7 +19,7 @@ struct EngineResult {
   Picoseconds makespan{};
 };
 
-// Throws EngineError where tasks never run (it names a cycle of waiting tasks) and where a time overflows.
+// Throws EngineError if tasks never run (it names a cycle of waiting tasks) or a time overflows.
 EngineResult run(const TaskGraph& graph);
 
 // "A waits for B, which waits for C, which waits for A", over tasks that never ran (`pending` > 0).

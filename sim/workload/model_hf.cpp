@@ -25,11 +25,10 @@ using nlohmann::json;
 
 // ---- Keys that are not read ----
 
-// Why keys are passed over: neither parameters nor FLOPs nor bytes that we count hang on them. (Biases and
-// norms other than those of Q, K, V and the two of a layer are below a thousandth of a model and not
-// counted.)
+// Why keys are ignored: no parameters, FLOPs or bytes that we count depend on them. (Biases and norms other
+// than those of Q, K, V and the two of a layer are below a thousandth of a model and not counted.)
 struct PassedOver {
-  std::string_view why, keys;  // a space between two
+  std::string_view why, keys;  // separated by spaces
 };
 constexpr PassedOver kPassedOver[] = {
     {"what Transformers writes into every config",
@@ -79,7 +78,7 @@ constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled
 constexpr std::string_view kSparse = "sparse attention is not modelled";
 constexpr std::string_view kOwnKeys = "its config has keys of its own, which are not read";
 
-// A key, or the begin of keys.
+// A key, or the beginning of several keys.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"moe_layer_freq", ""},  // DeepSeek's, which is read
     {"attn_layer_", kMixers},
@@ -152,14 +151,14 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"dbrx", kOwnKeys},
 };
 
-// Types whose layers are of other mixers unless a list of the config says otherwise.
+// Types whose layers have other mixers unless a list in the config says otherwise.
 constexpr std::string_view kMixedUnlessListed[] = {"minimax", "minimax_m1", "minimax_text_01",
                                                    "granitemoehybrid"};
-// What lists of layers have for attention that every layer may be.
+// Words that lists of layers use for attention that any layer may have.
 constexpr std::string_view kAttentionTypes[] = {"attention",         "full_attention", "sliding_attention",
                                                 "chunked_attention", "global",         "local"};
 
-// Activations that read and write what a SiLU does.
+// Activations that read and write the same bytes as a SiLU.
 constexpr std::string_view kActivations[] = {
     "silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2"};
 
@@ -183,7 +182,7 @@ bool shapes_nothing(std::string_view key) {
          std::ranges::any_of(kHarmlessEnds, [key](std::string_view end) { return key.ends_with(end); });
 }
 
-// Why a key that does shape the model is refused; empty for a key that is not known at all.
+// Why a key that shapes the model is refused; empty for an unknown key.
 std::string_view why_key_is_refused(std::string_view key) {
   for (const auto& [start, why] : kRefused)
     if (key.starts_with(start)) return why;
