@@ -160,7 +160,7 @@ void refuse_out_of_range(const std::string& profile, const std::string& op, cons
 
 namespace fs = std::filesystem;
 
-// The program's path; empty where the system does not say it.
+// The program's path; empty if the system does not tell.
 static fs::path program_folder() {
   std::error_code unreadable;
   return fs::read_symlink("/proc/self/exe", unreadable).parent_path();
