@@ -53,7 +53,6 @@ struct CallOffsets {
 };
 CallOffsets call_offsets(const AttentionShape& shape, const CallRows& rows);
 
-// Whether the pieces, which share no row on that side, cover all of the first `rows` rows.
 bool cover_queries(std::span<const Piece> pieces, std::int64_t rows);
 bool cover_keys(std::span<const Piece> pieces, std::int64_t rows);
 

@@ -81,7 +81,6 @@ inline void add(Notes& notes, std::optional<Note> note) {
   if (note) notes.push_back(*std::move(note));
 }
 
-// Adds notes on a row.
 inline void add_about(Notes& notes, std::string_view row, const Notes& more) {
   for (const Note& note : more) notes.push_back(about(row, note));
 }

@@ -49,7 +49,6 @@ Note chunks_of(std::string_view name, const PackOptions& options) {
       "start_chunk_sizes", "", {{"name", name}, {"least", least}, {"most", most}, {"keep", options.keep}}};
 }
 
-// The start that the options name, and how it packs.
 Note start_of(const PackOptions& options) {
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
   const std::string_view name = kStartNames[static_cast<std::size_t>(own.start)];

@@ -39,7 +39,6 @@ struct FitOptions {
   double longest_step = 1.5;  // change of one logarithm in one iteration: a factor of 4.5
 };
 
-// Fills `out` with the residuals at `parameters`.
 using ResidualsAt = std::function<void(std::span<const double> parameters, std::span<double> out)>;
 
 struct FittedParameters {

@@ -63,7 +63,6 @@ struct NetworkParameters {  // parameters of all kinds between nodes
 // The bus factor of nccl-tests: bytes on the busiest link of a node over the collective's size.
 double bus_factor(Collective kind, double ranks);
 
-// Bytes that one NIC carries.
 double nic_bytes(Collective kind, double bytes, GroupShape group);
 
 // The bus bandwidth of the links inside a node for a collective over `ranks` ranks.

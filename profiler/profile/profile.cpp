@@ -166,7 +166,6 @@ static fs::path program_folder() {
   return fs::read_symlink("/proc/self/exe", unreadable).parent_path();
 }
 
-// The folder of an installed program's files.
 static fs::path installed(const char* share) {
   const fs::path program = program_folder();
   return program.empty() ? fs::path() : program.parent_path() / "share/equipoise" / share;

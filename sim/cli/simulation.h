@@ -20,7 +20,6 @@ struct SimulationOptions {
 
 // The study that a command runs. Throws UserError if its layout is impossible.
 Study possible_study(const std::string& file, const std::vector<std::string>& set);
-// Runs the study on the threads and within the memory of the options.
 StudyResult run_within(const SimulationOptions& options, const Study& study, const std::atomic<bool>& stop,
                        bool keep_plans = false);
 

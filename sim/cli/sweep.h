@@ -38,7 +38,6 @@ std::vector<StudyCase> read_cases(const nlohmann::json& file, const std::string&
                                   const std::vector<std::string>& set, const std::vector<std::string>& sweeps,
                                   std::int64_t max_cases, const MemoryLimit& limit);
 
-// The study's file with the case's assignments.
 nlohmann::json file_of(const StudyCase& c, nlohmann::json file);
 
 // Refuses cases that would overwrite each other's files.

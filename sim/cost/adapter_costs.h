@@ -34,7 +34,6 @@ struct AdapterCosts {
   const CostBasis& basis;
   const KernelCosts& kernels;
 
-  // Whether the layer of this forward product has an adapter.
   [[nodiscard]] bool adapts(OpName forward) const;
   // A dense layer whose product is m x n x k.
   [[nodiscard]] AdaptedLayer of_dense(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const;

@@ -34,7 +34,6 @@ struct CostBasis {
   double element_bytes = 2;             // bytes of an activation's or a weight's element
   std::int64_t kv_bytes_per_token = 0;  // bytes of K and V of one layer on one TP rank, as CP sends them
 
-  // Whether linear layers are PyTorch's (LinearLayers).
   [[nodiscard]] bool torch_layers() const { return framework.linear_layers != LinearLayers::fused; }
   [[nodiscard]] bool casts_by_torchao() const { return torch_layers() && layout.precision == Precision::fp8; }
   // Whether ZeRO-3 gathers the weights of layers in FP8. That needs torchao's casts, and neither experts nor

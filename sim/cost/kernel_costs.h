@@ -13,7 +13,6 @@ class KernelCosts {
  public:
   KernelCosts(const CostBasis& basis, NetworkRates network);
 
-  // A product of m x k with k x n.
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
   // `groups` products of m x n x k in one launch. `output_bytes` is moved per element of the result.
   [[nodiscard]] Op grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups,

@@ -105,7 +105,6 @@ MicroBatchCoster::ModelTimes MicroBatchCoster::model_times(const MicroBatch& mic
 
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   shard(micro_batch, context, out);
-  // `optimal` has costed all of it
   if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);
 }
 

@@ -11,7 +11,6 @@ struct RowOpCosts {
   const CostBasis& basis;
   const KernelCosts& kernels;
 
-  // The norm of rows with so many bytes in all.
   [[nodiscard]] Op norm(double row_bytes, ElementwisePass pass, RangeUse& use) const;
   // Rotary embedding of a layer's Q and K: one kernel, or PyTorch's own kernels, which Megatron-core runs
   // document by document.

@@ -337,7 +337,6 @@ class BlockwiseAttention : public AttentionForm {
     }
   }
   [[nodiscard]] std::int64_t rows_in_block(int rank) const;
-  // What a rank's queries see of the rows of `owner`.
   [[nodiscard]] std::vector<kernels::Piece> pieces_over_rows(int rank, int owner) const;
   // Whether queries see a row of a chunk of the chain; it suffices to look at the row's begin.
   [[nodiscard]] bool sees(const Segment& queries, std::size_t chunk, const Segment& keys) const {

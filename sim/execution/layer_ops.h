@@ -26,7 +26,6 @@ void linear_backward(const RankContext& rank, const Part& part, std::size_t shar
 void add_weight_gradient(const RankContext& rank, Part& part, const WeightProduct& product);
 // Memory of a tensor's gradient for additions: zeroed if nothing in this step has set it.
 void* gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard);
-// A norm's gradient in f32, for additions.
 float* norm_gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard);
 
 // --- A norm of so many rows of a TP rank. Forward fills `inverse` and `out`; backward gives the gradient of

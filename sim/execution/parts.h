@@ -84,7 +84,6 @@ void initialise_parts(const ModelShape& model, std::uint64_t seed, kernels::Back
 std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int virtual_stage,
                               const PartsOptions& options);
 
-// Puts a part's values into their place in a whole tensor.
 void put_shard(const Tensor& whole, const TensorShard& shard, std::span<const float> part,
                std::span<float> out);
 

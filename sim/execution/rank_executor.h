@@ -85,7 +85,6 @@ class RankExecutor final : private ChunkStates {
                  RecordedOp at_op, StepRecord& record);
   void receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op, StepRecord& record);
   void pass_on(const ScheduledOp& scheduled, const Memory& hidden);
-  // Runs the end of the step.
   void run_end(const ExecutableStep& step, StepRecord& record, Gathered* gathered);
   void reduce(Part& part);
   void add_over_tensor_ranks(Part& part);

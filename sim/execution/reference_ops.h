@@ -44,7 +44,6 @@ struct AttentionGradient {
 AttentionGradient attention_backward(const HeadShape& shape, const View& q, const View& k, const View& v,
                                      const View& out_gradient);
 
-// silu(gate) * up
 Matrix swiglu(const View& gate, const View& up);
 struct SwigluGradient {
   Matrix gate;

@@ -52,7 +52,6 @@ class ExportedRow {
   }
   [[nodiscard]] std::vector<int> layers_of_stages() const;
   [[nodiscard]] bool has_even_stages() const;
-  // By virtual stage, the most layers that any micro-batch recomputes.
   [[nodiscard]] const std::vector<int>& recomputed_of_stages() const { return recomputed_of_stages_; }
   // How many layers micro-batches recompute, if they differ: "0 to 11 of 32 layers by micro-batch".
   [[nodiscard]] const std::string& recomputed_by_micro_batch() const { return recomputed_by_micro_batch_; }

@@ -108,7 +108,6 @@ class MemoryModel {
   // Peak of a lane over the op orders of its stages; ties go to the lower stage and the earlier op. An upper
   // bound for all its CP ranks if load.rank_tokens is the most that any of them holds of each micro-batch.
   [[nodiscard]] MemoryPeak lane_peak(const Schedule& schedule, const LaneLoad& load) const;
-  // The peak of one stage.
   [[nodiscard]] MemoryPeak stage_peak(const Schedule& schedule, const LaneLoad& load, int stage) const;
   // What micro-batch `index` of the load adds to a virtual stage.
   [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;

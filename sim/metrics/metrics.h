@@ -115,7 +115,6 @@ std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::siz
 // To add a column: its row in metrics.cpp. What it shows is computed by metrics_of, or is one of
 // RowFigures.
 
-// The figures of one row of a study.
 struct RowFigures {
   const Metrics& metrics;
   double capacity_bytes = 0;  // per GPU; 0 if nothing was planned

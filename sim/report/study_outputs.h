@@ -11,7 +11,6 @@
 
 namespace equipoise {
 
-// A file that `study --out` writes for a study.
 struct StudyOutput {
   std::string_view file;
   std::string_view holds;  // one line for users

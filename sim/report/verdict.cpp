@@ -68,7 +68,6 @@ bool falls_behind(const PolicyResult& row) {
   return m.token_delay_mean && m.steps - m.tail_steps >= 4 && tail_share(row) > 0.5;
 }
 
-// The speed of the first row over the baseline.
 Notes over_baseline(const PolicyResult& first, const PolicyResult& baseline) {
   const Metrics& m = first.metrics;
   if (&first == &baseline) return {{"is_baseline", "", {}}};
@@ -204,7 +203,6 @@ Note why_of(const Study& study, const PolicyResult& first, const PolicyResult& b
 
 constexpr double kBytesWorthNaming = 0.05 * kGiB;
 
-// The rule by which a row decides what it recomputes.
 std::string recompute_rule_of(const PolicyResult& row) {
   if (row.run.recompute_chosen) return row.metrics.recompute_ratio == 0.0 ? "none" : "chosen by memory";
   const Layout& layout = row.layout;

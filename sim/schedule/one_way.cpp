@@ -117,7 +117,6 @@ class SliceBackwards {
   Place here_, round_;
 };
 
-// Place of an op's forward in the order of all forwards of a rank.
 int forward_place(const ScheduleOp& op, const ScheduleInput& input) {
   const int round = op.micro_batch / input.stages;
   return (round * input.virtual_stages + op.virtual_stage) * input.stages + op.micro_batch % input.stages;

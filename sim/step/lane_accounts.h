@@ -21,7 +21,7 @@ namespace equipoise {
 
 struct LaneAccounts : OpSums {
   std::vector<Picoseconds> compute;          // stage x rank
-  std::vector<Picoseconds> attention;        // only its attention
+  std::vector<Picoseconds> attention;
   std::vector<Picoseconds> stage_recompute;  // by stage
   friend bool operator==(const LaneAccounts&, const LaneAccounts&) = default;
 };

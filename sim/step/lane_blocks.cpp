@@ -91,7 +91,6 @@ void LaneBlocks::add_micro_batch(const MicroBatchCost& cost, const MicroBatch& m
       add_layer_blocks(static_cast<LayerKind>(k), micro_batch, cost, first);
 }
 
-// Splits a backward into gradients of inputs and of weights.
 void LaneBlocks::split_backward(LayerOps& ops) {
   ops.input_before = without_weight_gradients(ops.backward_before);
   ops.input_after = without_weight_gradients(ops.backward_after);

@@ -267,7 +267,7 @@ LaneResult LaneEngine::finish(Run& run, Picoseconds start) {
   accounting_.finish(ops_of(run), costs_, run.accounts);
   LaneResult result;
   result.recompute = run.accounts.recompute;
-  result.useful = run.accounts.useful - run.accounts.recompute;  // recompute is not useful time
+  result.useful = run.accounts.useful - run.accounts.recompute;
   result.context = static_cast<int>(run.ranks);
   result.makespan = end() - start;
   return result;

@@ -152,7 +152,6 @@ class LaneEngine {
   [[nodiscard]] bool has_input(const ScheduleOp& op, int stage) const {
     return op.kind == OpKind::W || input_of(op, stage) != nullptr;
   }
-  // The inboxes' slot for a micro-batch at a virtual stage.
   [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage) const {
     return at(micro_batch) * grad_ready_.size() + at(virtual_stage);
   }

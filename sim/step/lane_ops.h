@@ -23,12 +23,10 @@ struct LaneOps {
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
     return op.virtual_stage * schedule.stages + stage;
   }
-  // The cost entry of the op at `position` of its stage.
   [[nodiscard]] std::size_t entry_of(int stage, std::size_t position) const {
     const ScheduleOp& op = schedule.ops[at(stage)][position];
     return arrivals == nullptr ? at(op.micro_batch) : arrivals->entry_of(op, stage, position);
   }
-  // Layers that the op recomputes in full if it is a B.
   [[nodiscard]] int recomputed(const ScheduleOp& op, int stage) const {
     return orders.recomputed_layers(virtual_stage(op, stage), micro_batches[at(op.micro_batch)]);
   }

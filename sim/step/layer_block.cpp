@@ -20,7 +20,6 @@ bool any(std::span<const Picoseconds> durations) {
   return std::any_of(durations.begin(), durations.end(), [](Picoseconds t) { return t != 0; });
 }
 
-// The step with the work of each rank added.
 OpStep with_work(OpStep step, std::span<const RankWork> of_ranks, OpBlock& block) {
   for (const RankWork& work : of_ranks) {
     step.bytes = std::max(step.bytes, work.bytes);

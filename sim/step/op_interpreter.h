@@ -50,7 +50,6 @@ struct SinkObserver {
   void on_repetition(std::uint32_t run, std::uint32_t repetition) { sink->on_repetition(run, repetition); }
 };
 
-// The observer for a replay of one scheduled op.
 inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int scheduled, OpSink& sink) {
   SinkObserver observer{&sink};
   if (result.recorded == nullptr) return observer;
@@ -421,7 +420,6 @@ class OpCursor {
     place_ = place;
     return nullptr;
   }
-  // Durations by rank of the op that next() returned.
   [[nodiscard]] const Picoseconds* durations() const { return durations_ + place_.step * stage_.ranks; }
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] Picoseconds* clock() const { return clock_; }

@@ -97,7 +97,6 @@ std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std
   return filled;
 }
 
-// Checks that the lanes of a lockstep group can run as one.
 void check_lockstep_groups(const OpProgram& program) {
   std::vector<const OpLane*> first(static_cast<std::size_t>(program.lockstep_groups), nullptr);
   for (std::size_t l = 0; l < program.lanes.size(); ++l) {

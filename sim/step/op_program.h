@@ -125,7 +125,6 @@ inline bool block_of_second(const ScheduledOp& first, const OpBlock& block) {
          block.micro_batch != first.op.micro_batch;
 }
 
-// Whether scheduled op number `index` of a stage is the second of a pair.
 inline bool ends_pair(std::span<const ScheduledOp> stage, std::size_t index) {
   return index > 0 && stage[index - 1].op.with_next;
 }

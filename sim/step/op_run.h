@@ -104,7 +104,6 @@ struct OpResult {
     std::int32_t last_rank = -1;  // in its lane; at a tie the lowest lane and rank
     Picoseconds start = 0;
     Picoseconds end = 0;
-    // Records that a rank has filled it.
     void fill(Picoseconds when, std::size_t lane, std::size_t rank) {
       note_arrival(when, static_cast<std::int32_t>(lane), static_cast<std::int32_t>(rank), filled, last_lane,
                    last_rank);

@@ -32,7 +32,6 @@
 
 namespace equipoise {
 
-// The index of a layer's kind in arrays by kind.
 constexpr std::size_t index_of(ModelPart layer) {
   return at(kind_of(layer));
 }
@@ -74,11 +73,9 @@ class PartOrders {
     int virtual_stage = 0, count = 0;
   };
   [[nodiscard]] const std::vector<Kind>& kinds() const { return kinds_; }
-  // The place of a virtual stage's kind in `kinds`.
   [[nodiscard]] std::size_t kind_of_stage(int virtual_stage) const {
     return kind_of_stage_[at(virtual_stage)];
   }
-  // Layers of a virtual stage that the micro-batch recomputes in full.
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const {
     return recomputed_.of_stage(virtual_stage, micro_batch);
   }

@@ -7,7 +7,6 @@
 
 namespace equipoise {
 
-// Refuses layouts and options that a schedule from both ends cannot run.
 static void check_both_ends(const Layout& layout, const StepOptions& options) {
   const std::string name(options.schedule->name);
   if (layout.virtual_pipeline > 1) return;  // the schedule itself refuses it

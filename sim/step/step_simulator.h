@@ -52,7 +52,6 @@ class StepSimulator {
   void account_member(const Step& step, LockstepMember& member, StepResult& result);
   void run_lockstep(LockstepGroup& lockstep, Picoseconds start, std::vector<LockstepMember>& members,
                     StepResult& result);
-  // Fills micro_batches_.
   void cost_micro_batches(std::span<const MicroBatch> micro_batches, int context);
   // Makes costs as a lane needs them, in the memory of those that it no longer needs.
   class CostStream;

@@ -40,7 +40,6 @@ const PackKey* pack_key(std::string_view name);
 // The value of a key from its text: numbers and lists become JSON, words and sizes stay text.
 nlohmann::json typed_value(const PackKey& key, const std::string& text);
 
-// "a,b,c" as a list of strings.
 nlohmann::json list_of_words(const std::string& text);
 
 struct PackRequest {

@@ -276,7 +276,6 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
   }
 }
 
-// Writes a transfer on a free row of the receiver.
 void Timeline::write_transfer(TrackId parent, const ScheduleOp& op, const TimeSpan& span) {
   auto& rows = transfer_rows_[{parent, op.kind == OpKind::B ? 1 : 0}];
   auto row = std::ranges::find_if(rows, [&](const auto& one) { return one.second <= offset_ + span.start; });

@@ -63,7 +63,6 @@ class Fabric {
   [[nodiscard]] Link link(LinkId id) const;
   [[nodiscard]] std::vector<double> capacities() const;  // by LinkId
 
-  // The links from one GPU to another, in order.
   [[nodiscard]] std::vector<LinkId> route(int from_gpu, int to_gpu) const;
   // All hops of a ring over the GPUs in this order: each link with how often it is crossed, sorted by link.
   [[nodiscard]] std::vector<LinkUse> ring(const std::vector<int>& gpus) const;

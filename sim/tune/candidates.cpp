@@ -53,7 +53,6 @@ std::int64_t combinations(const std::vector<TriedKey>& axes, std::int64_t most, 
 
 constexpr std::string_view kParallel = "parallel.";
 
-// The nested form of that name, or null.
 const ContextCommFacts* nested_form(const json& name) {
   const auto* const found = std::ranges::find_if(
       kContextComms, [&](const ContextCommFacts& form) { return form.nested && name == form.name; });

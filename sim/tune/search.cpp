@@ -624,7 +624,6 @@ void Search::probe_degrees() {
   learn_from_probes();
 }
 
-// Probes the most promising layouts by all earlier probes.
 void Search::probe_layouts() {
   const std::int64_t most = static_cast<std::int64_t>(result_.tried.size()) + probes() / 2;
   for (std::vector<Point> next = most_promising_probes();

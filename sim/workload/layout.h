@@ -42,7 +42,6 @@ enum class RecomputeModule : std::uint8_t {
 };
 inline constexpr std::string_view kRecomputeModuleNames[] = {
     "core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts", "per_op"};
-// A set of them, bit by bit.
 using RecomputeModules = std::uint32_t;
 constexpr RecomputeModules module_bit(RecomputeModule module) {
   return RecomputeModules{1} << static_cast<unsigned>(module);

@@ -88,7 +88,6 @@ struct Training {
   [[nodiscard]] bool needs_input(WeightKind weights) const { return trains(weights) || adapts(weights); }
 };
 
-// Equal linear layers of a transformer layer.
 struct LinearLayer {
   WeightKind weights{};
   std::int64_t in = 0, out = 0;
@@ -178,7 +177,6 @@ struct ModelShape {
   // Parameters of a layer's routed experts, which expert parallelism distributes.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
-  // Parameters of one norm of hidden states.
   [[nodiscard]] std::int64_t norm_parameters() const { return norm_of(norm).parameters * hidden; }
   [[nodiscard]] HeadShape head() const {
     return {mtp_layers, mtp_layers * 2 * hidden * hidden, (1 + 3 * mtp_layers) * norm_parameters(),

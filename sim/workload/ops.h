@@ -98,7 +98,6 @@ class OpList {
   void mark_once(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).once = true;
   }
-  // Marks the ops from number `first` on as those of the FFN.
   void mark_ffn(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).ffn = true;
   }

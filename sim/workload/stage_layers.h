@@ -64,7 +64,6 @@ struct StageLayers {
 // The number of the first layer of each virtual stage.
 std::vector<int> first_layers(const ModelShape& model, const Layout& layout);
 
-// The layers of all virtual stages of a model on a layout, from layer number `from` on.
 std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout, int from = 0);
 
 // How many of each virtual stage's layers a backward goes through.
@@ -120,7 +119,6 @@ class RecomputedLayers {
   // `of_model` is how many of the model's layers a micro-batch recomputes (MicroBatch::recompute_layers), or
   // kStudyRecompute for the layout's number.
   [[nodiscard]] int of_stage(int virtual_stage, int of_model) const;
-  // For a micro-batch, by its list of stages if it has one.
   [[nodiscard]] int of_stage(int virtual_stage, const MicroBatch& micro_batch) const;
 
   // The most layers that any pipeline stage recomputes, over all its virtual stages, as plan files count

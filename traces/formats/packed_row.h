@@ -22,7 +22,6 @@ namespace equipoise::formats {
 // Whether the fields of a row tell which documents it holds, so that `add_documents` can read it.
 bool has_token_fields(const nlohmann::json& row);
 
-// Adds the lengths of the row's documents.
 void add_documents(const nlohmann::json& row, const std::string& where, Lengths& lengths);
 
 // Adds the documents of a list with this name, such as --column seq_lengths. A name of token ids is read with

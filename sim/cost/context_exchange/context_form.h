@@ -189,7 +189,6 @@ Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& 
 // Whether a group of `degree` ranks can share the heads of a TP rank in the layout's form.
 bool heads_suit(const Layout& layout, int heads, int degree);
 
-// The time of a layer's exchanges, forward and backward.
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
                           int context, RangeUse& use);
 // ContextForm::least_seconds of the layout's form; 0 on one rank.

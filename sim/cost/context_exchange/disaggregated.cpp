@@ -245,7 +245,6 @@ class AttentionCut {
     }
     return before;
   }
-  // Keys that the queries [begin, end) see.
   [[nodiscard]] std::int64_t keys_seen(std::int64_t begin, std::int64_t end) const {
     std::int64_t before = 0;
     for (const Slice& slice : micro_batch_.slices) {

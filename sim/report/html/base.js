@@ -119,7 +119,6 @@ function renew(parent, ...controls) {
   if (chosen >= 0 && parent.querySelectorAll(kinds)[chosen]) parent.querySelectorAll(kinds)[chosen].focus();
 }
 
-// Turns a text into a file name.
 const fileName = (text) => `${document.title} ${text}`.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 80);
 
 function save(name, blob) {

@@ -32,7 +32,6 @@ namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
 
-// Reads an object that has only plain keys.
 template <class Target>
 Target read_plain(const json& node, const std::string& where, std::span<const Key<Target>> rows) {
   JsonObject object(node, where);
@@ -206,7 +205,6 @@ int default_zero(const Framework& framework, const Layout& layout) {
   return framework.preset.zero == 3 && layout.pipeline > 1 ? 1 : framework.preset.zero;
 }
 
-// Number of GPUs of one replica.
 std::int64_t gpus_of_replica(const Layout& layout) {
   return layout.gpus() / layout.data;
 }

@@ -37,7 +37,6 @@ class StepBound {
   StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, const LeastCosts& least);
   static constexpr double kNear = 0.85;
 
-  // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;
   // The least time of any plan of so many tokens with so many visible pairs, spread evenly over all GPUs.
   // `recomputes`: as the layout does, in every micro-batch. `exchanges`: K and V of all documents, on the

@@ -92,7 +92,6 @@ bool runs_alone(const Layout& layout, const Lane& lane) {
   return !lanes_synchronize(layout) && lane.barrier_group == 0;
 }
 
-// The step with the micro-batches of one lane alone.
 Step only_lane(const Step& step, std::size_t number) {
   Step alone;
   for (const Lane& lane : step.lanes) alone.lanes.push_back({lane.context, {}, lane.barrier_group});
