@@ -28,8 +28,7 @@ struct DeviceDescription {
   std::map<std::string, std::string> libraries;  // library -> version
   int compute_units = 1;                         // SMs; 1 for a CPU rank, which is a single thread
   int devices = 1;                               // devices that the process sees on this machine; 1 for a CPU
-  double peak_tflops = 0;                        // dense, in the element type; 0 if unknown, so that it is
-                                                 // measured
+  double peak_tflops = 0;                        // dense, in the element type; 0 if unknown, then measured
   double memory_bytes = 0;
 };
 
@@ -87,7 +86,7 @@ class Backend {
 
   // An op that does nothing, to measure the cost of a launch alone.
   virtual void empty_op() = 0;
-  // Keeps the device busy for this long by its own clock (on a CPU, the thread's CPU time), to test the
+  // Keeps the device busy for this long by its own clock (a CPU's is the thread's CPU time), to test the
   // timer.
   virtual void spin(double seconds) = 0;
   virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
@@ -128,8 +127,7 @@ std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
 struct BackendKind {
   std::string_view name;
   bool gpu = false;
-  std::unique_ptr<Backend> (*make)(std::string& reason) = nullptr;  // null if it is absent, for the `reason`
-                                                                    // given
+  std::unique_ptr<Backend> (*make)(std::string& reason) = nullptr;  // null if absent, for the `reason` given
 };
 inline constexpr BackendKind kBackends[] = {{"cpu", false, [](std::string&) { return make_cpu_backend(); }},
                                             {"cuda", true, make_cuda_backend}};

@@ -28,13 +28,12 @@ std::vector<AttentionCase> attention_cases() {
   return {{"one document", documents({150})},
           {"many short documents", documents({2, 3, 64, 65, 17, 128, 5, 31})},
           {"short queries, long keys", {{0, 5, 0, 260}}},
-          // The chunks of rank 0 of 2, first and last, under per-document sharding of documents of 200 and 93
+          // The first and last chunks of rank 0 of 2, under per-document sharding of documents of 200 and 93
           // tokens.
           {"context-parallel chunks that share keys",
            {{0, 50, 0, 50}, {50, 50, 0, 200}, {100, 24, 200, 24}, {124, 23, 200, 93}}},
           {"one full block of fewer keys than queries", {{0, 150, 0, 70, true}}},
-          // The pieces of a step of ring attention: own keys in a causal piece, others' in full ones, with
-          // shared keys.
+          // A step of ring attention: own keys in a causal piece, others' in full ones, with shared keys.
           {"causal and full pieces",
            {{0, 70, 0, 70}, {70, 90, 0, 33, true}, {160, 5, 33, 200, true}, {165, 20, 40, 66}}},
           {"rows that no piece reaches", {{7, 30, 3, 33}, {40, 2, 0, 3, true}}, {50, 60}},
@@ -60,8 +59,7 @@ void check_attention_case(Checker& checker, const AttentionShape& shape, const A
   const std::int64_t key_rows = std::max(one.rows.key, key_rows_of(one.pieces));
   const std::int64_t key_count = key_rows * shape.kv_heads * shape.head_dim;
   Backend& backend = checker.backend();
-  const Input query = checker.input(query_count, 4.0F);  // scores of a few units, so that the softmax is not
-                                                         // flat
+  const Input query = checker.input(query_count, 4.0F);  // scores of a few units, so the softmax is not flat
   const Input key = checker.input(key_count);
   const Input value = checker.input(key_count);
   const Input out_gradient = checker.input(query_count);

@@ -50,8 +50,7 @@ std::vector<CheckResult> check_row_shapes(Backend& backend, std::uint64_t seed, 
 // Every member calls it with its own communicator and the same seed. Buffers are f32 on the host.
 std::vector<CheckResult> check_collectives(Communicator& communicator, std::uint64_t seed);
 
-// --- The parts of a check: the op's reference, random inputs on host and device, poisoned outputs, and the
-// comparison.
+// --- The parts of a check: reference, random inputs on host and device, poisoned outputs, comparison.
 
 // Attention and GEMM again, in float64, written from their definitions: no tiles, no tricks, quadratic memory
 // where that is the definition. The backends are checked against these; nothing is timed here. Row ops:

@@ -61,8 +61,7 @@ class Communicator {
   // Returns when `data` may be overwritten, perhaps only once the other side receives.
   virtual void send(const void* data, std::int64_t count, int to, int tag = 0) = 0;
   // Returns at once. Messages of one pair of ranks with one tag arrive in the order in which they were sent.
-  // Those with different tags may be received in any order. NCCL has no tags, so a pair receives in the order
-  // of sending.
+  // Those with different tags may be received in any order. NCCL has no tags, so a pair receives in order.
   [[nodiscard]] virtual std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int to,
                                                             int tag = 0) = 0;
   virtual void receive(void* data, std::int64_t count, int from, int tag = 0) = 0;
@@ -73,8 +72,7 @@ class Communicator {
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Ends the communication because this rank cannot go on. With threads of one process, any rank of the whole
-  // group that waits in a call or calls later throws Aborted with the first reason. With processes, all of
-  // them end.
+  // group that waits in a call or calls later throws Aborted with the first reason. Processes all end.
   virtual void abort(const std::string& reason) = 0;
 };
 

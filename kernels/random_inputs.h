@@ -1,6 +1,5 @@
-// Inputs for checks and measurements, and their way to the device. They are never zero: a GPU's power, and
-// with it its clock, depends on the bits that toggle, and a kernel that skips work would look correct on
-// zeros.
+// Inputs for checks and measurements, and their way to the device. They are never zero: a GPU's power and
+// clock depend on the bits that toggle, and a kernel that skips work would look correct on zeros.
 #pragma once
 
 #include <cstdint>

@@ -37,8 +37,7 @@ struct CpuKernels {
   void (*attention_backward)(const AttentionBackwardInputs&, const Piece&, float* workspace, float* dq,
                              float* dk, float* dv);
   void (*gemm)(const GemmShape&, const float* a, const float* b, float* c);  // used if no library is linked
-  // Runs a row op by its place in kRowOps; `call` has its arguments, the alternative of RowCall at that
-  // place.
+  // Runs a row op by its place in kRowOps; `call` has its arguments, the alternative of RowCall there.
   void (*row_op)(std::size_t op, const void* call);
 };
 

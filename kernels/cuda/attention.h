@@ -27,17 +27,14 @@ namespace equipoise::kernels::cuda {
 
 std::vector<Piece> by_query_row(std::span<const Piece> pieces);
 
-// The lists of pieces for forward calls: all causal pieces, then all full ones, each by query row. No list is
-// empty.
+// The lists of pieces for forward calls, none empty: all causal pieces, then all full ones, by query row.
 std::vector<std::vector<Piece>> by_mask(std::span<const Piece> pieces);
 
 // The lists of pieces for backward calls. A round has its pieces in the order of both their query rows and
-// their key rows. A piece goes to the first round of its kind in which no piece's keys reach its own. O(p^2)
-// at worst.
+// their key rows. A piece goes to the first round of its kind in which no piece's keys reach its own. O(p^2).
 std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces);
 
-// One entry per slot, and the end of the last piece. Slots without a piece have no rows and begin at that
-// end.
+// One entry per slot, and the end of the last piece, where slots without a piece begin and end.
 struct CallRows {
   std::vector<std::int32_t> query_lengths;  // of each slot
   std::vector<std::int32_t> key_lengths;

@@ -18,8 +18,7 @@ namespace cuda {
 namespace {
 
 constexpr double kLongestHead = 0.05;  // limit of the seconds that a GPU is kept busy while calls are queued
-constexpr double kStarvedShare = 0.1;  // a GPU is not starved if issuing calls takes less than this share of
-                                       // their time
+constexpr double kStarvedShare = 0.1;  // a GPU is not starved if issuing calls takes less of their time
 
 // The few declarations of nvml.h that are needed; 0 is NVML_SUCCESS, 1 NVML_CLOCK_SM.
 using Init = int (*)();

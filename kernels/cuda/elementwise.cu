@@ -108,8 +108,7 @@ __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight,
     }
   }
   // Neighbouring threads add neighbouring columns, so that a memory sector gets one request from a block and
-  // not `pack`. Every block has a row, and all threads have met in its sum since the last weight gradient was
-  // written.
+  // not `pack`. Every block has a row, and its threads have met in a sum since the last weight gradient.
   for (std::int64_t column = threadIdx.x; column < columns; column += kThreads)
     atomicAdd(dweight + column, of_column<pack>(weight_part, column));
 }

@@ -96,8 +96,8 @@ class Nccl : public Communicator {
 
   void barrier() override {
     check_nccl(ncclAllReduce(token_, token_, 1, ncclFloat, ncclMax, comm_, nullptr), "ncclAllReduce");
-    cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // because messages may still be on
-                                                                           // their way
+    cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // messages may still be on their
+                                                                           // way
   }
   void all_gather(const void* send, void* receive, std::int64_t count) override {
     check_nccl(ncclAllGather(send, receive, size_of(count), type_, comm_, nullptr), "ncclAllGather");
@@ -147,8 +147,7 @@ class Nccl : public Communicator {
     return std::make_unique<Nccl>(part, type_);
   }
 
-  // The process ends at once, because what it would wait for on the device may never arrive. Its launcher
-  // ends the rest.
+  // The process ends at once, since what it would wait for may never arrive. Its launcher ends the rest.
   void abort(const std::string& reason) override {
     std::fprintf(stderr, "rank %d: %s\n", rank_, reason.c_str());
     std::_Exit(1);
@@ -171,8 +170,7 @@ class Nccl : public Communicator {
   void* token_ = nullptr;
 };
 
-// Rank 0 makes the identifier. The others receive it through the host's ranks, one byte per float, which is
-// exact.
+// Rank 0 makes the identifier. The others receive it through the host's ranks, exactly, one byte per float.
 ncclUniqueId shared_id(Communicator& host) {
   ncclUniqueId id{};
   std::array<float, NCCL_UNIQUE_ID_BYTES> mine{};

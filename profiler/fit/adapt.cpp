@@ -323,8 +323,7 @@ class ProfileAdapter {
                                          ? nic_bytes(sample.kind, sample.bytes, sample.group)
                                          : sample.bytes * bus_factor(sample.kind, sample.group.ranks)));
     }
-    // The samples of a table, once all are added. If there are several kinds, errors are also stated for
-    // each.
+    // The samples of a table, once all are added. If it has several kinds, errors are also stated by kind.
     [[nodiscard]] TableSamples of_table(double least_nodes, double peak, const char* unit) const {
       TableSamples all = samples;
       all.peak = peak;

@@ -17,8 +17,7 @@ FittedTable fit_size_table(std::span<const CollectiveSample* const> samples);
 // `node` has the fitted parameters inside a node, by kind.
 FittedTable fit_network(std::span<const CollectiveSample* const> samples,
                         std::span<const NodeParameters> node, double nic_GBps, Provenance kind);
-// The samples are either message streams or DeepEP's kernels. `links` has the rates of the board that they
-// ran on.
+// The samples are either message streams or DeepEP's kernels. `links` has the rates of their board.
 FittedTable fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links, Provenance kind);
 
 }  // namespace equipoise

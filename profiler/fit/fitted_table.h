@@ -101,8 +101,7 @@ struct FittedTable {
   // The held-out samples, if they are this program's own.
   std::vector<std::array<double, 2>> measured_and_predicted_seconds;
   DocumentMask document_mask = DocumentMask::varlen;  // for attention tables only
-  LinkRates fitted_at;                                // rates of networks and exchanges; 0 if they do not
-                                                      // apply
+  LinkRates fitted_at;                                // rates of networks and exchanges, else 0
 };
 
 // The parts of a table that its form decides; `errors_of` are the groups whose errors it states.

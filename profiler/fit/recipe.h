@@ -31,8 +31,7 @@ nlohmann::json make_profile(const nlohmann::json& recipe, const std::string& whe
 // the software that ran, and results of checks. `measured` is the file, or null.
 void take_measurement(nlohmann::json& recipe, const std::string& where, const nlohmann::json& measured);
 
-// Whether a selector selects these labels. Each of its keys is a label, or a label and "_has" for a part of
-// its text.
+// Whether a selector selects these labels. Each of its keys is a label, or a label with "_has" for a part.
 bool selects(const nlohmann::json& selector, const Labels& labels);
 
 // The recipe of a measured samples file: `file` has device facts and `samples` its lists. `network` names the

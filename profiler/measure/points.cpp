@@ -461,8 +461,7 @@ static std::vector<std::int64_t> collective_sizes(const Scale& scale) {
   if (scale.gpu) return log_grid(8, scale.most_collective_bytes, 1);
   constexpr std::int64_t kPage = 4096;
   std::vector<std::int64_t> sizes = log_grid(8, kPage, 1);
-  constexpr std::int64_t kFar = 4 << 20;  // beyond the caches of cores, so that nothing changes at larger
-                                          // sizes
+  constexpr std::int64_t kFar = 4 << 20;  // beyond the cores' caches, so nothing changes at larger sizes
   for (const std::int64_t bytes : log_grid(kPage, kFar, 2)) sizes.push_back(bytes);
   for (const std::int64_t bytes : log_grid(kFar, scale.most_collective_bytes, 1)) sizes.push_back(bytes);
   return sizes;

@@ -54,8 +54,7 @@ struct SlowdownFit {
   int numbers = 3;               // of fitted numbers: 3, or 1 for all kinds
   double cost = 0;
   std::vector<double> errors;            // by row, with `slowdowns`, hence in sample
-  std::vector<BenchmarkError> held_out;  // each benchmark predicted by a fit without it; empty if there is
-                                         // only one
+  std::vector<BenchmarkError> held_out;  // each benchmark predicted by a fit without it, if there are several
   std::vector<double> held_out_errors;   // by row
 };
 

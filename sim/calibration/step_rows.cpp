@@ -143,8 +143,7 @@ class RowReader {
   std::size_t row_;
 };
 
-// Adds to the study what the row's words in these columns mean. A word may have details in parentheses, some
-// with a number.
+// Adds to the study what the row's words in these columns mean. A word may have details in parentheses.
 void RowReader::add_words(const json& columns, json& study) const {
   for (const auto& [column, known] : columns.items()) {
     const std::string said = text(column.c_str());

@@ -47,8 +47,7 @@ struct StepRow {
   Study study;
   StudyInputs inputs;
 
-  // `experts` has the times of their products, `seconds_per_launch` the host's. Missing ones are the
-  // preset's.
+  // `experts` has the times of their products, `seconds_per_launch` the host's; the preset has the rest.
   [[nodiscard]] double seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts = std::nullopt,
                                std::optional<double> seconds_per_launch = std::nullopt) const;
   [[nodiscard]] double seconds_as_preset() const { return parts_as_preset().step; }

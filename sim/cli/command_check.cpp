@@ -56,8 +56,7 @@ std::vector<Guard> guards_of(const CheckOptions& options) {
   return guards;
 }
 
-// The changes by metric. A policy's own problem (its status, or that it is gone or new) is told with its
-// first metric.
+// The changes by metric. A policy's own problem (status, gone, new) is told with its first metric.
 std::vector<PolicyChange> changes_of(const SavedResult& expected, const SavedResult& found,
                                      const std::vector<Guard>& guards, bool only_worse) {
   std::vector<PolicyChange> all;

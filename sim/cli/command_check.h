@@ -15,8 +15,8 @@ struct CheckOptions : SimulationOptions {
   std::vector<std::string> set;  // key.path=value
   std::string expect;            // equipoise.expectation/1
   std::vector<std::string> metrics = {"speedup", "step_seconds"};
-  // Shares of the expected value, "0.5%" or 0.005: one per metric, or one for all. If empty, each metric has
-  // its own default.
+  // Shares of the expected value, "0.5%" or 0.005: one per metric, or one for all. Empty: each metric's
+  // default.
   std::vector<std::string> tolerances;
   bool only_worse = false;  // whether a metric may be better than expected
   bool update = false;      // write what was found into `expect`

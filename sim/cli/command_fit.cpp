@@ -157,8 +157,7 @@ std::string date_of(const std::vector<std::string>& paths) {
   return text;
 }
 
-// Kernels of one GPU do not say how fast another is, so each GPU that samples name is noted if it is not the
-// base's.
+// Kernels of one GPU do not say how fast another is, so each sampled GPU that is not the base's is noted.
 void note_other_gpus(const ReadFiles& files, const std::string& measured_on, const Profile& base,
                      Notes& said) {
   std::set<std::string> named = files.foreign_gpus;
@@ -237,8 +236,7 @@ void check_fit_options(const FitCommandOptions& options) {
     throw UserError("--nic-GBps: expected a rate > 0, up to 100000, found " + short_number(options.nic_GBps));
 }
 
-// Fits samples of several files together. An error names the files, unless it is about an option or names a
-// file itself.
+// Fits samples of several files together. An error names the files unless it names an option or a file.
 template <class Make>
 auto naming_samples(const FitCommandOptions& options, const Make& make) {
   try {
@@ -262,8 +260,7 @@ auto naming_samples(const FitCommandOptions& options, const Make& make) {
 
 void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
   check_fit_options(options);
-  std::ostringstream said;  // notes on the files; an error replaces them, since its own line has all that it
-                            // needs
+  std::ostringstream said;  // notes on the files; an error replaces them
   if (const std::optional<Note> note = unlikely_nic("--nic-GBps", options.nic_GBps))
     said << "note: " << text_of(*note) << '\n';
   const std::string name = std::filesystem::path(options.out).stem().string();

@@ -1,5 +1,4 @@
-// `equipoise fit`: turns samples into a profile; with --steps, measured training steps into a framework
-// preset.
+// `equipoise fit`: turns samples into a profile; with --steps, measured steps into a framework preset.
 #pragma once
 
 #include <iosfwd>
@@ -17,8 +16,7 @@ struct FitCommandOptions {
   std::string recipe;              // decides which samples make which table; needed for .csv
   std::string document_histogram;  // for rows that state only the distribution of their documents
   std::string base;                // a profile that the samples calibrate, instead of a recipe
-  std::string base_network;        // the base's network where samples between nodes begin; its default if
-                                   // empty
+  std::string base_network;        // the base's network where samples between nodes begin, or its default
   std::string network;             // name of the fabric of samples between nodes; "measured" if empty
   double nic_GBps = 0;             // per GPU and direction; 0 if not given
   std::string out = "profile.json";

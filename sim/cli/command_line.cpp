@@ -39,8 +39,7 @@ std::string number_problem(const std::string& text, bool fraction, bool sign) {
   errno = 0;
   if (good && !fraction && sign) std::strtoll(text.c_str(), &end, 10);
   if (good && !fraction && !sign) std::strtoull(text.c_str(), &end, 10);
-  if (good && *end == '\0' && errno == ERANGE && !fraction)  // which is read as the nearest representable
-                                                             // number
+  if (good && *end == '\0' && errno == ERANGE && !fraction)  // is read as the nearest double
     return text.front() == '-'
                ? "expected an integer >= " + std::to_string(INT64_MIN) + ", found " + text
                : "expected an integer <= " + (sign ? std::to_string(INT64_MAX) : std::to_string(UINT64_MAX)) +

@@ -27,8 +27,8 @@ struct TableView {
 // The tables in the order of the file. The views point into the profile.
 std::vector<TableView> tables_of(const Profile& profile);
 
-// The origin of a profile's kernels, by its GEMM table: measured, published, derived or calibrated; empty
-// without a table.
+// The origin of a profile's kernels, by its GEMM table: measured, published, derived or calibrated; may be
+// empty.
 std::string kernels_are(const Profile& profile);
 
 // Prints errors on samples that the fits did not see, one line per table and group.

@@ -176,8 +176,7 @@ bool print_verified(const std::vector<Check>& checks, const StudyOptions& option
   return failed == 0;
 }
 
-// Prints warnings to stderr if the result has no place for them. --quiet does not drop what may change a
-// decision.
+// Prints warnings to stderr if the result has no place for them; --quiet does not drop the decisive ones.
 void print_warnings(const std::vector<Warning>& warnings, std::size_t most, std::ostream& log) {
   const std::size_t shown = std::min(most, warnings.size());
   for (std::size_t i = 0; i < shown; ++i) log << "warning: " << printable(warnings[i].text) << '\n';
@@ -372,8 +371,7 @@ void check_resume(const StudyOptions& options) {
     throw UserError(std::string(option) + " needs --out DIR, where finished cases are kept");
 }
 
-// Reads the study's file or its job, and its anchor. Returns false if the job fits on no layout, which is
-// then the answer.
+// Reads the study's file or its job, and its anchor. Returns false if the job fits on no layout.
 bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostream& out, std::ostream& log) {
   if (options.job.model.empty() == options.file.empty())
     throw UserError("study: expected a study file, or --model and --gpus, found ",

@@ -18,14 +18,12 @@ struct StudyOptions : SimulationOptions {
   std::string file;  // the job's study if empty
   JobOptions job;
   nlohmann::json content;          // of the file or the job, once it is read
-  std::string measured_step, row;  // seconds or a log, and the measured row; no anchor, or the baseline, if
-                                   // empty
+  std::string measured_step, row;  // seconds or a log, and the measured row (or the baseline); may be empty
   std::vector<std::string> set;    // key.path=value
   std::vector<std::string> sweep;  // key.path=a,b,c: all combinations run
   int seeds = 0;                   // number of seeds of the trace, counted from its own; 0 runs only its own
   std::string out;                 // directory; nothing is written if empty
-  std::string shard;    // "i/n": this share of a sweep's cases, into out/shard-i-of-n; by rank, or all, if
-                        // empty
+  std::string shard;    // "i/n": a share of a sweep's cases, into out/shard-i-of-n; else by rank, or all
   bool resume = false;  // a sweep skips cases that `out` has
   std::string fidelity = "stage";
   bool no_fold_tp = false;  // op fidelity: every GPU has its own tasks

@@ -287,8 +287,7 @@ bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes,
   return false;
 }
 
-// What the flags lose of the first row, and the speed of what they express. A row that cannot run does not
-// end the search.
+// What the flags lose of the first row, and the speed of the rest. The search goes on if that cannot run.
 std::string flags_alone_text(const TuneJob& job, const RankedRow& first, const SimulationOptions& how) {
   if (job.target.empty()) return "";
   const Exporter& to = exporter_of(job.target);
@@ -383,9 +382,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   all.data = static_cast<int>(job.gpus);
   Notes notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
   add(notes, borrowed_network(job.study.cluster, job.gpus, job.inputs.profile));
-  for (const Note& note : notes)
-    log << "note: " << text_of(note) << '\n';  // because they may change a
-                                               // decision
+  for (const Note& note : notes) log << "note: " << text_of(note) << '\n';  // they may change a decision
   job.search.share = share;
   job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;

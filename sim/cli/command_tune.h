@@ -19,8 +19,7 @@ struct TuneOptions : SimulationOptions {
   std::string space;              // SPACE.json; the default space if empty
   std::int64_t budget = 2'000;    // limit of candidates tried
   double minutes = 0;             // time limit of the search; none if 0
-  std::vector<double> max_delay;  // limits of the mean and the largest delay, or one number for both; none if
-                                  // empty
+  std::vector<double> max_delay;  // limits of the mean and the largest delay, or one for both; may be empty
   std::int64_t gpus = 0;          // exact number of GPUs; the study's if 0
   bool what_if = false;           // whether to run the winner under other conditions, too
   std::string target;             // framework that must have flags for the layouts; any layout if empty

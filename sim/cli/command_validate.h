@@ -1,5 +1,4 @@
-// `equipoise validate`: runs a study for real, simulates it and compares them op by op, or compares a log of
-// somebody's run.
+// `equipoise validate`: compares a study's real run, or somebody's log, with its simulation, op by op.
 #pragma once
 
 #include <iosfwd>
@@ -13,8 +12,7 @@ namespace equipoise {
 struct ValidateOptions : RankOptions {
   ValidateOptions() { steps = 20, repetitions = 3; }
   double minutes = 3;         // limit for profiling; 0 uses the study's profile as it is
-  int calibration_steps = 4;  // steps of each plan on other documents, to learn how long ops take inside a
-                              // step
+  int calibration_steps = 4;  // steps of each plan on other documents, to learn in-step times of ops
   std::string measured;       // a log that replaces the run
 };
 

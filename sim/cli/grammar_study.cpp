@@ -50,8 +50,7 @@ int run_bounded(int (*run)(const Options&, std::ostream&, std::ostream&, const s
   return run(options, std::cout, std::cerr, stop_on_interrupt());
 }
 
-// Adds the options of commands that run plans for real: the study, which part of it runs, on what, and what
-// is printed.
+// Adds the options of commands that run plans for real: the study, its part, the device, the output.
 void add_rank_options(CLI::App& command, RankOptions& options) {
   command.add_option("file", options.file, "Study file (JSON)")->required();
   command.add_option("--set", options.set, "Override a key: parallel.context=2, policies.0.queues=3");

@@ -1,5 +1,4 @@
-// A job without a study file: options name its model, GPUs and documents; rules or a search set the rest and
-// say so.
+// A job without a study file: options name model, GPUs and documents; rules or a search set the rest.
 #pragma once
 
 #include <cstdint>

@@ -31,8 +31,7 @@ constexpr int kInternalFault = 3;
 constexpr std::size_t kMostNameShown = 200;
 
 // Prints one line on stderr, whatever the message holds: names from files may contain any bytes and have any
-// length. A long message is cut in the middle, since it begins with the file and the key and ends with the
-// remedy.
+// length. A long message is cut in the middle: it begins with the file and ends with the remedy.
 void print_error(const std::string& message) {
   constexpr std::size_t kMostShown = 480;
   std::string shown = printable(message);

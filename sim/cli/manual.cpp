@@ -148,8 +148,7 @@ void add_fish_lines(std::string& script, const CLI::App& command, const std::str
   const std::string start = "complete -c " + program + " -n '__" + program + "_at " + path + "'";
   for (const CLI::App* inner : commands_of(command))
     script += start + " -f -a " + inner->get_name() + " -d " + fish_quoted(inner->get_description()) + "\n";
-  const auto offer = [&](const std::string& name) {  // offers the names of an option or of "command
-                                                     // positional"
+  const auto offer = [&](const std::string& name) {  // the names of an option or of "command positional"
     const auto known = names.find(name);
     return known == names.end() ? std::string() : " -f -a " + fish_quoted(all_joined(known->second, " "));
   };
@@ -165,8 +164,7 @@ void add_fish_lines(std::string& script, const CLI::App& command, const std::str
     add_fish_lines(script, *inner, path + " " + inner->get_name(), program, names);
 }
 
-// A function of the script tells whether the words so far lead to a command: `list` is one, and `profiles
-// list` another.
+// A function of the script tells whether the words lead to a command, such as `list` or `profiles list`.
 std::string fish_script(const CLI::App& program, const NamesOfOption& names) {
   std::string commands;
   add_command_names(commands, program, program.get_name());

@@ -1,5 +1,4 @@
-// The manual page, equipoise(1), and the completion of bash, zsh and fish, made from the parser's description
-// of the commands.
+// The manual page, equipoise(1), and the completion of bash, zsh and fish, from the parser's commands.
 #pragma once
 
 namespace CLI {

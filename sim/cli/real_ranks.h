@@ -21,8 +21,7 @@ struct RankOptions {
   bool replay = false;  // runs one rank after the other on one device
   std::uint64_t seed = 7;
   double max_memory_GB = 0;        // for all ranks on this machine; default_memory_limit() if 0
-  double op_timeout_seconds = 20;  // a rank that computes one op for longer, while others wait, counts as
-                                   // hung
+  double op_timeout_seconds = 20;  // a rank that computes one op for longer, while others wait, hangs
   std::string out;                 // folder for execution.json, or validation.json, .txt and timelines
   Format format = Format::table;
   bool quiet = false;

@@ -42,8 +42,7 @@ void EmbeddingAndHeadCosts::push_embedding(std::int64_t tokens, bool backward, O
                                            RangeUse& use) const {
   if (backward && !basis.model.training.trains(WeightKind::embedding)) return;
   const double bytes = as_double(tokens) * as_double(basis.model.hidden) * basis.element_bytes;
-  // Vocabulary-parallel lookup whose result is reduce-scattered (sequence parallelism); the backward gathers
-  // and adds.
+  // Vocabulary-parallel lookup with a reduce-scatter (sequence parallelism); the backward gathers and adds.
   const bool own = basis.framework.own_kernels && kernels.elementwise().has(Elementwise::embedding);
   const Op lookup = own ? kernels.moves(OpName::embedding, Elementwise::embedding, (backward ? 3 : 2) * bytes,
                                         use, backward ? ElementwisePass::backward : ElementwisePass::forward)
@@ -112,8 +111,7 @@ void EmbeddingAndHeadCosts::push_head_forward(std::int64_t tokens, OpList& ops, 
                              basis.row_elements(basis.element_bytes, loss.forward.bytes(basis.element_bytes)),
                          use));
   if (t > 1 && loss.is_cross_entropy) {
-    Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats per
-                                                       // token
+    Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums, target logits: three floats per token
     reduce.bytes = 3 * as_double(logit_rows) * kFp32Bytes;
     reduce.duration = to_picoseconds(
         kernels.collectives().seconds(Collective::all_reduce, reduce.bytes, basis.tp_group, use));

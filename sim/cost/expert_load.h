@@ -24,8 +24,7 @@ namespace equipoise {
 //
 // Example, 2 ranks, one document, loads drawn 1.3 and 0.9: the busiest has 1.3 / 1.1 of the mean.
 struct RouterSkew {
-  double skew = 0;  // standard deviation over mean of an expert's share of a document's tokens; 0 makes all
-                    // equal
+  double skew = 0;  // standard deviation over mean of an expert's share of a document; 0: all equal
   std::uint64_t seed = 0;
 };
 

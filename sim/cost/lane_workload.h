@@ -11,8 +11,7 @@
 
 namespace equipoise {
 
-// W(d), and the cost of whole micro-batches under a sharding rule, for policies that pack by the time of
-// steps.
+// W(d), and whole micro-batches under a sharding rule, for policies that pack by the time of steps.
 class LaneWorkload final : public ProfiledWorkload {
  public:
   LaneWorkload(const LayerCosts& costs, std::int64_t window, const ShardRule& rule);

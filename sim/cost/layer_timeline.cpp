@@ -102,8 +102,7 @@ void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picose
   const bool to_end = part == layer.exchanges.size();
   std::size_t run = part == 0 ? 0 : layer.exchanges[part - 1].run;
   const std::size_t last = to_end ? layer.syncs() : layer.exchanges[part].run;
-  const std::size_t from = part == 0 ? layer.syncs() + 1 : run;  // the run whose time exchanges have
-                                                                 // shortened
+  const std::size_t from = part == 0 ? layer.syncs() + 1 : run;  // the run that exchanges have shortened
   for (;; ++run) {
     if (run == last && !to_end) {
       for (std::size_t r = 0; r < c; ++r) clock[r] += layer.exchanges[part].lead[r];

@@ -58,8 +58,8 @@ struct LayerTimeline {
   void append(const LayerTimeline& next);
 
   // Sums over the layer's runs for moving clocks over it, whatever the clocks are. Without overlap a
-  // synchronisation removes the ranks' differences: from the first one up to the last run, all ranks take
-  // equally long.
+  // synchronisation removes the ranks' differences: from the first up to the last run, all ranks take equally
+  // long.
   struct Sums {
     bool overlaps = false;    // a rank computes under a synchronisation, so that the other members are unused
     Picoseconds between = 0;  // from the first synchronisation's begin to the last one's end

@@ -18,10 +18,7 @@ struct Sizes {
   std::int64_t first, last;
   double seconds;  // for the first size
   [[nodiscard]] double least() const { return seconds / as_double(last); }
-  bool operator<(const Sizes& other) const {
-    return least() > other.least();
-  }  // so that the smallest is on
-     // top
+  bool operator<(const Sizes& other) const { return least() > other.least(); }  // puts the smallest on top
 };
 
 // The minimum of seconds(n) / n over all n that the profile reaches, to within a factor of `near`. 0 if it

@@ -51,8 +51,7 @@ Op LinearCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cas
 }
 
 // What asynchronous TP leaves exposed: the first piece of the product that waits for a copy, or the last copy
-// that waits for a piece; a rank's own part on its way to where others read it; barriers; and the sum of what
-// arrived.
+// that waits for a piece; a rank's own part on its way to its readers; barriers; and the sum of what arrived.
 void LinearCosts::fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const {
   collective.with_next = true;
   if (!basis.torch_layers()) return;

@@ -422,8 +422,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   add_exchanges(out.input_gradient[k], 0, costs_.experts.exchanges(true), in_input, {});
 }
 
-// Adds what follows each rank's last synchronisation, including stalls for the host, and counts the rank's
-// work.
+// Adds what follows each rank's last synchronisation, with stalls for the host, and counts the work.
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const auto c = at(out.ranks);
@@ -438,9 +437,8 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   for (std::size_t r = 0; r < c; ++r) {
     const LayerWork of_layer = layer_work(kind, r, out);
     const LocalWork& work = *of_layer.all;
-    // Counts a pass, and returns what the host issues for it and how long the rank takes. Only the part of an
-    // exchange that attention does not cover counts in either, because a faster network must not cost the
-    // host its lead.
+    // Counts a pass, and returns what the host issues for it and how long the rank takes. Only what attention
+    // does not cover of an exchange counts in either: a faster network must not cost the host its lead.
     const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
                             std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
@@ -484,7 +482,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
 }
 
-// If the host waits for documents' lengths or the router's counts, the parts before and after the wait stall
+// If the host waits for documents' lengths or the router's counts, the parts before and after stall
 // separately.
 Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& work, Issued forward,
                                                Issued backward) const {

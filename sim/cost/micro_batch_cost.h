@@ -39,8 +39,7 @@ constexpr std::size_t mask_of(LayerKind kind) {
 
 struct MicroBatchCost {
   // Resets it to a micro-batch that does nothing. A result is reused, and not every micro-batch fills all of
-  // it (one without CP exchange sends no K and V). Kinds of layers that the model lacks take no time on no
-  // ranks.
+  // it (one without CP exchange sends no K and V). Kinds of layers that the model lacks have no ranks.
   void begin(int context, const LayerCounts& layers);
 
   int ranks = 1;

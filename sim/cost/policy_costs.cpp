@@ -15,8 +15,7 @@ namespace equipoise {
 constexpr int kPerOctave = 16;
 constexpr int kOctaves = 31;                        // documents up to 2^31 tokens
 constexpr std::int64_t kFilledCall = 65536;         // query tokens that fill a call's waves
-constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond it, attention is extrapolated by its quadratic
-                                                    // law
+constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond it, attention follows its quadratic law
 
 static std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, PieceForm form) {
   thread_local std::vector<QueryKeys> pieces;

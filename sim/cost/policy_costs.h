@@ -25,8 +25,7 @@ class ProfiledWorkload : public Workload {
   ProfiledWorkload(const LayerCosts& costs, std::int64_t window);
 
   void of(std::span<const std::int64_t> tokens, std::span<double> out) const override;
-  // For a document alone on `degree` ranks: its share of the local work, and the CP communication of that
-  // degree.
+  // For a document alone on `degree` ranks: its share of the local work, and that degree's CP communication.
   void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const override;
   // W already assumes a document that is spread over the layout's CP ranks.
   void spread(std::span<const std::int64_t> tokens, int, std::span<double> out) const override {

@@ -53,7 +53,7 @@ Op RowOpCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
   RangeUse unused;
   const double least =
       kernels.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // the time of a kernel that moves
-                                                                          // next to nothing
+                                                                          // almost nothing
   op.duration += to_picoseconds(as_double(launched - 1) * least * basis.framework.elementwise_slowdown);
   if (!basis.framework.seconds_per_op) op.kernels = static_cast<std::uint32_t>(launched);
   return op;

@@ -129,13 +129,11 @@ class ContextAttention {
   virtual void begin_forward(AttentionRun& run, int layer) = 0;
   virtual void forward_sync(int sync) = 0;
   virtual void forward_attend(int call) = 0;
-  // Runs those of a backward. With `again` every attention call repeats its forward first (selective
-  // recompute).
+  // Runs those of a backward. With `again` every call repeats its forward first (selective recompute).
   virtual void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) = 0;
   virtual void backward_sync(int sync) = 0;
   virtual void backward_attend(int call) = 0;
-  // Completes what the layer's ops need afterwards. A dependent chunk's gradients then include those of later
-  // chunks.
+  // Completes what the layer's ops need afterwards; a dependent chunk then has later chunks' gradients, too.
   virtual void end_backward() = 0;
 };
 
@@ -147,8 +145,7 @@ int head_shares(const Layout& layout, int context);
 
 // --- The forms of context-parallel attention, and the kernel calls that they share.
 
-// A packed attention call over fixed pieces, which makes its plans when first used. Without pieces it runs
-// nothing.
+// A packed attention call over fixed pieces, which makes its plans when first used. It may have no pieces.
 class AttentionCall {
  public:
   AttentionCall(kernels::Backend& backend, const kernels::AttentionShape& shape,

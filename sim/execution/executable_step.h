@@ -36,8 +36,7 @@ class DocumentLengths {
 // What the stages of a lane run at one time while they share attention.
 struct StageTick {
   std::array<std::vector<StageMove>, 2> moves;  // forward and backward
-  // The micro-batch of each stage; with kIdle a stage computes for the others. Empty if stages do not pool
-  // their CP ranks.
+  // The micro-batch of each stage, or kIdle for a stage that computes for others; empty without pooled ranks.
   std::vector<std::int32_t> pool;
 };
 inline constexpr std::int32_t kIdle = -1;
@@ -58,8 +57,7 @@ struct ExecutableStep {
   Layout layout;  // the row's layout
   DocumentLengths documents;
   OpProgram program;                            // sequential
-  bool repeats_attention = false;               // whether every backward repeats attention (selective
-                                                // recompute)
+  bool repeats_attention = false;               // selective recompute: every backward repeats attention
   std::vector<std::vector<Sharding>> sharding;  // [lane][micro-batch]
   std::vector<LaneTicks> ticks;                 // by lane, if stages share attention
   // [lane][micro-batch][slice]: the factor of each token's loss
@@ -95,8 +93,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
 // than tokens of the vocabulary.
 void check_layout_runs(const ModelShape& model, const Layout& layout);
 
-// The length of the longest slice or group of dependent chunks with padding, which is the number of
-// positions.
+// The length of the longest slice or group of dependent chunks with padding: the number of positions.
 std::int64_t longest_attended(const ExecutableStep& step);
 
 // --- When a rank ran what, op by op, in the terms of the op program.
@@ -122,8 +119,7 @@ struct RankPlace {
 RankPlace place_of(const RankGrid& grid, int rank);
 
 struct RecordedOp {
-  std::int64_t begin_ns = 0, end_ns = 0;  // when the rank begins to wait for others or to run, and when it
-                                          // ends
+  std::int64_t begin_ns = 0, end_ns = 0;  // when the rank arrives at the op, and when it ends
   std::int32_t lane = -1;                 // -1 at the end of the step
   std::int32_t scheduled = -1;            // on the rank's stage
   std::int32_t run = -1;                  // in the scheduled op; -1 while its input arrives

@@ -64,8 +64,7 @@ class GatheredAttention final : public AttentionForm {
 
  private:
   enum Which { kLocal, kShared, kBoth };
-  // Attends to local slices during the exchange and to shared ones after it, or to all at once without an
-  // exchange.
+  // Local slices come during the exchange and shared ones after it; without an exchange all come at once.
   [[nodiscard]] Which part_of(int call) const {
     if (!exchanges_) return kBoth;
     return call == 0 && rows_.rows.any_local ? kLocal : kShared;

@@ -95,8 +95,7 @@ class GroupCastAttention final : public BlockwiseAttention {
       stage.sent.resize(all.ranks.size());
       stage.to_node.resize(all.ranks.size());
     }
-    std::vector<bool> attends(stages_.size(), false);  // if any rank attends, the program has the call for
-                                                       // all
+    std::vector<bool> attends(stages_.size(), false);  // if any rank attends, the program has the call
     for (std::size_t to = 0; to < all.ranks.size(); ++to) {
       const auto rank = static_cast<int>(to);
       const std::vector<CastRows> casts = casts_to(rank, blocks);
@@ -111,8 +110,7 @@ class GroupCastAttention final : public BlockwiseAttention {
       }
       for (std::size_t s = 0; s < stages_.size(); ++s) {
         std::vector<kernels::Piece> pieces = pieces_over_stage(rank, static_cast<int>(s), casts);
-        // The program counts a share of the earlier chunks on every rank, even on one that holds none of
-        // them.
+        // The program counts a share of the earlier chunks on every rank, even on one without any of them.
         const bool reads = s == 0 && all.earlier > 0 && all.ranks[to].shared_rows() > 0;
         attends[s] = attends[s] || reads || !pieces.empty();
         if (rank == rows_.rank)

@@ -43,8 +43,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uintmax_t kFolderBytes = 16 << 20;
 constexpr std::uintmax_t kFolderBytesOfRank = 8 << 20;
 
-constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // between looks, until all ranks have
-                                                                     // been seen
+constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // between looks, until all ranks are
+                                                                     // seen
 // The supervisor waits a little longer than the ranks, which usually find the fault themselves.
 constexpr double kPatienceSeconds = 5;
 // How long mpirun may take to end all ranks after one has reported a fault, or the supervisor has died.
@@ -107,8 +107,7 @@ bool can_read_processes() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof to);
 }
 
-// Takes the first folder with enough space. Memory comes first, because a disk would be written to again and
-// again.
+// Takes the first folder with enough space, memory first: a disk would be written to again and again.
 std::string make_job_folder(int ranks) {
   const std::uintmax_t bytes =
       kFolderBytes + static_cast<std::uintmax_t>(std::max(ranks, 1)) * kFolderBytesOfRank;

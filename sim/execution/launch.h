@@ -35,8 +35,7 @@ struct LaunchHost {
   std::string launcher;  // path of mpirun
   int cores = 1;         // cores that this process may use: not threads of a core, and at most its quota
   bool root = false;
-  bool reads_processes = true;  // whether it may read the memory of other processes, which containers often
-                                // forbid
+  bool reads_processes = true;  // whether it may read other processes' memory, unlike many containers
 };
 // Throws UserError if mpirun is missing.
 LaunchHost this_host();

@@ -315,8 +315,7 @@ void LayerOps::backward(OpName op) {
   const int number = op == OpName::weight_gradient ? 0 : next(op);
   LayerRun& l = *layer_;
   switch (op) {
-    case OpName::tp_all_gather: {  // of the output's gradient, the FFN's input, attention's input or the
-                                   // layer's input
+    case OpName::tp_all_gather: {  // output's gradient, FFN's input, attention's input or layer's input
       const Memory* what[] = {&rows_, &l.middle_norm, &middle_gradient_, &l.input_norm};
       all_ = gathered(*what[number], hidden);
       return;

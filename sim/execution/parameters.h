@@ -40,8 +40,8 @@ std::size_t layer_index(int layer, LayerTensor tensor);
 std::size_t final_norm_index(const ModelShape& model);
 std::size_t head_index(const ModelShape& model);
 
-// Throws UserError, which names what is not a dense LLaMA: experts, latent attention, windows, biases, a
-// plain FFN.
+// Throws UserError, which names what is no dense LLaMA's: experts, latent attention, windows, biases, a plain
+// FFN.
 void check_runnable(const ModelShape& model);
 
 // Fills in elements [first, first + out.size()) of the tensor, in row-major order of the whole tensor.

@@ -58,8 +58,7 @@ struct LocalHeads {
   int first_query = 0, first_kv = 0;
 };
 LocalHeads local_heads(const ModelShape& model, int tensor, int tensor_rank);
-// Rows [first, first + count) of the vocabulary that a TP rank holds: ceil(vocab / t), or fewer on the last
-// ranks.
+// Rows [first, first + count) of the vocabulary on a TP rank: ceil(vocab / t), or fewer on the last ranks.
 struct LocalVocabulary {
   std::int64_t first = 0, count = 0;
 };
@@ -69,8 +68,7 @@ LocalVocabulary local_vocabulary(const ModelShape& model, int tensor, int tensor
 struct LayerShards {
   enum : std::size_t { q, k, v, o, gate, up, down, input_norm, post_norm };
 };
-// The last tensor of the head's part is the norm. The first is the head's weights, unless the embedding has
-// them.
+// The last tensor of the head's part is the norm. The first is the head's weights, unless they are tied.
 
 // The parts of a virtual stage in backward order (the order of its gradient buckets), with initial weights
 // and gradients of zero.

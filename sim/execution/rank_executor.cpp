@@ -279,8 +279,7 @@ void RankExecutor::run_block(const OpBlock& block, int layer, const ScheduledOp&
   }
 }
 
-// The input comes from another rank, or from an earlier op of this rank if it has the neighbouring virtual
-// stage.
+// The input comes from another rank, or from an earlier op of this rank for a neighbouring virtual stage.
 void RankExecutor::receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op,
                                  StepRecord& record) {
   if (scheduled.input_stage == kNoInput) return;
@@ -484,8 +483,7 @@ void RankExecutor::prepare_micro_batch(const Sharding& sharding, const std::vect
 }
 
 // --- The end of the step: gradients are reduced over the replicas, part by part, the optimizer updates what
-// the rank owns, and parameters are gathered again (ZeRO-1). The functions after that gather values for
-// checks.
+// the rank owns, and parameters are gathered again (ZeRO-1). Then values for checks are gathered.
 
 namespace {
 

@@ -125,8 +125,8 @@ class RankExecutor final : private ChunkStates {
   // The members below belong to the running step.
   int lane_ = -1;
   std::vector<std::vector<MicroBatchRun>> runs_;  // by lane, for the lanes that this rank runs
-  std::vector<std::vector<bool>> recomputes_;     // [micro-batch][layer]: whether its backward runs the
-                                                  // forward again
+  std::vector<std::vector<bool>> recomputes_;     // [micro-batch][layer]: whether its backward repeats the
+                                                  // forward
   std::map<InputKey, Memory> kept_;               // inputs that this rank made itself
   std::vector<Message> sent_;
 };

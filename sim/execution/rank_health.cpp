@@ -102,9 +102,7 @@ ProcessState process_state(int pid) {
   char text[512] = {};
   std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
   const int file = open(text, O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return ProcessState::alive;  // /proc may be hidden; then only silence shows that a rank is
-                                 // dead
+  if (file < 0) return ProcessState::alive;  // /proc may be hidden; then only silence shows a dead rank
   const ssize_t length = read(file, text, sizeof text - 1);
   close(file);
   text[std::max<ssize_t>(length, 0)] = '\0';
@@ -172,9 +170,7 @@ std::optional<std::string> RankHealth::stuck() const {
       continue;
     }
     if (seen.same_op_seconds < limits_.same_op_seconds) return std::nullopt;
-    if (seen.silent_seconds > kSuspiciousSeconds)
-      return std::nullopt;  // it does not compute; missing()
-                            // handles that
+    if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;  // not computing: see missing()
     if (culprit == nullptr) culprit = &slot;
   }
   if (waiting == nullptr) return std::nullopt;

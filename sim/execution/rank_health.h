@@ -109,16 +109,14 @@ struct HealthLimits {
 
 class RankHealth {
  public:
-  // `all_here` says that the world has no ranks on other hosts, so that a wait of all for each other is a
-  // fault, too.
+  // `all_here` says that the world has no ranks on other hosts, so a wait of all for each other is a fault.
   RankHealth(RankTable table, HealthLimits limits, bool all_here,
              ProcessState (*state_of)(int) = process_state);
 
   // What is wrong with a rank, in one line that names it. Looks at all slots but `own`, `elapsed_seconds`
   // after the last look.
   std::optional<std::string> look(int own, double elapsed_seconds);
-  // Names a rank that is gone without waiting for silence, because something ended this rank, maybe another's
-  // death.
+  // Names a rank that is gone without waiting for silence, because something ended this rank.
   [[nodiscard]] std::optional<std::string> gone(int own) const { return missing(own, 0); }
 
  private:

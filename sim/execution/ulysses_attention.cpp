@@ -252,8 +252,7 @@ class UlyssesAttention final : public ContextAttention {
   RankContext rank_;
   InnerChunks chunks_;
   std::unique_ptr<ContextAttention> attention_;  // attention of inner groups
-  int last_forward_ = 0, last_backward_ = 0;     // numbers of the last exchanges, which are all-to-alls like
-                                                 // the first ones
+  int last_forward_ = 0, last_backward_ = 0;     // numbers of the last exchanges, all-to-alls like the first
   std::vector<std::vector<Place>> places_;       // by rank of the inner group
   AttentionRun* run_ = nullptr;
   AttentionGradient* gradient_ = nullptr;

@@ -28,9 +28,8 @@ namespace equipoise {
 
 enum class KernelTimes { benchmark, fitted, borrowed };
 
-// How a preset's slowdowns apply to a profile. `alone`: slowdowns have no effect, kernels run as fast as in
-// the profile. `fitted`: its GPU is of the family on which they were fitted. `carried`: it is of another
-// family.
+// How a preset's slowdowns apply to a profile. `alone`: not at all, kernels run as fast as in the profile.
+// `fitted`: its GPU is of the family on which they were fitted. `carried`: it is of another family.
 enum class SlowdownRule : std::uint8_t { alone, fitted, carried };
 inline constexpr std::string_view kSlowdownRuleNames[] = {"alone", "fitted", "carried"};
 constexpr std::string_view name_of(SlowdownRule rule) {
@@ -63,8 +62,7 @@ struct FrameworkPreset {
   FrameworkOptions options;  // as on the GPUs where the slowdowns were fitted
   KernelTimes kernels = KernelTimes::benchmark;
   std::string borrowed_from;              // as KernelTimes::borrowed
-  std::vector<std::string> gpu_families;  // words of a device's name; a Hopper GPU's name means all Hopper
-                                          // GPUs
+  std::vector<std::string> gpu_families;  // words of a device's name; one of a Hopper GPU means all of them
   std::vector<ErrorOnGpu> on_gpus;
   std::vector<SlowdownsThere> there;  // the first that matches applies
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
@@ -96,8 +94,7 @@ enum class Measured : std::uint8_t { none, some, all };
 Measured attention_measured(const Profile& profile, const std::string& kernel);
 Measured elementwise_measured(const Profile& profile);
 // The largest median error that the profile states for each measured kind of kernel, on samples which the
-// fits did not see. Empty if it states none. `network` is the one between nodes, or the profile's default if
-// empty.
+// fits did not see; may be empty. `network` is the one between nodes, or empty for the profile's default.
 Notes measured_errors(const Profile& profile, const std::string& kernel, const std::string& network);
 
 // How much slower than alone kernels run with these options. `known` says how well that is known.

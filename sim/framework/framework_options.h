@@ -71,8 +71,7 @@ struct FrameworkOptions {
   double optimizer_bytes = 12;        // per parameter: fp32 master weight and two moments
   double gradient_copy_bytes =
       0;  // of a gradient element that stays in addition to gradient_bytes' accumulation
-  double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0 means one
-                                  // layer's
+  double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0: one layer
   double gradient_add_bytes =
       0;  // moved of a dense layer's weight where a kernel of its own adds up its gradients
   double step_end_bytes = 0;   // moved of a rank's weight by clipping and zeroing, once a step
@@ -134,8 +133,7 @@ struct FrameworkOptions {
   int expert_nodes = 0;       // most nodes that hold a token's experts; 0 takes the router's limit
   double dispatch_bytes = 0;  // per element sent to experts; 0 means an activation's bytes, 1 is FP8 dispatch
   HostOptions host;
-  // Replaces the host's counted launches: host time of each op of the model, whatever the framework launches
-  // for it.
+  // Host time of each op of the model, in place of counted launches.
   std::optional<double> seconds_per_op;
   // Bytes that the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
   // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel

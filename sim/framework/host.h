@@ -16,8 +16,7 @@
 
 namespace equipoise {
 
-inline constexpr std::int64_t kQueuedLaunches = 1024;  // how many a CUDA stream holds before the host has to
-                                                       // wait
+inline constexpr std::int64_t kQueuedLaunches = 1024;  // limit of a CUDA stream, then the host waits
 
 inline constexpr int kMostLaunches = 255;  // for one op
 
@@ -29,8 +28,8 @@ struct LaunchCounts {
   std::array<std::uint8_t, kOpNames> forward, backward;
 };
 
-// What CUDA graphs cover: nothing; a layer's attention with its norm and projections; each pass of a layer; a
-// whole step.
+// What CUDA graphs cover: nothing; a layer's attention with norm and projections; each pass of a layer; a
+// step.
 enum class Graphs : std::uint8_t { none, attention, layer, full };
 inline constexpr std::string_view kGraphsNames[] = {"none", "attention", "layer", "full"};
 
@@ -61,8 +60,7 @@ std::int64_t attention_launches(const HostOptions& host, bool backward, std::int
 // How long the GPU waits for the host in a pass. `lead` is the GPU work in the queue when the pass began.
 Picoseconds stall_of(Issued pass, Picoseconds per_launch, Picoseconds lead = 0);
 
-// How much GPU work is in the queue after the host issued so many layers like `pass`. The length of the queue
-// bounds it.
+// GPU work in the queue after the host issued so many layers like `pass`, bounded by the queue's length.
 Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers);
 
 }  // namespace equipoise

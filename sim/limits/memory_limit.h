@@ -22,8 +22,7 @@ struct MemoryLimit {
 // The least of 80% of the machine's memory, the cgroup's limit and RLIMIT_AS.
 MemoryLimit default_memory_limit();
 
-// `max_memory_GB` is the value of --max-memory-GB; 0 means the default. Throws UserError if it is no valid
-// size.
+// `max_memory_GB` is the value of --max-memory-GB; 0 means the default. Throws UserError for no size.
 MemoryLimit memory_limit(double max_memory_GB);
 
 // Throws UserError: "<what>: needs about 12.5 GB of memory, the limit is 2 GB (--max-memory-GB); expected

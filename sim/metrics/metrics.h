@@ -168,8 +168,7 @@ std::span<const ResultColumn> result_columns();
 // Metrics by their keys; absent ones are null. The second form has only those that need no simulation.
 nlohmann::json metrics_json(const Metrics& metrics);
 nlohmann::json metrics_json(const PlanMetrics& metrics, std::optional<double> imbalance);
-// Reads the metrics that metrics_json wrote; absent ones stay empty. Throws json::exception if one is no
-// number.
+// Reads what metrics_json wrote; absent metrics stay empty. Throws json::exception if one is no number.
 Metrics read_metrics(const nlohmann::json& saved);
 
 }  // namespace equipoise

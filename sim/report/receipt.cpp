@@ -14,8 +14,7 @@ namespace equipoise {
 
 using nlohmann::json;
 
-// Whether a study's value is a path: the value of a path key, or of a preset or profile that looks like a
-// file.
+// Whether a study's value is a path: of a path key, or of a preset or profile that looks like a file.
 static bool names_file(std::string_view key, std::string_view value) {
   if (key == "hf_config" || key == "file") return true;
   for (const std::string_view title : {"name", "label", "baseline", "source"})

@@ -14,8 +14,7 @@ namespace equipoise {
 inline constexpr const char* kReceiptHash = "sha256";
 struct SavedRun {
   std::string version, path;      // the program's version; the study's file
-  nlohmann::json study, options;  // the study as it ran, with --set; other options that decide times and are
-                                  // not the default
+  nlohmann::json study, options;  // the study as it ran, with --set; other options that decide times
 };
 // `checks` has the results of `study --verify`.
 nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs,
@@ -23,8 +22,7 @@ nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& i
 // [{what, holds, found}]; holds is null for what was not checked.
 nlohmann::json checks_json(const std::vector<Check>& checks);
 // Hashes, by name, of everything that a result depends on besides the study's text: the profile, the
-// documents, and the files that the study names (a config.json, a preset, a plan). Names are relative to
-// `folder`.
+// documents, and the files that the study names (a config.json, a preset, a plan), relative to `folder`.
 nlohmann::json hashes_of_inputs(const StudyInputs& inputs, nlohmann::json study, const std::string& folder);
 // Adds the hashes of only the files that occur anywhere in a value, each once.
 void add_hashes_of_files(const nlohmann::json& named, const std::string& folder, nlohmann::json& hashes,

@@ -90,8 +90,7 @@ void read_steps(const fs::path& file, StudyResult& result) {
   }
 }
 
-// A file of an earlier version does not say how many global batches there were; its number of steps replaces
-// them.
+// A file of an earlier version lacks the number of global batches; its number of steps replaces it.
 std::size_t fewest_steps(const StudyResult& result) {
   std::size_t fewest = 0;
   for (const PolicyResult& row : result.policies)

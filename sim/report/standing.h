@@ -47,8 +47,7 @@ struct Standing {
   // The first of these that exists: the fastest, the fastest with any delay, the fastest in any framework.
   // Null if no row is ok.
   const PolicyResult* first = nullptr;
-  std::vector<Rival> others;  // ok rows that are not faster than `first`, with the speed of `first` over
-                              // theirs
+  std::vector<Rival> others;  // ok rows that are not faster, with the speed of `first` over theirs
   std::vector<Rival> faster;  // ok rows that are faster, with their speed over that of `first`
 
   // Whether `first` is significantly faster than every other.

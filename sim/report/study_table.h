@@ -21,8 +21,7 @@ class TextTable {
   // Escapes control characters in names, since the table goes to a terminal.
   void add(std::vector<std::string> row);
   void align_left(std::size_t column) { left_.push_back(column); }
-  // The first column and those of align_left are aligned left, the others right, with two spaces between
-  // them.
+  // The first column and those of align_left are aligned left, the others right, two spaces apart.
   [[nodiscard]] std::string text() const;
 
  private:
@@ -67,8 +66,7 @@ struct PublishedRow {
   std::string against;  // for a speed-up, the label of the row that it is over
   std::string source;
 
-  // The difference as a percentage of the published figure; none if either is missing or the published one is
-  // 0.
+  // The difference as a percentage of the published figure; none if one is missing or it is 0.
   [[nodiscard]] std::optional<double> difference_percent() const;
 };
 
@@ -77,8 +75,7 @@ std::vector<PublishedRow> next_to_published(const StudyResult& result);
 
 // The table of these rows, empty without rows.
 std::string published_table(const std::vector<PublishedRow>& rows);
-// What the table shows of one case. It is only text, so that a sweep of many cases does not keep their
-// results.
+// What the table shows of one case. It is only text, so that a sweep does not keep results.
 struct SweepCase {
   std::string name;
   std::vector<std::vector<std::string>> lines;  // cells, one line per policy
@@ -92,8 +89,7 @@ class SweepTable {
  public:
   void add(const SweepCase& one);
   [[nodiscard]] bool empty() const { return lines_.empty(); }
-  // The table, followed by the reasons of rows that did not run, how rows differ, and where the times come
-  // from.
+  // The table, then the reasons of rows that did not run, how rows differ, and where the times come from.
   [[nodiscard]] std::string text() const;
 
  private:

@@ -21,8 +21,8 @@ std::optional<Note> fullest_row(const StudyResult& result);
 
 // Which row is fastest and by how much, which rows are tied with it, and which faster ones were passed over.
 Note fastest_line(const StudyResult& result);
-// What a study found: which row is fastest, why, at what cost, and how sure that is. Each line begins with
-// its label.
+// What a study found: which row is fastest, why, at what cost, how sure that is. A line begins with its
+// label.
 struct VerdictLine {
   std::string_view word;
   Note says;

@@ -80,8 +80,7 @@ std::string describe_op(const ScheduleOp& op, int virtual_stages);
 // The most activations that the order of each stage holds at once, whatever the times.
 std::vector<int> peak_kept(const Schedule& schedule);
 
-// Whether the schedule splits backwards. An activation is then held until its W, not its B, unless the B is
-// whole.
+// Whether the schedule splits backwards. Then an activation is held until its W, or its whole B.
 bool splits_backward(const Schedule& schedule);
 // Whether the op frees what is held of its micro-batch on its virtual stage.
 constexpr bool releases(const ScheduleOp& op, bool splits) {

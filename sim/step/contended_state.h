@@ -27,9 +27,8 @@ struct Rank {
   Picoseconds exchange_start = 0, exchange_end = 0;  // the exchange that ops run under
   std::uint64_t key = 0, jitter_base = 0;
   std::uint32_t scheduled = 0, run = 0, repetition = 0, step = 0;
-  std::uint32_t under_end = 0;  // first of the block's steps that runs under no exchange; 0: no exchange is
-                                // open
-  std::uint32_t recorded = 0;   // ends of this scheduled op that come before the next collective's
+  std::uint32_t under_end = 0;        // first of the block's steps beyond the open exchange; 0: none is open
+  std::uint32_t recorded = 0;         // ends of this scheduled op that come before the next collective's
   std::uint32_t synchronization = 0;  // collectives over several lanes of this scheduled op, so far
   std::uint32_t background = 0;       // ops in the background of this stage, so far
   Stream exchange_stream = Stream::ep;
@@ -109,7 +108,7 @@ struct State {
   std::vector<LockstepStage> lockstep;                   // [lockstep group * stages + stage]
   std::vector<LockstepMembers> members;                  // by lockstep group
   std::vector<StageEndRun> ends;                         // [stage * tensor + TP coordinate]
-  BarrierGroups barriers{std::vector<std::uint32_t>{}};  // barriers between lanes that run something; counts
+  BarrierGroups barriers{std::vector<std::uint32_t>{}};  // barriers between lanes that run something, by
                                                          // ranks
   bool joint = false;                                    // all lanes are run together
   std::int64_t all_ops = 0;

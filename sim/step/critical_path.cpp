@@ -390,8 +390,7 @@ OpBlock emptied(const OpLane& lane, const OpBlock& block, Drop drop) {
   OpBlock left;
   left.micro_batch = block.micro_batch;
   const std::size_t c = at(lane.context);
-  std::size_t exchange = 0, under_end = 0;  // place in `left` of the latest exchange; the end of what runs
-                                            // under it
+  std::size_t exchange = 0, under_end = 0;  // place in `left` of the latest exchange; where it ends
   for (std::size_t s = 0; s < block.steps.size(); ++s) {
     const OpStep& step = block.steps[s];
     const bool dropped = drop == Drop::all || (drop == Drop::seconds) == step.of_second;

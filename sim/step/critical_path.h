@@ -34,8 +34,7 @@ struct PathSegment {
 std::vector<PathSegment> critical_path(const OpProgram& program, const OpOptions& options,
                                        const OpResult& result);
 
-// Where the time of a path goes. Entries add up to the makespan; those by document add up to the time of
-// micro-batches.
+// Where the time of a path goes. Entries add up to the makespan; documents' to the time of micro-batches.
 struct PathShares {
   std::array<Picoseconds, kStreams> by_stream{};
   std::vector<Picoseconds> by_stage;                     // gradient buckets and optimizer included
@@ -54,8 +53,7 @@ std::vector<DocumentShare> share_by_document(const Step& step,
 
 // Which work is free when asking what the step would take without it.
 struct Free {
-  bool streams[kStreams] = {};    // all ops of these streams; pp means transfers, dp buckets and parameter
-                                  // gather
+  bool streams[kStreams] = {};    // all ops of these streams; pp: transfers, dp: buckets, parameter gather
   std::int32_t stage = -1;        // all ops of this stage
   std::int32_t lane = -1;         // with micro_batch
   std::int32_t micro_batch = -1;  // all ops of this micro-batch

@@ -142,8 +142,7 @@ void FlowNetwork::settle(Picoseconds now) {
   changed_flows_.clear();
 }
 
-// Progressive filling: all rates grow together, and flows stop when a link of theirs is full or they reach
-// their cap.
+// Progressive filling: all rates grow together, and flows stop at a full link or at their cap.
 void FlowNetwork::fill_links() {
   growing_.resize(members_.size());
   for (std::uint32_t m = 0; m < growing_.size(); ++m) growing_[m] = m;

@@ -123,8 +123,7 @@ class FlowNetwork {
     std::uint32_t first = 0, count = 0;  // in member_uses_
     double rate = 0;
   };
-  std::uint32_t round_ = 0;                           // number of the current solve(), which marks stamps as
-                                                      // current
+  std::uint32_t round_ = 0;                           // number of the current solve(), which stamps refer to
   std::vector<std::uint32_t> seen_flow_, seen_link_;  // stamps by slot and link
   std::vector<std::uint32_t> link_place_;             // by link: in links_
   std::vector<Link> links_;

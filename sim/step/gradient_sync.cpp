@@ -115,8 +115,8 @@ void GradientSync::make_ends() {
       end.durations.push_back(stage.reduce);
     }
     if (stage.copies > 0) {
-      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // a transfer between two ranks, not a flow over
-                                                             // all replicas
+      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks, not a flow over all
+                                                             // replicas
       end.durations.push_back(stage.copies);
     }
     end.steps.insert(end.steps.end(), {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}});

@@ -22,8 +22,7 @@ namespace equipoise {
 
 class LaneBlocks {
  public:
-  // The blocks of one micro-batch, in this order in OpLane::blocks, one per layer kind where a model has
-  // several.
+  // The blocks of one micro-batch in the order of OpLane::blocks, one per layer kind if there are several.
   enum BlockKind : std::size_t {
     kEmbedForward,
     kEmbedBackward,
@@ -33,8 +32,7 @@ class LaneBlocks {
     kBackward = kForward + kLayerKinds,
     kInputGradient = kBackward + kLayerKinds,
     kWeightGradient = kInputGradient + kLayerKinds,
-    kRepeat = kWeightGradient + kLayerKinds,  // the forward, run again; without ops where it equals the first
-                                              // run
+    kRepeat = kWeightGradient + kLayerKinds,  // the forward, run again; without ops if equal to the first
     kNothing = kRepeat + kLayerKinds,         // without ops: marks a point in time
     kBlockKinds
   };

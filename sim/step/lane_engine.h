@@ -75,11 +75,9 @@ class LaneEngine {
     std::size_t ranks = 1;
     std::size_t real =
         0;  // micro-batches of the plan; later ones hold no documents, and without a pipeline need no input
-    const LaneArrivals* arrivals = nullptr;  // whose entries the costs are; null if they are the
-                                             // micro-batches'
+    const LaneArrivals* arrivals = nullptr;  // whose entries the costs are; null: the micro-batches'
     std::uint64_t schedule_number = 0;
-    std::vector<Picoseconds> opened_on{};  // by rank, when the running op began; filled where ops are
-                                           // recorded
+    std::vector<Picoseconds> opened_on{};  // by rank, when the running op began, if ops are recorded
   };
   void begin(Run& run, Picoseconds start);
   // Whether the stage's next op can run; false at the end, too.
@@ -128,15 +126,13 @@ class LaneEngine {
   void read_schedule(const Run& run);
   // Fetches the costs of micro-batches up to the op's.
   void fetch(const ScheduleOp& op, CostSource& source);
-  // Sends the result of an ended op to the stage that needs it. With blocking sends clock() moves to its
-  // arrival.
+  // Sends an ended op's result to the stage that needs it. With blocking sends clock() moves to its arrival.
   void hand_on(Run& run, const ScheduleOp& op, int virtual_stage, std::span<const Picoseconds> ended);
   // Moves clock() to when the input of the op, or of both ops of a pair, has arrived. Time that ranks waited
   // for inputs on their way is exposed transfer time.
   void await_input(Run& run, int stage, const ScheduleOp& op);
   void await_inputs(Run& run, int stage, const ScheduleOp& op, const ScheduleOp& second);
-  // When the op's input left and arrived on a rank. The two are equal if it needs no input, or none that
-  // travels.
+  // When the op's input left and arrived on a rank; equal if it needs none, or none that travels.
   struct Travel {
     Picoseconds left = 0, arrived = 0;
   };
@@ -166,8 +162,7 @@ class LaneEngine {
     std::uint64_t schedule_number = 0;
     std::vector<int> recompute_layers;        // by micro-batch, as the plan has it
     bool splits_backward = false;             // whether it has W ops
-    std::vector<std::int32_t> last_gradient;  // by virtual stage: the micro-batch whose op releases the
-                                              // gradient buckets
+    std::vector<std::int32_t> last_gradient;  // by virtual stage: the micro-batch whose op releases buckets
     std::vector<std::uint32_t> ops_of;        // by micro-batch
   };
   Facts facts_;

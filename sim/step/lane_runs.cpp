@@ -56,8 +56,7 @@ struct LaneRuns::ForwardRuns : Runs {
 
 // Layers run from the last to the first; the recomputed ones are the stage's first.
 struct LaneRuns::BackwardRuns : Runs {
-  int recomputed, most_recomputed;         // recomputed by this lane, and by any lane that it is synchronized
-                                           // with
+  int recomputed, most_recomputed;         // recomputed by this lane, and by any that it is synchronized with
   const std::vector<std::int32_t>* again;  // LaneArrivals::again of the op
   bool split;
 
@@ -185,8 +184,8 @@ void LaneRuns::add(const CostedLane& costed, const LaneArrivals* arrivals, OpLan
       ScheduledOp& scheduled = out.stages[at(s)][i];
       scheduled.first_run = static_cast<std::uint32_t>(out.runs.size());
       if (ends_pair(out.stages[at(s)], i)) continue;                        // the first of the pair ran both
-      const ScheduleOp& gradient = ops[i].with_next ? ops[i + 1] : ops[i];  // the op of the pair that may
-                                                                            // make gradients
+      const ScheduleOp& gradient = ops[i].with_next ? ops[i + 1] : ops[i];  // the pair's op that may make
+                                                                            // gradients
       const std::int32_t bucket = bucket_of(gradient, lane.virtual_stage(gradient, s));
       if (reducing) push_shared(out, LaneBlocks::kWait);
       // Gradients that fill no bucket are reduced at once, in the background.

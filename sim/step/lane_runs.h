@@ -38,8 +38,7 @@ class LaneRuns {
   const PartOrders& orders_;
   const GradientSync& gradients_;
   LaneBlocks& blocks_;
-  std::vector<std::int32_t> first_layer_, first_of_backward_;  // by virtual stage: numbers of layers in the
-                                                               // model
+  std::vector<std::int32_t> first_layer_, first_of_backward_;  // by virtual stage: layer numbers in the model
 };
 
 }  // namespace equipoise

@@ -331,8 +331,7 @@ void LaneSet::leave_lane(LaneStage& here, std::size_t rank) {
   leave_stage(s_.ends[number], k.clock);
   run_end(number);
 }
-// Below is where ranks wait for each other: collectives inside a lane and over several, and the end of the
-// step.
+// Ranks wait for each other at collectives inside a lane and over several, and at the end of the step.
 
 static const OpStep* step_of(const LaneStage& here, const Rank& k) {
   const BlockRun& run = here.program->runs[(*here.ops)[k.scheduled].first_run + k.run];

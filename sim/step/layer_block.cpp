@@ -190,8 +190,7 @@ OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward) {
 
 std::vector<Op> without_weight_gradients(const std::vector<Op>& ops) {
   std::vector<Op> kept;
-  std::size_t exchange = 0, under_end = 0;  // place in `kept` of the latest exchange; the end of what runs
-                                            // under it
+  std::size_t exchange = 0, under_end = 0;  // place in `kept` of the latest exchange; where it ends
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].name == OpName::weight_gradient) {
       if (i < under_end) --kept[exchange].over;

@@ -171,8 +171,7 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
     if (members.empty()) continue;
     std::size_t most = 0;
     for (const LockstepLane* lane : members) most = std::max(most, lane->real);
-    // Pairs cannot be merged op by op, so lanes are padded to equal numbers of micro-batches, as with a
-    // pipeline.
+    // Pairs cannot be merged op by op, so lanes are padded to as many micro-batches, as with a pipeline.
     const bool merges = layout.pipeline == 1 && !(options.pairs && options.schedule->pairs);
     for (LockstepLane* lane : members) {
       if (!merges) lane->micro_batches.resize(most, empty_micro_batch());

@@ -50,7 +50,7 @@ struct LaneArrivals {
   };
   // The lane's micro-batches in order, then other arrivals that differ from them.
   std::vector<Entry> entries;
-  std::vector<std::vector<std::int32_t>> of_op;  // by stage and position; empty if every op's entry is its
+  std::vector<std::vector<std::int32_t>> of_op;  // by stage and position; empty if each is the op's
                                                  // micro-batch
   // By stage and position, if lanes recompute different numbers of layers: the entry with which each layer of
   // the virtual stage is recomputed.

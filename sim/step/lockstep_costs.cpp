@@ -144,8 +144,7 @@ std::vector<MicroBatchCost> cost_apart(LockstepLane& lane, MicroBatchCoster& cos
   return costs;
 }
 
-// A lane's micro-batches with their shardings. What was counted while choosing those serves the rest of their
-// costs.
+// A lane's micro-batches with their shardings; the counts from choosing those serve the other costs.
 struct ShardedLane {
   std::vector<MicroBatchCost> costs;
   std::vector<AttentionCounts> counts;  // of costs[j].sharding, also after that has moved

@@ -19,8 +19,8 @@ struct LockstepRun::At {
   std::span<const MicroBatchCost> costs;
   const std::vector<std::int32_t>* again;  // LaneArrivals::again of the op
 
-  // The forward of a layer that some lane recomputes, as this lane's own work or as work for others; null if
-  // it does nothing.
+  // The forward of a layer that some lane recomputes, as this lane's work or for others; null if it is
+  // nothing.
   [[nodiscard]] const LayerTimeline* recompute(std::size_t kind, int number) const {
     if (again != nullptr && is_moe(static_cast<LayerKind>(kind)))
       return &costs[at((*again)[at(number)])].again[kind];

@@ -152,8 +152,7 @@ class NetworkRoutes::Builder {
       }
   }
 
-  // Adds the rings of CP ranks: those of each inner group, or those that connect equal ranks of all inner
-  // groups.
+  // Adds the rings of CP ranks: of each inner group, or of the equal ranks of all inner groups.
   void add_context(std::size_t l, int stage, int t, bool inside, OpRoute& out) {
     const OpLane& lane = program_.lanes[l];
     const int inner = grid_.inner_ranks(lane.context);

@@ -50,8 +50,7 @@ class OpCounts {
   }
   [[nodiscard]] std::uint32_t of(std::size_t table, std::size_t shape, std::size_t cost) const {
     const std::size_t place = shape * costs_ + cost;
-    return place < counts_[table].size() ? counts_[table][place] : 0;  // else the shape came with later
-                                                                       // stages
+    return place < counts_[table].size() ? counts_[table][place] : 0;  // the shape came with later stages
   }
 
  private:

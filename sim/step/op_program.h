@@ -156,8 +156,7 @@ inline std::size_t expert_coordinate(const OpLane& lane, std::size_t tensor_rank
 // backward: it starts when the last rank has filled it and the one before it is done; buckets go in the order
 // in which they are full (ties: the lower index).
 struct StageEnd {
-  // Every lane with ops on the stage fills each bucket once. Lanes of lower barrier groups may leave it to
-  // the last.
+  // Every lane with ops on the stage fills each bucket once; only the last barrier group must.
   std::vector<Picoseconds> buckets;
   std::vector<OpStep> steps;  // after buckets and backward, on every rank: optimizer, parameter gather
   std::vector<Picoseconds> durations;  // of the steps

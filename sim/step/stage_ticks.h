@@ -1,5 +1,4 @@
-// For stages that share their attention (Layout::evens_out_stages): the ops that run at one time, and their
-// cost.
+// For stages that share their attention (Layout::evens_out_stages): simultaneous ops and their cost.
 #pragma once
 
 #include <cstddef>

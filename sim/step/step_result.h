@@ -40,8 +40,7 @@ struct StepWork {
   double kv_useful_tokens = 0;
   MemoryPeak peak;                    // over all lanes, with a memory model
   bool bucket_broken = false;         // whether a CP rank holds more than Skrull's bucket
-  bool unsynchronized_lanes = false;  // whether lanes that share groups order their ops differently
-                                      // (lockstep.h)
+  bool unsynchronized_lanes = false;  // whether lanes that share groups differ in their order (lockstep.h)
   RangeUse use;
   // With record_ops and a memory model:
   std::vector<LaneTokens> lane_tokens;  // by lane

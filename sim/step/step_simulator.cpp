@@ -23,8 +23,7 @@ static double pairs_of(const MicroBatch& micro_batch, Reach reach) {
   return pairs;
 }
 
-// The time of one layer whose ranks wait for each other at every exchange. It is a float, so that nothing
-// wraps.
+// The time of one layer whose ranks wait for each other at every exchange, a float so that none wraps.
 static double seconds_of(const LayerTimeline& layer) {
   const auto c = at(layer.ranks);
   double sum = 0;

@@ -91,8 +91,7 @@ class StepSimulator {
   // Sums over the lanes of the running step so far.
   GpuSums sums_;
   double attention_max_ = 0, attention_mean_ = 0;  // seconds, over micro-batches
-  double lane_seconds_ = 0;  // the lane's micro-batches in a row; a time that the clock cannot hold is
-                             // refused
+  double lane_seconds_ = 0;  // the lane's micro-batches in a row, which the clock must hold
   GpuCompute gpu_compute_, gpu_attention_;
 };
 

@@ -43,8 +43,7 @@ class Cores {
   struct Waiter;
   using Lock = std::unique_lock<std::mutex>;
   void give_back() noexcept;
-  // Takes a core when it is the row's turn. Returns false without one if all items of the job are taken
-  // before.
+  // Takes a core when it is the row's turn; false, without one, if the job's items are all taken before.
   bool take(Lock& lock, std::size_t row, const Job* job) noexcept;
   [[nodiscard]] bool has_to_wait(std::size_t row) const;
   void work_on(Lock& lock, Job& job, int worker);
@@ -52,8 +51,8 @@ class Cores {
 
   const int count_;
   std::atomic<std::size_t> failed_ = std::numeric_limits<std::size_t>::max();  // lowest row
-  std::mutex mutex_;                                                           // guards everything below and
-                                                                               // all jobs
+  std::mutex mutex_;                                                           // guards all below and all
+                                                                               // jobs
   std::condition_variable changed_;
   int free_;
   Waiter* waiting_ = nullptr;  // rows and their helpers: a linked list through their stacks

@@ -23,8 +23,7 @@ using nlohmann::json;
 
 namespace {
 
-// The cost that the command line names. Without one it is the policy's own, as far as there is a model and a
-// profile for it.
+// The cost that the command line names, else the policy's own, if there are a model and a profile for it.
 std::optional<CostKind> cost_for(const PackRequest& request, const Policy& policy) {
   if (!request.cost.empty()) return static_cast<CostKind>(choice_of(request.cost, "--cost", kCostKindNames));
   if (policy.cost == CostKind::flops) return CostKind::flops;
@@ -32,8 +31,7 @@ std::optional<CostKind> cost_for(const PackRequest& request, const Policy& polic
   return !request.model.empty() && !request.profile.empty() ? CostKind::profiled : CostKind::quadratic;
 }
 
-// What `--search` minimises: the work of the busiest micro-batch, for which all lanes wait, summed over
-// steps.
+// What `--search` minimises: the sum over steps of the busiest micro-batch, for which all lanes wait.
 double step_work(const Plan& plan, const Workload& workload) {
   const std::vector<double> works = micro_batch_workloads(plan, workload);
   double total = 0;
@@ -47,8 +45,7 @@ double step_work(const Plan& plan, const Workload& workload) {
   return total;
 }
 
-// HBP's groups and BucketSize follow from memory. L_max does not, because pack knows no TP or PP to hold the
-// model.
+// HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
 void derive_for_pack(StudyRow& row) {
   const Derives derives = row.run.policy().derives;
   if (derives != Derives::groups && derives != Derives::bucket_size) return;
@@ -230,8 +227,7 @@ Notes idle_request_notes(const PackRequest& request, const Study& study) {
       return std::find(run.idle_keys.begin(), run.idle_keys.end(), key) != run.idle_keys.end();
     };
     if (!std::all_of(runs.begin(), runs.end(), idle))
-      continue;  // with several policies a key may be meant
-                 // for one
+      continue;  // a key may be meant for one of several policies
     for (const PolicyRun& run : runs) notes.push_back(idle_key_note(run, key));
   }
   note_keys("", batch_keys(), &request.batch, study, notes);

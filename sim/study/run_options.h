@@ -52,8 +52,7 @@ inline constexpr std::size_t kOpsOfPage = 40000;
 
 // What is written about the first steps of every policy.
 struct DetailOptions {
-  std::string directory;  // receives timeline/LABEL.pftrace and critical_path/LABEL.json; nothing is written
-                          // if empty
+  std::string directory;  // for timeline/LABEL.pftrace and critical_path/LABEL.json; may be empty
   int steps = 1;
   bool gzip = false;  // writes timeline/LABEL.pftrace.gz
   TimelineSelection selection;
@@ -75,10 +74,9 @@ struct RunStudyOptions {
   double max_delay = 1;         // iterations: the largest mean delay of a row that is called fastest
   double tokens_of_job = 0;     // tokens of the job whose time and price are printed; none if 0
   bool find_fits = true;        // searches what would make a failed row run (row/fit.cpp)
-  std::function<void(const std::string& label)> progress;  // called before each policy, by one thread at a
-                                                           // time
-  std::function<void(double share)> progress_of_row;       // under contention, called with the share of a
-                                                           // row's steps
+  std::function<void(const std::string& label)> progress;  // called before each policy, one call at a time
+  std::function<void(double share)> progress_of_row;       // under contention, gets the share of a row's
+                                                           // steps
   // Called with the slowest step of every row, at op fidelity and without contention; by several rows at
   // once.
   std::function<void(const std::string& label, const StepToCheck&)> check_step;

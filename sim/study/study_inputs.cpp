@@ -108,9 +108,7 @@ Trace synthesize_enough(const Study& study, const std::string& name, std::int64_
   constexpr std::int64_t kFirstDraw = 4096;
   if (documents > 0) return synthesize(name, documents, seed);
   const std::int64_t counted = study.steps * study.batch.documents_per_step;
-  if (counted > kMostDocuments)
-    return synthesize(name, counted, seed);  // its error says how many are
-                                             // allowed
+  if (counted > kMostDocuments) return synthesize(name, counted, seed);  // its error states the limit
   const std::int64_t least = times * (counted > 0 ? counted : kFirstDraw);
   for (std::int64_t count = std::min(least, kMostDocuments);; count = std::min(2 * count, kMostDocuments)) {
     Trace trace = synthesize(name, count, seed);
@@ -142,8 +140,7 @@ Trace read_file(const Study& study, const std::string& file, std::uint64_t seed)
 
 Trace load_mixture(const Study& study) {
   const TraceSource& source = study.trace;
-  // A source ends the mixture when it is used up. Drawn sources are lengthened until the mixture suffices, or
-  // no longer grows.
+  // A source ends the mixture when it is used up. Drawn sources are lengthened until that no longer helps.
   std::size_t before = 0;
   for (std::int64_t times = 1;; times *= 4) {
     std::vector<Trace> parts;

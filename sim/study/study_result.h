@@ -21,8 +21,7 @@
 
 namespace equipoise {
 
-// How a policy of a study ended. A policy that cannot run is a row with its reason, and does not end the
-// study.
+// How a policy of a study ended. One that cannot run is a row with its reason and does not end the study.
 enum class RowStatus : std::uint8_t {
   ok,
   oom,          // the plan, or what a GPU holds under any plan, does not fit into memory
@@ -126,8 +125,7 @@ struct InputSource {
   std::string from;   // sources as plain text; may be empty
 };
 
-// Document lengths of a study and their work. Attention is quadratic in a document, so a few long ones make
-// most of it.
+// Document lengths of a study and their work. Attention is quadratic, so a few long ones make most of it.
 struct LengthBin {
   std::int64_t begin = 1, end = 2;  // tokens: begin <= length < end, powers of two
   std::int64_t documents = 0;
@@ -152,12 +150,10 @@ struct StudyResult {
   SlowdownRule slowdowns = SlowdownRule::alone;
   StepFamily family;                            // of the study's steps
   std::optional<ExpectedError> expected_error;  // none: unknown
-  Notes kernel_errors;                          // what the profile's fits state if that is unknown; may be
-                                                // empty
+  Notes kernel_errors;                          // what the profile's fits state if that is unknown
   std::optional<Note> mfu_peak;                 // what MFU is a share of; empty if the profile does not say
   Notes notes;                                  // on the framework with the profile's GPU
-  std::optional<Note> network_note;  // if the network's times come from elsewhere; printed once, after the
-                                     // study
+  std::optional<Note> network_note;  // if the network is another cluster's; printed after the study
   Fidelity fidelity = Fidelity::stage;
   std::vector<InputSource> sources;
   std::vector<LengthBin> lengths;

@@ -376,8 +376,7 @@ ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, co
   std::vector<std::vector<int>> gpus;  // [stage * tensor + t][replica]
   for (int s = 0; s < program.stages; ++s)
     for (int t = 0; t < tensor; ++t) gpus.push_back(grid.data_context_group(grid.gpu({t, 0, 0, s})));
-  std::vector<std::size_t> order(program.lanes.size());  // because lanes of later barrier groups reuse the
-                                                         // GPUs
+  std::vector<std::size_t> order(program.lanes.size());  // lanes of later barrier groups reuse the GPUs
   for (std::size_t l = 0; l < order.size(); ++l) order[l] = l;
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return program.lanes[i].barrier_group; });
   ChakraFacts facts;

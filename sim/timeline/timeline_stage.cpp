@@ -1,5 +1,4 @@
-// Timelines at stage fidelity: a track per CP rank with the schedule's ops, and rows with the transfers of
-// their inputs.
+// Timelines at stage fidelity: a track per CP rank with the schedule's ops, and rows of their transfers.
 #include <algorithm>
 #include <array>
 #include <optional>

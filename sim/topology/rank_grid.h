@@ -82,8 +82,7 @@ class RankGrid {
   // and 3 of 8). Throws UserError if there are not as many. Divisors are looked up; others take O(cp * dp *
   // degree).
   [[nodiscard]] GroupShape context_shape(int degree) const;
-  // Ranks in an inner group of such a CP group; then the shape of the ranks with equal numbers in its inner
-  // groups.
+  // Ranks in an inner group of such a CP group; then the shape of equal ranks of its inner groups.
   [[nodiscard]] int inner_ranks(int degree) const { return std::gcd(sizes_.context_inner, degree); }
   [[nodiscard]] GroupShape outer_shape(int degree) const;
 

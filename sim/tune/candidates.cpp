@@ -59,8 +59,7 @@ const ContextCommFacts* nested_form(const json& name) {
   return found == std::end(kContextComms) ? nullptr : found;
 }
 
-// The axes of layouts. Most combinations do not give the right number of GPUs, so this is decided with
-// numbers.
+// The axes of layouts. Most combinations have the wrong number of GPUs, which plain numbers decide.
 class LayoutAxes {
  public:
   LayoutAxes(const std::vector<TriedKey>& axes, const json& study, std::int64_t gpus)
@@ -308,8 +307,7 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
                     " GPUs (tensor x context x pipeline x data), found none among ", all,
                     " combinations; other degrees, or --gpus");
   made.bases = read_bases(space, made, space_name, layouts);
-  std::vector<std::pair<std::string, std::string>> none(layouts.size());  // the key and the reason, if it is
-                                                                          // none
+  std::vector<std::pair<std::string, std::string>> none(layouts.size());  // by layout, the key and the reason
   parallel_for(jobs, layouts.size(), [&](int, std::size_t i) {
     LayoutChoice& choice = layouts[i];
     const CandidateBase& base = made.bases[choice.base];

@@ -1,6 +1,5 @@
 // What a search has tried, in a file that survives when the process is killed: one line per candidate, in the
-// order of the search. A resumed search reads these results instead of trying again, and ends with the same
-// ranking.
+// order of the search. A resumed search reads these results instead of trying again.
 #pragma once
 
 #include <cstddef>

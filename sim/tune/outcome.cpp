@@ -98,8 +98,7 @@ void run_ranked(const Candidates& candidates, const std::vector<Place>& places, 
     } catch (const Interrupted&) {
       stopped = true;
     }
-    for (std::size_t i = 0; i < count && ran[i]; ++i)  // because a journal of another version may say that
-                                                       // one runs
+    for (std::size_t i = 0; i < count && ran[i]; ++i)  // a journal of another version may say that one runs
       if (ran[i]->row().simulated()) rows.push_back(std::move(*ran[i]));
     if (stopped) throw Interrupted();
   }

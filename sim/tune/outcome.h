@@ -31,8 +31,7 @@ Baseline baseline_to_run(const nlohmann::json& study);
 // An impossible layout gives a refused row.
 void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyOptions& options);
 
-// A place of the ranking. Candidates with bit-equal times differ in nothing that matters, and the first
-// represents all.
+// A place of the ranking. Candidates with bit-equal times do not differ, and the first represents all.
 struct Place {
   Point point;
   double seconds_per_token = 0;
@@ -110,8 +109,8 @@ Notes winner_over_others(const TuneReport& report);
 std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
 // The ranking, what the search looked at, what limits the winner, and how sure it is.
 std::string tune_table(const TuneReport& report);
-// equipoise.tune/1: the same and every tried candidate. It has no measured time, so that equal searches give
-// equal bytes.
+// equipoise.tune/1: the same and every tried candidate. Equal searches give equal bytes, without measured
+// times.
 nlohmann::json tune_json(const TuneReport& report);
 // A line for each row of the ranking.
 std::string tune_csv(const TuneReport& report);

@@ -241,8 +241,7 @@ class Search {
   std::vector<std::uint32_t> order_;      // layouts, by estimate
   std::vector<char> decided_;             // by point: tried, or proven slower by its bound
   std::vector<std::uint32_t> place_;      // by point: one more than its place in result_.tried; 0 if none
-  std::vector<char> no_room_, as_probe_;  // by layout: its probe does not run; by row: the row would not,
-                                          // either
+  std::vector<char> no_room_, as_probe_;  // by layout: its probe does not run; by row: nor would it
   // By row: it may drop or split documents; its own recompute; it spreads all documents over the CP ranks.
   std::vector<unsigned char> cuts_, recomputes_, exchanges_, slow_;
   double pairs_ = 0;                                  // for all documents

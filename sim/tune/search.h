@@ -49,8 +49,7 @@ class KnownTrials;
 
 struct SearchOptions {
   std::int64_t budget = 2'000;  // limit of candidates tried
-  std::size_t keep = 10;        // number of distinct ones in the ranking, which is exact if all candidates
-                                // were reached
+  std::size_t keep = 10;        // distinct ones in the ranking, exact if all candidates were reached
   // Limits of a token's mean and largest delay, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();
   double longest_delay = std::numeric_limits<double>::infinity();
@@ -87,8 +86,7 @@ struct SearchResult {
   bool interrupted = false;
   bool timed_out = false;  // ended by the user's time limit, which is no interruption
 
-  [[nodiscard]] std::int64_t dropped() const;  // candidates that ran only on few steps, where they were
-                                               // slower
+  [[nodiscard]] std::int64_t dropped() const;  // candidates that few steps showed to be slower
   // Whether every candidate ran on all steps, or its bound proves it slower.
   [[nodiscard]] bool complete() const;
 };

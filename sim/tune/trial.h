@@ -61,8 +61,7 @@ struct TrialLimits {
   double token_delay = std::numeric_limits<double>::infinity();        // limit of token_delay_mean
   double longest_delay = std::numeric_limits<double>::infinity();      // limit for any token, including those
                                                                        // still held at the end
-  int batches = 0;  // the inputs have only so many of the study's batches, and no candidate is too slow; all
-                    // if 0
+  int batches = 0;  // the inputs have only so many of the study's batches; all if 0
 };
 
 // What the candidate would have come to under another limit, without running it again; nothing where that

@@ -117,8 +117,7 @@ struct PolicyFigures {
   std::optional<double> noise_seconds;
   Errors errors;  // of steps
   double predicted_rate = 0,
-         measured_rate = 0;  // the criterion of the ranking: seconds per token, or per step if tokens are
-                             // unknown
+         measured_rate = 0;  // what ranks: seconds per token, or per step if tokens are unknown
   double rate_noise = 0;
   int runs = 0, dropped_runs = 0;
   bool within_limit = true;
@@ -143,8 +142,7 @@ struct MicroBatchFigures {
 
 struct Ranking {
   std::vector<std::string> predicted, measured;            // fastest first
-  std::vector<std::pair<std::string, std::string>> ties;   // pairs whose measured times agree within their
-                                                           // noise
+  std::vector<std::pair<std::string, std::string>> ties;   // pairs with equal measured times, within noise
   std::vector<std::pair<std::string, std::string>> swaps;  // first one measured faster, predicted slower
   bool per_token = false;                                  // whether rates are seconds per token
 

@@ -41,15 +41,13 @@ struct RealRowOptions {
 void use_own_ranks(Study& study);
 
 // Bytes that the ranks and the reference need at least on this machine: parameters, gradients and optimizer
-// states in fp32, and with `reference` the float64 weights and gradients that judge them. Activations need
-// more.
+// states in fp32, and with `reference` the float64 weights and gradients, but no activations.
 double least_real_bytes(const Study& study, bool reference);
 
 // Throws UserError for what real_rows refuses on any ranks, before one starts. `policy` is the only row that
 // runs; if empty, all run.
 void check_real_rows(const Study& study, const StudyInputs& inputs, const std::string& policy);
-// All ranks of `world` call it. Throws UserError for a study that ranks cannot run at all, or an unknown
-// label.
+// All ranks of `world` call it. Throws UserError for a study that no rank can run, or an unknown label.
 std::vector<RealRow> real_rows(const Study& study, const StudyInputs& inputs, const RealRowOptions& options,
                                kernels::Communicator& world);
 
@@ -69,8 +67,7 @@ struct RealRank {
 
 struct RealRunOptions {
   bool check = true;     // whether every row's first step is compared with the reference
-  bool warm_up = false;  // whether every row's first step (on a GPU, all steps) runs once before anything is
-                         // timed
+  bool warm_up = false;  // every row's first step (on a GPU, all) runs once before the timing
   int repetitions = 0;   // timed rounds over all steps
   std::uint64_t seed = 7;
   int threads = 1;   // of the reference, on rank 0

@@ -211,8 +211,7 @@ constexpr Rule kKernels[] = {{"flash", "attention"},
                              {"xmma", "gemm"},
                              {"gemv", "gemm"},
                              {"splitkreduce", "gemm"},
-                             // For AMD: Tensile's products in rocBLAS and hipBLASLt, composable kernels,
-                             // AITER
+                             // AMD: Tensile (rocBLAS, hipBLASLt), composable kernels, AITER
                              {"cijk_", "gemm"},
                              {"flatmm", "gemm"},
                              {"wvsplitk", "gemm"},

@@ -1,5 +1,4 @@
-// Reads traces of torch.profiler, and sorts a profiler's kernel names and the simulator's ops into the same
-// kinds.
+// Reads traces of torch.profiler, and sorts their kernels and the simulator's ops into the same kinds.
 #pragma once
 
 #include <span>

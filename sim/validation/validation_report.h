@@ -11,8 +11,7 @@ namespace equipoise {
 
 nlohmann::ordered_json validation_json(const Validation& validation, const ValidationFigures& figures);
 
-// Tables of steps, op kinds and the worst micro-batches, the ranking, and what passed. The text ends with a
-// line end.
+// Tables of steps, op kinds and the worst micro-batches, the ranking, and what passed.
 std::string validation_text(const Validation& validation, const ValidationFigures& figures);
 
 // report.html: a page that draws the JSON in a browser.

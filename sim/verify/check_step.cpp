@@ -15,8 +15,7 @@
 namespace equipoise {
 namespace {
 
-constexpr std::int64_t kMostCheckedTasks = 3'000'000;  // the graph takes about 250 bytes per task while it is
-                                                       // built
+constexpr std::int64_t kMostCheckedTasks = 3'000'000;  // the graph takes about 250 bytes per task meanwhile
 
 std::string place(std::size_t lane, std::size_t stage, const ScheduleOp& op) {
   return "lane " + std::to_string(lane) + ", stage " + std::to_string(stage) + ", " +

@@ -32,8 +32,7 @@ struct LoweredProgram {
   // Finds the tasks of ops. A row is one op of a scheduled op on every rank of its stage, in the order of
   // replay_scheduled_op.
   struct Stage {
-    std::vector<TaskId> begin, end;  // [scheduled op * ranks + rank]: tasks for the scheduled op's begin and
-                                     // end
+    std::vector<TaskId> begin, end;  // [scheduled op * ranks + rank]: the scheduled op's begin and end
     std::vector<TaskId> input;       // [scheduled op * ranks + rank]: its transfer, or kNoTask
     std::vector<std::size_t> first;  // [scheduled op]: its first row in op_tasks
   };

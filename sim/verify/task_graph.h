@@ -46,8 +46,7 @@ class TaskGraph {
  private:
   friend class TaskGraphBuilder;
   std::vector<Picoseconds> durations_;
-  std::vector<std::int32_t> ranks_;  // the rank that issued it (a collective's first member; -1 for a
-                                     // transfer)
+  std::vector<std::int32_t> ranks_;  // that issued it (a collective: its first member; a transfer: -1)
   std::vector<std::uint32_t> first_successor_;
   std::vector<TaskId> successors_;
   std::vector<std::uint32_t> predecessor_counts_;

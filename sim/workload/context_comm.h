@@ -48,12 +48,10 @@ struct ContextCommFacts {
   bool brings_keys = false;        // whether a rank gathers the keys of others before it attends to them
   bool keeps_brought = false;      // whether framework.keep_gathered_kv has an effect
   bool goes_in_ring = false;       // whether framework.ring_merges has an effect
-  bool by_blocks = false;          // whether attention goes through the keys rank by rank, along with the
-                                   // exchanges
+  bool by_blocks = false;          // whether attention takes the keys rank by rank during the exchanges
   bool takes_windows = true;       // whether it can price layers whose queries see only a window of keys
   bool casts = false;              // whether block, cast_stages and cast_once_per_node have an effect
-  bool plans_tasks = false;        // whether epsilon and nano_batches have an effect, and stages may pool
-                                   // their CP ranks
+  bool plans_tasks = false;        // whether epsilon, nano_batches and pools of stages have an effect
   std::string_view megatron = "";  // cp_comm_type of Megatron-LM: the form itself or the nearest one
   ContextFrameworks run_by = 0;
 };

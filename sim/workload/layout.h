@@ -97,10 +97,8 @@ struct Layout {
   // Tensor parallelism inside an expert, a divisor of `tensor`; 0 means `tensor`, Megatron-LM's default. If
   // it is less, the ranks of a TP group have different experts ("MoE parallel folding", arXiv 2504.14960).
   int expert_tensor = 0;
-  bool count_embedding_and_head = false;  // whether each counts as a layer when stages get their layers
-                                          // (Llama 3)
-  std::vector<int> stage_layers;  // of each virtual stage, in the model's order; if empty, stage_division
-                                  // decides
+  bool count_embedding_and_head = false;  // each counts as a layer when layers are divided (Llama 3)
+  std::vector<int> stage_layers;  // of each virtual stage, in the model's order; empty: by stage_division
   StageDivision stage_division = StageDivision::even;  // a key of `framework` in a study
   ContextComm context_comm = ContextComm::all_gather;
   int context_inner = 0;  // ranks of a nested form's all-to-all; 0 if none is given
@@ -109,8 +107,7 @@ struct Layout {
   int cast_stages = 1;              // for group-cast: number of exchanges in which a rank's needs arrive
   bool cast_once_per_node = false;  // for group-cast: through one rank of each node that needs it
   double epsilon = 0.1;             // for disaggregated: how far a rank's attention may be from the mean
-  int nano_batches = 1;             // for disaggregated: halves of a micro-batch that hide each other's
-                                    // exchanges, or 1
+  int nano_batches = 1;             // for disaggregated: parts that hide each other's exchanges, or 1
   // Stages of a pipeline even out the attention of the micro-batches that they run at one time (SlimPipe).
   bool stage_attention_exchange = false;
   int zero = 1;  // from 0, everything replicated, to 3, FSDP
@@ -121,12 +118,10 @@ struct Layout {
   // Selective: the backward runs attention's forward again, as Megatron-LM's core_attn recomputation does.
   // FlashAttention keeps no scores and the output projection keeps attention's output, so it frees nothing.
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;                // with Recompute::layers: number in the whole model
-                                           // (stage_layers.h)
+  int recompute_layers = 0;                // with Recompute::layers: in the whole model (stage_layers.h)
   RecomputeModules recompute_modules = 0;  // with Recompute::modules
-  // The share of the optimizer's states that is in the host's memory, where the host updates them:
-  // Megatron-LM's --optimizer-offload-fraction, DeepSpeed's offload_optimizer. The host's rates are for one
-  // GPU's share.
+  // The share of the optimizer's states that is in the host's memory, where the host updates them at the
+  // rates for one GPU's share: Megatron-LM's --optimizer-offload-fraction, DeepSpeed's offload_optimizer.
   double optimizer_offload = 0;
   // The share of what a layer's forward keeps that is copied to the host's memory and back for its backward:
   // Megatron Core's fine-grained activation offloading, Transformer Engine's cpu_offloading.
@@ -148,8 +143,7 @@ struct Layout {
   [[nodiscard]] int inner_ranks(int degree) const {
     return acting_facts().nested ? std::gcd(context_inner, degree) : 1;
   }
-  // Into how many parts, which hide each other's exchanges, a micro-batch is cut on a CP group of that
-  // degree.
+  // Parts of a micro-batch that hide each other's exchanges on a CP group of that degree.
   [[nodiscard]] int nano_batches_of(int degree) const {
     return facts_of(context_comm).plans_tasks && degree > 1 ? nano_batches : 1;
   }

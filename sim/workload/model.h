@@ -73,8 +73,7 @@ inline constexpr WeightSet kAdaptable =
     bit_of(WeightKind::qkv) | bit_of(WeightKind::proj) | bit_of(WeightKind::fc1) | bit_of(WeightKind::fc2);
 
 // Which parts of a model a step trains. LoRA (arXiv 2106.09685) freezes a linear layer y = W x and trains two
-// thin ones in addition: y = W x + B (A x), with A of dim x in and B of out x dim. Each expert has a pair of
-// its own.
+// thin ones in addition: y = W x + B (A x), with A of dim x in and B of out x dim, once per expert.
 struct Training {
   WeightSet frozen = 0;
   WeightSet adapted = 0;  // frozen linear layers that have adapters
@@ -190,8 +189,7 @@ struct ModelShape {
   [[nodiscard]] std::int64_t trained_parameters(int layer, bool routed) const;
   [[nodiscard]] std::int64_t trained_parameters() const;  // of everything
   [[nodiscard]] std::int64_t parameters() const;
-  // Parameters by which a token's forward multiplies: logits and active experts count, the embedding's lookup
-  // does not.
+  // Parameters by which a token's forward multiplies, with logits and active experts, without the embedding.
   [[nodiscard]] std::int64_t active_matmul_parameters() const;
   // The frozen ones among them, counted twice if no backward reaches them, and those of adapters.
   struct FrozenAndAdapters {

@@ -475,8 +475,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
 
 // ---- Experts ----
 
-// Calls `visit` with each layer of the model that a list in the config names. Returns false if there is no
-// list.
+// Calls `visit` with each layer that a list in the config names. Returns false if there is no list.
 template <class Visit>
 bool visit_listed_layers(Config& config, const char* key, int layers, Visit&& visit) {
   const json* list = config.find(key);
@@ -630,8 +629,7 @@ void refuse_other_models(Config& config, const std::string& type) {
     config.fail("layer_types", "a list of layers of attention alone, since " + std::string(kMixers));
 }
 
-// Granite's dense layers are as wide as a shared expert, and models with experts in every layer may have no
-// other width.
+// Granite's dense layers are as wide as a shared expert; models of experts may have no other width.
 std::string ffn_width(Config& config, const std::string& key) {
   const auto has = [&](const char* name) { return config.find(name) != nullptr && *config.find(name) != 0; };
   const bool experts = has("num_local_experts") || has("num_experts") || has("n_routed_experts");

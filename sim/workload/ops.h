@@ -129,8 +129,7 @@ class OpList {
 struct RunTime {
   Picoseconds total = 0;                        // counts concurrent ops once
   std::array<Picoseconds, kStreams> busy{};     // by stream
-  std::array<Picoseconds, kStreams> exposed{};  // communication that no compute hides, each moment counted
-                                                // once
+  std::array<Picoseconds, kStreams> exposed{};  // communication that no compute hides, without overlaps
 
   void operator+=(const RunTime& o) {
     total += o.total;

@@ -121,8 +121,7 @@ class RecomputedLayers {
   [[nodiscard]] int of_stage(int virtual_stage, int of_model) const;
   [[nodiscard]] int of_stage(int virtual_stage, const MicroBatch& micro_batch) const;
 
-  // The most layers that any pipeline stage recomputes, over all its virtual stages, as plan files count
-  // them.
+  // The most layers that any pipeline stage recomputes, over its virtual stages, as plan files count.
   [[nodiscard]] int of_fullest_stage(int of_model) const;
   [[nodiscard]] int of_fullest_stage(const MicroBatch& micro_batch) const;
   // The reverse: the fewest layers of the model with which every stage recomputes `of_stage` of its layers,

@@ -78,8 +78,7 @@ inline ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sha
 }
 // A whole CP group of that degree, or the pool that it belongs to.
 ContextGroup context_group(const LayerCosts& costs, int context, const StagePool* pool = nullptr);
-// Includes planned tasks, those of the pool if there is one, and CastTokens::node_ranks for the group's
-// place.
+// Includes planned tasks, those of the pool if there is one, and CastTokens::node_ranks.
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const LayerCosts& costs, const StagePool* pool);
 
@@ -143,11 +142,9 @@ struct ContextCase {
 struct ContextForm {
   // Whether the work of a token, by which packers balance documents, includes the exchanges.
   bool counts_in_workload = false;
-  // Ranks that share the heads of attention in a group of that degree; with 1 each rank attends with all
-  // heads.
+  // Ranks that share the heads of attention in a group of that degree; with 1 each has all heads.
   int (*head_shares)(const Layout& layout, int degree) = [](const Layout&, int) { return 1; };
-  // Number of exchanges in a pass, for estimates of what a simulation allocates. A backward may have one
-  // more.
+  // Number of exchanges in a pass, to estimate what a simulation allocates. A backward may have one more.
   int (*estimated_exchanges)(const Layout& layout, int context);
   // K and V that a rank holds at once, in tokens of all heads. The rank has `rank_tokens` of its group's
   // `group_tokens`, and an inner group of a nested form has `inner` ranks. What a group-cast receives depends
@@ -211,8 +208,7 @@ RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use);
 // The attention of a layer without exchanges.
 void attend_alone(const ContextCase& of, ContextPasses& out, RangeUse& use);
 
-// Tokens whose K and V all ranks of a group receive together, and how many of them some query of the receiver
-// sees.
+// Tokens whose K and V all ranks of a group receive together, and those that a query of the receiver sees.
 struct ReceivedTokens {
   double sent = 0, useful = 0;
 };

@@ -21,15 +21,13 @@ struct ContextGroup {
   GroupShape shape;
   double kv_bytes_per_token = 0;
 };
-// The attention tasks of a micro-batch, by nano-batch, and the bytes in one direction of the rank that moves
-// the most.
+// The attention tasks of a micro-batch, by nano-batch, and the one-way bytes of the rank that moves most.
 struct PlannedTasks {
   int nano_batches = 1;
   std::array<AttentionTasks, kMostNanoBatches> parts;
   struct Bytes {
     double inputs = 0, output = 0;     // forward: Q, K and V go out, the output returns
-    double resent = 0, gradients = 0;  // backward: those, the output and its gradient go out; their gradients
-                                       // return
+    double resent = 0, gradients = 0;  // backward: those, the output and its gradient; their gradients return
     [[nodiscard]] bool none() const { return inputs + output == 0; }
   };
   std::array<Bytes, kMostNanoBatches> most;
@@ -50,8 +48,7 @@ struct PooledTokens {
   const MicroBatch* micro_batch = nullptr;
   const Sharding* sharding = nullptr;
 };
-// The tasks of a pool of stages, by stage, with ranks counted from 0: any rank of the pool may compute what
-// another owns.
+// The tasks of a pool of stages, by stage. Ranks count from 0, and any rank may compute what another owns.
 std::vector<PlannedTasks> pooled_tasks(std::span<const PooledTokens> stages, const LayerCosts& costs);
 // Their segments as those of one micro-batch, with the slices of all stages in order.
 Sharding pooled_sharding(std::span<const PooledTokens> stages);
@@ -75,8 +72,7 @@ struct StageMove {
   std::int64_t begin = 0, end = 0;
   friend bool operator==(const StageMove&, const StageMove&) = default;
 };
-// The time that each of their layers then takes in a pass, and the bytes that move, which take no longer than
-// it.
+// The time that each of their layers then takes in a pass, and the bytes that move, which take no longer.
 struct EvenedPass {
   Picoseconds attention = 0;
   Op exchange{OpName::cp_all_to_all, Stream::cp};

@@ -199,8 +199,7 @@ struct NodeLoads {
     for (CastLoads* loads : {&across, &inside, &passed_on}) loads->reset(count);
     for_others.assign(count, 0);
   }
-  // Adds tokens of one owner to the stage whose loads begin at `first`; `reads` is 1 for ranks that need
-  // them.
+  // Adds tokens of one owner to the stage with loads from `first` on; `reads` is 1 for ranks that need them.
   void add(int owner, std::int64_t tokens, const std::vector<int>& reads, int node_ranks, std::size_t first) {
     for (int node = 0; node < static_cast<int>(reads.size()); node += node_ranks) {
       const std::span in_node = std::span(reads).subspan(at(node), at(node_ranks));

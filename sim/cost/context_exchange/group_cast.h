@@ -17,8 +17,7 @@ namespace equipoise {
 struct CastTokens {
   int stages = 0;      // number of exchanges, one after the other
   int node_ranks = 0;  // ranks of a node, which receives through one of them; 0: each receives for itself
-  // By stage, tokens sent or received by the rank with the most. Those of earlier chunks are in the first
-  // stage.
+  // By stage, tokens sent or received by the rank with the most. Earlier chunks are in the first stage.
   std::array<std::int64_t, kMostCastStages> most{};  // with node_ranks: between nodes
   // Inside a node: the rank's own tokens, and those that one of its ranks passes on.
   std::array<std::int64_t, kMostCastStages> inside{}, passed_on{};
@@ -103,8 +102,7 @@ CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, 
 // CastTokens::node_ranks of a CP group of that degree. It is 0 for a group in one node, with one rank in
 // each, or with unequal numbers of ranks in its nodes.
 int cast_node_ranks(const Layout& layout, const RankGrid& grid, int degree);
-// The rank that hands `to` the tokens of `from`: in another node the one with the number that `from` has in
-// its own.
+// The rank that hands `to` the tokens of `from`: on another node, the one with the number of `from`.
 inline int cast_through(int from, int to, int node_ranks) {
   const bool far = node_ranks > 0 && from / node_ranks != to / node_ranks;
   return far ? to / node_ranks * node_ranks + from % node_ranks : from;

@@ -34,8 +34,7 @@ std::vector<int> blocks_sent_backward(int context) {
   return blocks;
 }
 
-// Every rank sends to its neighbour at the same time, so hops between nodes set the pace of a ring that
-// crosses nodes.
+// Every rank sends to its neighbour at the same time, so hops between nodes set a crossing ring's pace.
 GroupShape hop_of(const ContextGroup& group) {
   return {2, group.shape.ranks_per_node == group.shape.ranks ? 2 : 1};
 }

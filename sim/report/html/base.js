@@ -71,8 +71,7 @@ function keepOptionsWhole(root) {
 const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples / row.provenance.predictions : null);
 const shareText = (share) => (share > 0 && share < 0.01 ? "less than 1 %" : percent(share, 0));
 
-// The texts of notes. Notes of an earlier version are plain texts, and a saved result may hold anything
-// there.
+// The texts of notes. An earlier version's are plain texts, and a saved result may hold anything there.
 const noteTexts = (list) => (Array.isArray(list) ? list.map((note) => note?.text ?? note).filter((note) => typeof note === "string") : []);
 
 // The notes of a study and of its rows, each once and with its row's name.
@@ -89,8 +88,7 @@ function notesOf(sides) {
   });
 }
 
-// What qualifies a page's figures: the share of them beyond the profile's samples, [[what, share]], and the
-// notes.
+// What qualifies a page's figures: the shares beyond the profile's samples, [[what, share]], and notes.
 function nextToVerdict(shares, notes) {
   const parent = document.getElementById("verdict"), known = shares.filter(([, share]) => share !== null);
   if (known.some(([, share]) => share > 0))

@@ -1,5 +1,4 @@
-// A sweep: one key as lines, two as a map, more as parallel coordinates. A table of all cases can be sorted
-// and filtered.
+// A sweep: one key as lines, two as a map, more as parallel coordinates, and all cases in a table.
 
 function assignmentsOf(one) {
   return Object.fromEntries(one.assignments.map((text) => [text.slice(0, text.indexOf("=")), text.slice(text.indexOf("=") + 1)]));
@@ -192,8 +191,7 @@ function sweepParallel(host, width, sweep, state) {
   });
 }
 
-// Draws the titles of upright axes, in as many rows as it takes for none to cover another. Returns the number
-// of rows.
+// Draws the titles of upright axes, in as many rows as none covers another, and returns that number.
 function axisTitles(svg, axes, x, width, titleOf) {
   const ends = [];  // by row
   svg.selectAll("text.title").data(axes).join("text").attr("class", "title soft").attr("x", x)

@@ -44,8 +44,7 @@ function sortKey(text) {
   return plain === "–" ? -Infinity : Number.isNaN(size) ? plain : size;
 }
 
-// Turns titles into buttons that sort the rows by their column: first by descending number or ascending text,
-// then in reverse.
+// Turns titles into buttons that sort the rows: largest number or first text first, then reversed.
 function makeSortable(body) {
   const titles = [...body.tHead.rows[0].cells];
   titles.forEach((title, column) => {

@@ -66,8 +66,8 @@ const kLossColours = {
   "recompute": "var(--c8)",
 };
 
-// Draws rows of parts that add up to the row's total, [{label, parts: [{name, share, text}]}], with a dashed
-// line at `mark`.
+// Draws rows of parts that add up to the row's total, [{label, parts: [{name, share, text}]}]; `mark` is a
+// line.
 function stackedRows(parent, title, rows, colours, scaleEnd = 1, axisText = (share) => percent(share, 0), mark = null) {
   chart(parent, title, (host, width) => {
     const tall = 46;

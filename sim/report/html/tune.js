@@ -153,8 +153,7 @@ function frontierSection(found) {
   }
 }
 
-// Writes each dot's value below it, best first, if it covers no other value. The tooltip and the table have
-// all values.
+// Writes each dot's value below it, best first, unless it covers another; tooltip and table have all.
 function nameDots(row, valued, at, y, width) {
   row.each(function (datum) {
     const taken = [];

@@ -48,8 +48,7 @@ struct Framework {
   // apply or no published step is similar. Also null if a step was measured, since then only ratios to it are
   // predicted.
   [[nodiscard]] std::optional<ExpectedError> error_of(const StepFamily& steps, const Profile& profile) const;
-  // What the profile states about its kernels' errors (measured_errors), if nothing else is known; else
-  // empty.
+  // The errors that the profile states for its kernels (measured_errors), if nothing else is known.
   [[nodiscard]] Notes kernel_errors_on(const Profile& profile, const std::string& network = {}) const;
   // The assumed balance of the router's load on the experts' ranks.
   [[nodiscard]] Note routing_note_on(const Profile& profile) const;

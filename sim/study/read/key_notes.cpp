@@ -33,8 +33,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "context_comm") return run.pack.context > 1 || run.pack.lanes > 1;
   if (key == "stage_attention_exchange") return run.pack.stages > 1;
   if (key == "micro_batches" && run.plan_file == kPlanOfCaller)
-    return true;  // which the caller's function
-                  // receives
+    return true;  // the caller's function receives it
   if (key == "micro_batches" && has_key(run.policy(), key)) return counts_micro_batches(run);
   // An order of micro-batches needs their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;

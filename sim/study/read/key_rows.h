@@ -34,8 +34,7 @@ using KeyNote = void (*)(std::string_view key, bool stated, const Study& study, 
 template <class Target>
 struct Key : Parameter<Target> {
   nlohmann::ordered_json (*schema)() = nullptr;  // for values that code reads
-  std::string_view required = {};                // what an error expects of a missing key; empty if it may be
-                                                 // missing
+  std::string_view required = {};                // what an error expects of a missing key; empty if optional
   KeyNote note = nullptr;
   bool (*acts_in)(const Study&) = nullptr;  // whether it has an effect (Parameter::acts_when) in a study
   bool is_count = false;                    // an integer in digits, not a size such as 8K
@@ -90,8 +89,7 @@ ParameterValue read_value(JsonObject& object, const Parameter<Target>& row) {
   return object.text(row.key, "");
 }
 
-// Puts the object's values into `target`. Keys without a `set` count as known from here on, and are read
-// elsewhere.
+// Puts the object's values into `target`. Keys without a `set` now count as known; others read them.
 template <class Row, class Target>
 void read_keys(JsonObject& object, std::span<const Row> rows, Target& target) {
   for (const Row& row : rows) {
@@ -110,8 +108,7 @@ void require_keys(const JsonObject& object, std::span<const Key<Target>> rows) {
     if (!row.required.empty() && !object.has(row.key)) object.fail(row.key, std::string(row.required));
 }
 
-// Adds the notes of the rows on a study whose file has `object` at their place, "framework."; null if it has
-// none.
+// Adds the rows' notes on a study whose file has `object` (or null) at their place, "framework.".
 template <class Target>
 void note_keys(std::string_view place, std::span<const Key<Target>> rows, const nlohmann::json* object,
                const Study& study, Notes& notes) {
@@ -306,8 +303,7 @@ ordered_json default_of(const Parameter<Target>& row, const Target& defaults) {
   return std::visit([](const auto& held) { return ordered_json(held); }, value);
 }
 
-// Puts the default into the key's schema, unless the key is required or its help says more than a value
-// could.
+// Puts the default into the key's schema, unless the key is required or its help says more than a value.
 template <class Target>
 void add_default(const Parameter<Target>& row, const Target& defaults, ordered_json& property) {
   if (row.get == nullptr || row.help.find("by default") != std::string_view::npos) return;

@@ -27,8 +27,7 @@
 
 namespace equipoise {
 
-// `file` of a row whose plan the caller provides (PolicyRun::plan), as the Python module does. Nothing is
-// read for it.
+// `file` of a row whose plan the caller provides (PolicyRun::plan), as the Python module does.
 inline constexpr std::string_view kPlanOfCaller = "(of the caller)";
 
 // Gives rows whose plan the caller will provide an empty one. They are sharded as the baseline unless they
@@ -42,8 +41,8 @@ void give_plan(PolicyRun& row, const Study& study, const nlohmann::json& file, c
 // The policy of rows named `plan`: it derives nothing and has no algorithm.
 const Policy& plan_policy();
 
-// The plan of that name in a file's contents, or the only one if `name` is empty. `where` is the file. Throws
-// UserError.
+// The plan of that name in a file's contents, or its only one if `name` is empty. Throws UserError with
+// `where`.
 Plan read_plan(const nlohmann::json& file, const std::string& where, const std::string& name,
                const RecomputedLayers& recomputed);
 

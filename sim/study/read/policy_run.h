@@ -47,8 +47,7 @@ void shape_chunks(int stages, int chunks, PackOptions& pack);
 // Gives the row so many model chunks instead of the layout's.
 void set_virtual_pipeline(const Study& study, int chunks, PolicyRun& run);
 
-// The schedule of its policy, else the study's. Of the two forms of 1F1B it is the one that fits the row's
-// chunks.
+// The schedule of its policy, else the study's; of the two forms of 1F1B the one for the row's chunks.
 const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run);
 
 }  // namespace equipoise

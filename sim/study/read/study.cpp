@@ -57,8 +57,7 @@ FrameworkPreset load_preset(const std::string& name, const std::string& where, c
   });
 }
 
-// The study's `framework`: a preset by name or file, and what differs from it. `node` is null if the study
-// has none.
+// The study's `framework`: a preset by name or file, and what differs from it. `node` may be null.
 Framework read_framework(const json* node, const std::string& where, const std::string& directory) {
   if (node == nullptr || node->is_string()) {
     const std::string name = node == nullptr ? std::string(kDefaultFramework) : node->get<std::string>();

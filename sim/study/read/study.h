@@ -74,10 +74,8 @@ struct PolicyRun {
   bool schedule_chosen = false;    // it was
   std::optional<int> virtual_pipeline;         // the layout's if empty
   bool virtual_pipeline_auto = false;          // whether trials choose it, as for the schedule
-  bool virtual_pipeline_chosen = false;        // also true if it is 1 because the row's schedule takes no
-                                               // more
-  std::vector<const TriedSize*> open_sizes;    // the policy's sizes that are auto; until chosen they are the
-                                               // smallest tried
+  bool virtual_pipeline_chosen = false;        // also set if its schedule takes only 1
+  std::vector<const TriedSize*> open_sizes;    // the policy's sizes that are auto; the smallest until chosen
   std::vector<std::string_view> chosen_sizes;  // keys of sizes that were chosen
   std::optional<CostKind> cost;                // if empty, the kind that the policy's paper uses (cost_kind)
   std::vector<std::string> typed;              // keys that the study gives; others may be derived
@@ -89,16 +87,15 @@ struct PolicyRun {
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;
   RecomputeModules recompute_modules = 0;
-  bool recompute_by_stage = false;        // whether recompute auto chooses for each stage and micro-batch
+  bool recompute_by_stage = false;        // recompute auto chooses for each stage and micro-batch
                                           // (InfiniPipe)
   bool asks_stage_exchange = false;       // whether its entry or its preset asks for it
   bool stage_attention_exchange = false;  // whether it asks and its layout can run it
-  bool recompute_chosen = false;          // whether memory chose it: recompute auto, or the row's own rule
-                                          // (hbp's groups)
+  bool recompute_chosen = false;          // chosen by memory: recompute auto, or the row's own rule (hbp's
+                                          // groups)
   std::vector<Published> published;       // a paper's figures for this row
   std::vector<std::string> idle_keys;     // keys of its entry without effect
-  std::string plan_file;                  // for the name "plan": where the plan was made elsewhere
-                                          // (plan_file.h)
+  std::string plan_file;                  // for the name "plan": where it was made elsewhere (plan_file.h)
   std::string plan_name;                  // which of the file's plans; the only one if empty
   std::shared_ptr<const Plan> plan;       // the file's contents, once it is read
 
@@ -151,8 +148,7 @@ struct Study {
   std::string export_row;  // label of the row that `export` takes; the fastest if empty
   Notes notes;             // on keys that cannot affect the result
   std::string settings;    // the file's JSON as it ran, with --set
-  std::string impossible;  // set by parse_case: why keys that are allowed one by one do not go together; else
-                           // empty
+  std::string impossible;  // set by parse_case: why valid keys do not go together; else empty
 };
 
 // Reads a study. Throws UserError, which names file and key. `overrides` are "key.path=value" (--set), where

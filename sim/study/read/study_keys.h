@@ -34,8 +34,7 @@ std::span<const Key<Cluster>> cluster_keys();
 std::span<const Key<Cluster>> network_keys();
 std::span<const Key<Cluster>> watts_keys();
 std::span<const Key<Study>> batch_keys();
-std::span<const Key<PolicyRun>> policy_keys();  // of every row; its policy and sharding rule have further
-                                                // keys
+std::span<const Key<PolicyRun>> policy_keys();  // of every row; its policy and sharding rule have more
 std::span<const Key<Published>> published_keys();
 
 // Metrics that a source may have printed: keys of summary.json's metrics with a single number, and

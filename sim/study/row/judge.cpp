@@ -167,8 +167,7 @@ std::optional<Note> unequal_note(const Plan& plan, const Layout& layout) {
   if (!lanes_synchronize(layout)) return {};
   std::int64_t steps = 0, most = 0, least = 0;
   for (const Step& step : plan.steps) {
-    std::map<int, std::pair<std::int64_t, std::int64_t>> counts;  // least and most micro-batches, by barrier
-                                                                  // group
+    std::map<int, std::pair<std::int64_t, std::int64_t>> counts;  // fewest and most, by barrier group
     for (const Lane& lane : step.lanes) {
       const auto own = static_cast<std::int64_t>(lane.micro_batches.size());
       const auto [group, fresh] = counts.try_emplace(lane.barrier_group, own, own);

@@ -23,8 +23,7 @@ Note fault_note(const std::string& error);
 // The result of a row that could not be planned or simulated.
 PolicyResult not_run(PolicyRun row, RowStatus status, Note reason);
 
-// The peak of which MFU is a share, at the study's precision: FP8's if GEMMs run in FP8, though attention
-// does not.
+// The peak of which MFU is a share, at the study's precision: FP8's if GEMMs run in FP8.
 double peak_tflops(const Layout& layout, const DeviceFacts& device);
 Note peak_note(const Layout& layout, const DeviceFacts& device);
 

@@ -34,8 +34,7 @@ struct StudyRow {
   PolicyRun run;  // as it runs: recompute resolved, and sizes derived once it is planned
   const SchedulePolicy& schedule;
   std::shared_ptr<const RunModels> models;   // for its layout
-  std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null until it is
-                                             // known
+  std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null at first
   std::optional<Note> no_room;  // why nothing fits into memory, so that there is no plan; else empty
 
   // Checkpoints so many layers of the model.
