@@ -289,7 +289,7 @@ def checked_fields(row, tokens, where):
             if not flat:
                 raise UserError(f"{where}: {name}: expected a list of integers, found {str(numbers)[:60]}")
             if kind in ("positions", "mask", "segments") and tokens is not None and len(numbers) != tokens:
-                raise UserError(f"{where}: {name}: expected {tokens} numbers, one a token, found {len(numbers)}")
+                raise UserError(f"{where}: {name}: expected {tokens} numbers, one per token, found {len(numbers)}")
             fields[name] = numbers
     return fields
 
@@ -614,7 +614,7 @@ def main(arguments=None):
     parser.add_argument("--tokenizer", default="llama-3", help="llama-3 (default), qwen, or a tokenizer.json")
     parser.add_argument("--field", help="JSONL field or column of a table (default: text, else input_ids)")
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help="only files whose path matches, e.g. '*.c'")
-    parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="leave out files whose path matches, e.g. '*/tests/*'")
+    parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="skip files whose path matches, e.g. '*/tests/*'")
     parser.add_argument("--html", action="store_true", help="strip HTML files to their text")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="worker processes (default: all cores)")
     parser.add_argument("--shuffle", type=int, default=0, metavar="SEED", help="seed of the order (default: 0)")

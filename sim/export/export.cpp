@@ -313,8 +313,9 @@ std::string toml_text(const ordered_json& tree) {
 std::string simulated_text(const PolicyResult& row) {
   const Metrics& m = row.metrics;
   if (!m.step_seconds) return "no step ran (" + printable(reason_text(row.reasons)) + ")";
-  return fixed(*m.step_seconds, 3) + " s a step of " + grouped(std::llround(m.tokens_per_step.value_or(0))) +
-         " tokens, " + fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
+  return fixed(*m.step_seconds, 3) + " s per step of " +
+         grouped(std::llround(m.tokens_per_step.value_or(0))) + " tokens, " +
+         fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
 }
 
 std::string export_text(const Exporter& to, const ExportedRow& row, const Notes& notes) {

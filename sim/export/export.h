@@ -100,7 +100,7 @@ Notes lost_notes(const Exporter& to, const ExportedRow& row);
 // at the CP degrees of its first row. Empty if there is none.
 enum class Untold { layout, row };
 std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part);
-// "0.104 s a step of 65,530 tokens, 61565 tokens/s/GPU"
+// "0.104 s per step of 65,530 tokens, 61565 tokens/s/GPU"
 std::string simulated_text(const PolicyResult& row);
 // The flags or the config, with `notes` as comments in it.
 std::string export_text(const Exporter& to, const ExportedRow& row, const Notes& notes);

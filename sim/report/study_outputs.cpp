@@ -23,7 +23,7 @@ constexpr StudyOutput kOutputs[] = {
      [](const Study& study, const StudyResult& result) {
        return summary_json(study, result).dump(2) + "\n";
      }},
-    {"steps.csv", "a line a policy and step",
+    {"steps.csv", "a line per policy and step",
      [](const Study&, const StudyResult& result) { return steps_csv(result); }},
     {"gpus.csv", "compute seconds of every GPU, mean over full steps",
      [](const Study&, const StudyResult& result) { return gpus_csv(result); }},

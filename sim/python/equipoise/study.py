@@ -162,7 +162,7 @@ def _with_own(values: Dict[str, Any], policies: Mapping) -> Tuple[Dict[str, Any]
     rows = list(rows)
     for label, f in policies.items():
         if not callable(f.get("policy") if isinstance(f, Mapping) else f):
-            refuse(f"policies: {label}", "a function f(lengths, options) or equipoise.policy(function, ...), as built-in policies stand in the study (set={\"policies\": [...]})", f)
+            refuse(f"policies: {label}", "a function f(lengths, options) or equipoise.policy(function, ...), as built-in policies are in the study (set={\"policies\": [...]})", f)
         rows.append({**f, "label": label} if isinstance(f, Mapping) else {"policy": f, "label": label})
     own: OwnRows = {}
     for place, row in enumerate(rows):

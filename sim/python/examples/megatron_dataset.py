@@ -117,7 +117,7 @@ class NoTokenizer:
 
 
 def write_documents(prefix, lengths, seed=0):
-    """An IndexedDataset of random tokens, a document each; it stands for one that preprocess_data.py made."""
+    """An IndexedDataset of random tokens, a document each; it represents one that preprocess_data.py made."""
     random = np.random.RandomState(seed)
     builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
     for length in lengths:

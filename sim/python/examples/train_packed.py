@@ -172,7 +172,7 @@ def main():
         else:
             next(batches, None)  # ends the epoch even if its last steps have no micro-batch of this lane
     if rank == 0:
-        print(f"planning and loading: {1000 * loading / args.steps:.2f} ms a step (measured)")
+        print(f"planning and loading: {1000 * loading / args.steps:.2f} ms per step (measured)")
         if args.checkpoint:
             torch.save(
                 {

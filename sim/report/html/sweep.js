@@ -49,7 +49,7 @@ function orderedValues(values) {
 
 function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
-  const views = [["lines", "Lines, one a policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
+  const views = [["lines", "Lines, one per policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
   const parent = section("sweep", "Over the swept keys", "A case is a policy’s where it is significantly faster than each other; where it is tied with one, the map is pale and has a question mark.",
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);

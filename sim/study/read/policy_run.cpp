@@ -43,7 +43,7 @@ constexpr Preset kPresets[] = {
      {},
      true},
     {"disaggregated", "plain", "contiguous", nullptr, 0, "DistCA (arXiv 2510.18121)",
-     "Windows as they are, a run of tokens a rank, attention on any rank (context_comm disaggregated)",
+     "Windows as they are, a run of tokens per rank, attention on any rank (context_comm disaggregated)",
      ContextComm::disaggregated},
 };
 
