@@ -62,7 +62,7 @@ inline Note about(std::string_view what, Note note) {
   return note;
 }
 
-// On what is typed and changes nothing: `acts_when` says with what it acts.
+// Says that a key changes nothing; `acts_when` says what it needs to act.
 inline Note no_effect(std::string_view key, std::string_view acts_when) {
   return {"no_effect", "", {{"key", key}, {"with", acts_when}}};
 }

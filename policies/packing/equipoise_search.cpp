@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
-constexpr std::size_t kMostStarts = 8;  // starts that are packed anew
+constexpr std::size_t kMostStarts = 8;  // starts that are packed again
 
 PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};

@@ -314,7 +314,7 @@ class CallReader {
   std::unordered_map<std::int64_t, std::int64_t> id_of_correlation_;
   std::map<Key, std::vector<double>> gemms_, attention_;
   std::map<std::string_view, double> unread_us_;  // of unknown ops, by name
-  double kernel_us_ = 0;                          // of all kernels
+  double kernel_us_ = 0;                          // sum over all kernels
   std::size_t kernels_ = 0;
   bool any_shapes_ = false;
 };

@@ -15,7 +15,7 @@ constexpr double kCopyOut = 2 + 2;    // for a weight that FSDP has gathered
 
 // With FP8 an operand of a product is cast from bf16 and written in both orders: for this product and for the
 // one of the other pass (Transformer Engine's cast and transpose). Frozen weights do not need the second.
-// Norms write FP8 themselves; weights are cast once a step.
+// Norms write FP8 themselves; weights are cast once per step.
 void CastCosts::push_quantize(WeightKind weights, std::int64_t rows, std::int64_t width, OpList& ops,
                               RangeUse& use, bool by_row_op) const {
   const double bytes = 2 + 1 + (basis.model.training.trains(weights) ? 1 : 0);  // per element: read, written

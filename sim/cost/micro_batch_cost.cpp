@@ -533,7 +533,7 @@ void MicroBatchCoster::build_ends(MicroBatchCost& out) {
   for (std::size_t r = 0; r < c; ++r) {
     const std::int64_t tokens = out.sharding.rank_tokens[r];
     const EndWork& work = end_work(tokens);
-    // Ranks mostly hold the same number: predicted once.
+    // Most ranks hold the same number of tokens, so their prediction is made once.
     if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) out.use += work.use;
     for (std::size_t e = 0; e < ends.size(); ++e) {
       ends[e]->total[r] = work.times[e].total;

@@ -26,7 +26,7 @@ struct Sequence {
 
 struct WeightedSequence {
   Sequence sequence;
-  double weight = 1;  // of each of its token losses
+  double weight = 1;  // multiplies each of its token losses
 };
 
 class ReferenceModel {

@@ -74,8 +74,8 @@ struct FrameworkOptions {
   double gradient_bucket_MB = 0;  // MiB of weights that are reduced at once under the backward; 0: one layer
   double gradient_add_bytes =
       0;  // moved of a dense layer's weight where a kernel of its own adds up its gradients
-  double step_end_bytes = 0;   // moved of a rank's weight by clipping and zeroing, once a step
-  double allocator_slack = 0;  // share of activations, logits and buffers: holes in a caching allocator
+  double step_end_bytes = 0;     // moved of a rank's weight by clipping and zeroing, once per step
+  double allocator_slack = 0;    // share of activations, logits and buffers: holes in a caching allocator
   bool fused_activation = true;  // false: a gated FFN keeps silu(gate) in addition to gate, up and product
   bool early_stop = false;       // a recomputed layer runs only what its backward needs
   bool ring_merges = false;      // a ring over CP combines its steps in separate kernels

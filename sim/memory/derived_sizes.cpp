@@ -182,8 +182,8 @@ class Checkpoints {
     return false;
   }
 
-  // The number whose micro-batch has the most tokens of those that the stage holds at the op, and can
-  // recompute more; the number of numbers if there is none. Its tokens go to largest_.
+  // Finds the micro-batch with the most tokens that the stage holds at the op and that can recompute more
+  // layers. Returns its index, or layers_.size() if there is none, and sets largest_ to its tokens.
   std::size_t largest_in_flight(int stage, int op_index) {
     const std::vector<ScheduleOp>& ops = schedule_.ops[at(stage)];
     std::vector<char> held(micro_batches_.size() * at(schedule_.virtual_stages), 0);

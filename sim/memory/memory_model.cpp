@@ -166,8 +166,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   Footprint out = transient(makes_logits, tokens, gathers ? load.gathered_tokens[index] : 0,
                             recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
   out.activations = activation_bytes(v, tokens, recomputed);
-  // In the place of the rank's own K and V, which are kept anyway: those that it gathered, or those of the
-  // heads that it shares out.
+  // The rank's own K and V are counted already, so only the rest of the gathered or copied ones is added.
   const std::int64_t copied = tokens * (load.context > 1 ? copies_of_heads(load.context) : 1);
   const std::int64_t kept = keeps_gathered_kv_ && load.context > 1 ? load.gathered_tokens[index] : copied;
   out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (keeping_[at(v)] - recomputed);

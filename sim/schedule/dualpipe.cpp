@@ -2,8 +2,8 @@
 // github.com/deepseek-ai/DualPipe).
 //
 // Micro-batches enter at both ends of the pipeline (Schedule::bidirectional), so that a rank always has a
-// forward and a backward of unlike micro-batches to issue together: a pair, in which each hides the other's
-// exchanges. Bs of the drain are split as in zero bubble, and their Ws fill it.
+// forward and a backward of different micro-batches to issue together: a pair, in which each hides the
+// other's exchanges. Bs of the drain are split as in zero bubble, and their Ws fill it.
 //
 // With P ranks (even), m micro-batches (even, 2P or more, n = m/2 each way), rank s is r = min(s, P-1-s) from
 // its nearer end; h = P/2. "near" are the micro-batches that enter there, "far" the others. Rank s runs

@@ -209,9 +209,10 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
 //
 // The first backward of k slices is that of the last one, so a stage runs k-1 forwards more as warm-up:
 // P-1-s + k-1 on stage s (P - rank + splits - 2 in the authors' code), then one forward and one backward in
-// turn. Where documents have unlike numbers of slices, k is that of the longest one left: when it is through,
-// backwards come alone until the stage is only as far ahead as the others need. Longest first, so, memory
-// falls as InfiniPipe's rule (arXiv 2509.21275) asks. On one stage no one waits, and no forward is ahead.
+// turn. Where documents have different numbers of slices, k is that of the longest one left: when it is
+// through, backwards come alone until the stage is only as far ahead as the others need. Longest first, so,
+// memory falls as InfiniPipe's rule (arXiv 2509.21275) asks. On one stage no one waits, and no forward is
+// ahead.
 //
 // With equal slices, m documents of k each, T = (k m + P - 1)(f + b), of one slice: a bubble of (P - 1)/(k m
 // + P - 1), as if there were k m micro-batches. At most P-1-s + k slices are held.

@@ -1,6 +1,6 @@
 // What the end of a step costs: gradient reduction over DP x CP, the optimizer, parameter gathering.
 //
-// Micro-batches add to their rank's gradients, which are reduced once a step, under the last backward of
+// Micro-batches add to their rank's gradients, which are reduced once per step, under the last backward of
 // their layer. Where a rank keeps a shard of the sum and nothing else between micro-batches (ZeRO-3; ZeRO-2
 // as DeepSpeed runs it, Layout::reduce_each_micro_batch), they are reduced with every backward instead: each
 // layer's under the layers before it, the rest before the stage's next op. The last backward of a step has no

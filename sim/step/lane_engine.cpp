@@ -17,7 +17,7 @@ LaneEngine::LaneEngine(std::shared_ptr<const PartOrders> orders, const Layout& l
 
 // Most lanes of a plan run the same schedule, so it is read once.
 void LaneEngine::read_schedule(const Run& run) {
-  constexpr int kByStage = -2;  // unlike any number of layers
+  constexpr int kByStage = -2;  // differs from any number of layers
   const auto same = [](const MicroBatch& micro_batch, int layers) {
     return micro_batch.recompute_by_stage.empty() && micro_batch.recompute_layers == layers;
   };

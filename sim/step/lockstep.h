@@ -15,7 +15,7 @@
 // - With a pipeline, or in pairs of a forward and a backward: a lane with fewer micro-batches gets empty ones
 // behind its own, up to the longest lane's
 //   number, and the schedule for that number. Lanes whose orders differ even then (dependent chunks in groups
-//   of unlike sizes) could wait for each other in a circle; no framework runs them so. They are put in
+//   of different sizes) could wait for each other in a circle; no framework runs them so. They are put in
 //   lockstep groups of their own and do not wait for each other.
 //
 // A lane without any micro-batch takes no part: its GPUs are always ready.

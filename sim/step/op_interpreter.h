@@ -423,8 +423,8 @@ class OpCursor {
   [[nodiscard]] const Picoseconds* durations() const { return durations_ + place_.step * stage_.ranks; }
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] Picoseconds* clock() const { return clock_; }
-  // Goes behind the op that next() returned, which ends at end_of(rank). In the background the rank goes on
-  // at once; else then, after what runs under the op.
+  // Steps past the op that next() returned, which ends at end_of(rank). A rank goes on at once if the op runs
+  // in the background; otherwise it waits for the op and for what runs under it.
   template <class EndOf>
   void pass(const EndOf& end_of) {
     const OpStep& step =

@@ -159,7 +159,7 @@ struct StageEnd {
   // Every lane with ops on the stage fills each bucket once; only the last barrier group must.
   std::vector<Picoseconds> buckets;
   std::vector<OpStep> steps;  // after buckets and backward, on every rank: optimizer, parameter gather
-  std::vector<Picoseconds> durations;  // of the steps
+  std::vector<Picoseconds> durations;  // parallel to `steps`
   std::vector<double> bucket_bytes{};  // parallel to `buckets`; empty if unknown
 };
 

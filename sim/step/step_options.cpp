@@ -13,7 +13,7 @@ static void check_both_ends(const Layout& layout, const StepOptions& options) {
   if (!layout.bidirectional) (void)one_way_schedule(name);
   if (layout.zero > 1)
     throw UserError("schedule ", name, ": expected parallel.zero 0 or 1, found ", layout.zero,
-                    ": the copies of a layer add up their gradients once a step");
+                    ": the copies of a layer add up their gradients once per step");
   if (layout.expert > 1 && !options.pairs)
     throw UserError("schedule ", name,
                     ": expected framework.expert_overlap dualpipe: its pairs hide each other's exchanges");

@@ -66,8 +66,8 @@ struct Unwanted {
 };
 
 // All of them on exactly `gpus` GPUs that are wanted. `study`: an absolute_study.
-// Throws UserError where the space has more layouts than can be looked at, or none that has so many GPUs and
-// goes together; `space_name` names it.
+// Throws UserError where the space has more layouts than can be examined, or none that is valid on so many
+// GPUs; `space_name` names it.
 Candidates candidates_of(const Space& space, const nlohmann::json& study, std::int64_t gpus,
                          const std::string& space_name, int jobs, const Unwanted& unwanted = {});
 

@@ -26,7 +26,7 @@ class Halving {
   [[nodiscard]] const std::vector<int>& batches() const { return batches_; }
   [[nodiscard]] std::size_t last() const { return batches_.size() - 1; }
 
-  // What candidate number `candidate` came to on a rung, in seconds per token; 0: it does not run there.
+  // Records the result of a candidate on a rung, in seconds per token; 0 means that it does not run there.
   void ran(std::size_t candidate, std::size_t rung, double seconds, bool is_slow);
   // The highest rung on which it ran, and its result there; 0 seconds if it ran on none.
   struct Reached {

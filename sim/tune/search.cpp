@@ -111,8 +111,8 @@ class OverEstimate {
   double mean_ = std::log(kUnknownOverEstimate);
 };
 
-// The study of its first batches. The one that has the longest document takes the last one's place where it
-// comes later: whether a candidate has room for it is then known at once.
+// Keeps the first `count` batches. If the batch with the longest document comes later, it replaces the last
+// one kept, so that a short trial already shows whether that document fits.
 StudyInputs first_batches(const StudyInputs& inputs, int count) {
   StudyInputs few{inputs.profile, {}, inputs.documents, inputs.plans};
   std::vector<GlobalBatch>& batches = few.documents.batches;
@@ -259,7 +259,7 @@ class Search {
   SearchResult result_;
 };
 
-// Documents cost the same whatever the pipeline; of recompute, what matters is looked at with the row.
+// Documents cost the same whatever the pipeline is. The plan cache checks recompute by row.
 std::string priced_alike(const LayoutChoice& layout) {
   nlohmann::json keys = layout.keys;
   for (const char* key :

@@ -64,8 +64,8 @@ struct TrialLimits {
   int batches = 0;  // the inputs have only so many of the study's batches; all if 0
 };
 
-// What the candidate would have come to under another limit, without running it again; nothing where that
-// cannot be told from what is known.
+// The result under another limit, without running the candidate again; nothing where the known result does
+// not decide it.
 std::optional<Trial> under_limit(const Trial& known, double limit);
 
 // `study` has one row. `ran`: of a candidate that runs to its end, what a study shows of it; null: nobody

@@ -74,7 +74,7 @@ constexpr std::string_view kMixers =
     "layers of other mixers than attention (state-space, recurrent) are not modelled";
 constexpr std::string_view kExpertRules = "this rule of which layers have which experts is not modelled";
 constexpr std::string_view kParallel = "attention and FFN side by side are not modelled";
-constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled";
+constexpr std::string_view kPerLayer = "layers of different shapes are not modelled";
 constexpr std::string_view kSparse = "sparse attention is not modelled";
 constexpr std::string_view kOwnKeys = "its config has keys of its own, which are not read";
 

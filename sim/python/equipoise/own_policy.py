@@ -21,8 +21,8 @@ _FOLDER = os.path.dirname(__file__)
 
 
 def policy(function: Policy, **keys: Any) -> Dict[str, Any]:
-    """A function as an entry of a study's policies, with that entry's keys: label, shard, schedule, order, recompute,
-    options (which the function is given), ... `pack` and BatchSampler take it, too, and of its keys label and options."""
+    """Makes an entry of a study's policies from a function and that entry's keys, such as label, shard and schedule.
+    The function is given `options`. `pack` and BatchSampler take the entry too, but use only its label and options."""
     if not callable(function):
         refuse("function", "f(lengths, options) that returns steps", function)
     return {"policy": function, **keys}

@@ -30,7 +30,7 @@ def length_of(workload):
 
 
 def use_policy(policy="lpt", **options):
-    """Replaces verl's partition of workloads, and returns what it was. `options` are those of equipoise.pack."""
+    """Replaces verl's partition function and returns the original. `options` are those of equipoise.pack."""
     from verl.utils import seqlen_balancing
 
     own = seqlen_balancing.get_seqlen_balanced_partitions

@@ -191,7 +191,7 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   out["if_free"] = if_free_json(op, shares, heaviest);
   return out;
 }
-// Fills what is looked at: the steps chosen, what every stage holds, how long tokens wait. `recorded`: steps
+// Fills in the chosen steps, the memory of every stage, and how long tokens wait. `recorded` holds the steps
 // that were recorded already, from step 0.
 void look_closer(const StudyRow& row, const PolicyResult& result, const RunStudyOptions& options,
                  const std::vector<StepResult>& recorded, StepRunner& runner, RowDetails& details) {

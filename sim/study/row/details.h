@@ -17,7 +17,7 @@ namespace equipoise {
 
 // Simulates the first steps once more, writes what options.details asks for, and looks closer at the chosen
 // steps. `result` has its steps, its peak and its plan; `rule` is the one that ran. Under contention, where a
-// step is dear, only the steps written are looked at. Throws UserError where a file cannot be written.
+// step is dear, only the steps written are examined. Throws UserError where a file cannot be written.
 void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                  PolicyResult& result);
 

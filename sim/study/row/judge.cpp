@@ -161,8 +161,8 @@ std::optional<Note> idle_note(const Plan& plan, const Layout& layout) {
                {"gpus", layout.gpus()}}};
 }
 
-// Steps whose lanes wait for each other in every micro-batch and have unlike numbers of them. A lane without
-// any takes no part.
+// Counts steps whose lanes wait for each other in every micro-batch and have different numbers of them. A
+// lane without any takes no part.
 std::optional<Note> unequal_note(const Plan& plan, const Layout& layout) {
   if (!lanes_synchronize(layout)) return {};
   std::int64_t steps = 0, most = 0, least = 0;
