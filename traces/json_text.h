@@ -1,8 +1,8 @@
 // The only reader of JSON that a user wrote: files, lines and values of options.
 //
-// nlohmann's own parser takes any depth (printing, copying or comparing such a value then overflows the
-// stack), keeps the last of two equal keys silently, and throws an internal error for 1e999. Here each is
-// refused in one line with file, line and key path: study.json:7: batch.steps: this key is here twice. A
+// nlohmann's own parser takes any depth, so that printing, copying or comparing such a value overflows the
+// stack. It also keeps the last of two equal keys silently and throws an internal error for 1e999. Here each
+// is refused in one line with file, line and key path: study.json:7: batch.steps: this key is here twice. A
 // byte-order mark is skipped, and anything but UTF-8 is refused. O(bytes), like nlohmann's parser.
 #pragma once
 

@@ -8,9 +8,9 @@
 // of its group.
 // Rows of one head lie heads * d apart. Where that is a large power of two, a tile's rows share a few sets of
 // the first cache and evict each other, and what a pair costs depends on the number of heads. So whatever is
-// read again and again is copied to rows that follow each other: keys and values of a KV head; in the forward
-// pass a tile of queries; in the backward pass queries and output gradients of the group's heads, and the
-// query gradient is gathered there too.
+// read again and again is copied to rows that follow each other. In both passes these are the keys and values
+// of a KV head. The forward pass adds a tile of queries, the backward pass the queries and output gradients
+// of the group's heads, and it gathers the query gradient there too.
 //
 // Cost per head: 4 * d flops per computed pair forward, 10 * d backward, plus the copies: one of keys and
 // values per KV head, one of queries (and gradients) per head. Workspace: 2 * keys * d floats forward,

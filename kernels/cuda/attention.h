@@ -21,9 +21,9 @@ namespace equipoise::kernels::cuda {
 // keys, and two pieces of one call that share keys would overwrite each other's, so pieces are dealt into
 // rounds within which no key row occurs twice; gradients of later rounds are added.
 //
-// Offsets must ascend inside a backward call, of queries and of keys: with grouped-query attention cuDNN
-// first writes gradients of keys by query head and then sums them head by head in an operation that is told
-// of ragged offsets but not of lengths, so where a piece ends can only be where the next one starts.
+// Offsets of queries and of keys must ascend inside a backward call. With grouped-query attention cuDNN first
+// writes gradients of keys by query head and then sums them head by head. That sum knows ragged offsets but
+// no lengths, so a piece must end where the next one starts.
 
 std::vector<Piece> by_query_row(std::span<const Piece> pieces);
 

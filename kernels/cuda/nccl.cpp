@@ -1,12 +1,12 @@
 // Ranks as GPUs, over NCCL, on the default stream: calls return before they are done.
 //
-// A send on the default stream would hold up all that follows until the other side receives. So messages go
-// over communicators of their own, one for those to higher ranks and one for those to lower ranks, and
-// start_send over streams of its own, one for each of the two: the default stream goes on computing, and a
-// gradient that nobody takes yet holds up no activations. NCCL runs the calls on one communicator in their
-// order, whatever their streams, so a rank receives from lower ranks in the order in which it was told to,
-// behind its own sends to higher ranks; pipelines, which send along one direction, cannot wait in a circle
-// (tests/execution/nccl_order.h looks for one). Tags mean nothing: a pair receives in the order of sending.
+// A send on the default stream would hold up all that follows until the other side receives. So messages have
+// two communicators of their own, one to higher ranks and one to lower ranks, and start_send has a stream for
+// each. The default stream goes on computing, and a gradient that nobody takes yet holds up no activations.
+// NCCL runs the calls on one communicator in their order, whatever their streams. So a rank receives from
+// lower ranks in the order of its calls, behind its own sends to higher ranks. Pipelines send along one
+// direction and therefore cannot wait in a circle (tests/execution/nccl_order.h looks for one). Tags mean
+// nothing: a pair receives in the order of sending.
 #include "kernels/collectives.h"
 
 #ifdef EQUIPOISE_NCCL

@@ -1,15 +1,14 @@
 // Fits one form to one group of samples, and computes its errors on samples that the fit did not see.
 //
 // Distinct shapes are sorted and dealt to four folds; samples of one shape stay together. Shape i goes to
-// fold (i + i / 4) mod 4, so that each round of four starts one fold further: tables are grids, and where
-// each length has four shapes, dealing i mod 4 would put all rows of one head dim into one fold and ask for a
-// head dim that no fit has seen. The parameters come from folds 0, 1 and 3; fold 2 is never fitted and gives
-// `held_out`.
-// A quarter of a small group is few samples, and the deal decides which ones. `crossed` does not depend on
-// it: one shape after the other is held out, the rest is fitted anew, and each sample's error comes from the
-// fit that did not see its shape. With more than 64 shapes, those of equal rank modulo 64 are held out
-// together. A group of fewer than four shapes has no fold to spare: all of it is fitted, and only `crossed`
-// says how wrong the fit is.
+// fold (i + i / 4) mod 4, so that each round of four starts one fold further. Tables are grids: if each
+// length has four shapes, dealing i mod 4 would put all rows of one head dim into one fold and ask for a head
+// dim that no fit has seen. The parameters come from folds 0, 1 and 3; fold 2 is never fitted and gives
+// `held_out`. A quarter of a small group is few samples, and the deal decides which ones. `crossed` does not
+// depend on it: one shape after the other is held out, the rest is fitted anew, and each sample's error comes
+// from the fit that did not see its shape. With more than 64 shapes, those of equal rank modulo 64 are held
+// out together. A group of fewer than four shapes has no fold to spare: all of it is fitted, and only
+// `crossed` says how wrong the fit is.
 #pragma once
 
 #include <cstddef>

@@ -10,9 +10,9 @@
 // with R = 0.08 (beyond 8 % a row counts linearly, so that one misprint does not bend the rest) and P = 0.5
 // (a weak prior on "no slowdown" where the rows do not say). Kernels in training are not faster than alone:
 // hence the bound at 1. A row's seconds are close to linear in the slowdowns and do not depend on which rows
-// are fitted: they are simulated once at the corners of the lattice boxes that the search visits and
-// interpolated between them, first on a coarse lattice from several starts, then on a fine one around the
-// best of these (by profiler/fit/least_squares.h). Fewer than four benchmarks do not determine three
+// are fitted. So they are simulated once at the corners of the lattice boxes that the search visits, and
+// interpolated between them. The search (profiler/fit/least_squares.h) first uses a coarse lattice from
+// several starts, then a fine one around the best of these. Fewer than four benchmarks do not determine three
 // numbers: one number is fitted for all three kinds.
 //
 // Cost: a few dozen simulations of each row, shared by the fits that hold one benchmark out.

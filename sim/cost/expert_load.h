@@ -11,12 +11,12 @@ namespace equipoise {
 
 // How unevenly the router loads the ranks that hold the experts, drawn for a micro-batch.
 //
-// A router that is not forced to balance prefers some experts, and which ones goes with the text: a
+// A router that is not forced to balance prefers some experts, and which ones depends on the text. A
 // document's tokens prefer expert e by a weight that is gamma distributed with mean 1 and coefficient of
-// variation `skew`, drawn from a seed and the document's number. A rank's load is the sum over its experts
-// and over the documents of a micro-batch by their tokens, so that what is packed together evens out; the
-// exchange and the grouped products wait for the rank with the most. Weights of one rank's experts add up to
-// a gamma of so many times the shape: one draw for each document and rank.
+// variation `skew`. It is drawn from a seed and the document's number. A rank's load is the sum over its
+// experts and over the documents of a micro-batch by their tokens, so that what is packed together evens out;
+// the exchange and the grouped products wait for the rank with the most. Weights of one rank's experts add up
+// to a gamma of so many times the shape: one draw for each document and rank.
 //
 // The micro-batches of one exchange are drawn together. A caller that knows only one of them takes the others
 // to be as long and to hold as many documents, whose preferences add up as those of so many times the

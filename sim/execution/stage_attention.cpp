@@ -179,7 +179,8 @@ class StageAttention final : public BlockwiseAttention {
     return left;
   }
 
-  // Sends to the stages that compute, or back home. Every share says the same on both its stages.
+  // Sends to the stages that compute, or back home. Both stages of a share hold it, so they agree on its
+  // rows.
   void travel(const Tick& tick, bool out, std::vector<Rows> Share::*rows, bool floats = false) {
     const auto with = [&](int peer, bool sends, const auto& visit) {
       for (const auto& share : tick.shares)

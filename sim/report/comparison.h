@@ -24,7 +24,7 @@ std::string saved_page(const SavedResult& saved);
 struct RowChange {
   std::string label;
   const PolicyResult *before = nullptr, *after = nullptr;  // null if the run has no such row
-  RowRatio ratio;                                          // of the second run over the first
+  RowRatio ratio;                                          // the second run over the first
   // significantly faster or slower, tied, the same, ok -> oom, only in the first ...
   std::string verdict;
 };

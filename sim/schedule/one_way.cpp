@@ -191,8 +191,8 @@ void make_1f1b(const ScheduleInput& input, Schedule& out) {
 // T = (m + (P-1)/V)(f + b), where f and b are those of a whole rank. O(P m V).
 //
 // In pairs (expert_overlap: dualpipe) the forward and the backward of a turn are issued together. The warm-up
-// is then one forward longer, as in Megatron-LM with overlap_moe_expert_parallel_comm: on the last rank the
-// forward of a turn would else be what its backward waits for.
+// is then one forward longer, as in Megatron-LM with overlap_moe_expert_parallel_comm. Otherwise the
+// backward of a turn on the last rank would wait for the forward of the same turn.
 //
 // An activation counted in kept_bound is that of one chunk: 1/V of a rank's layers.
 void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
@@ -201,9 +201,9 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
   take_turns(input, true, input.pairs, false, out);
 }
 
-// Seq1F1B (Sun et al., arXiv 2406.03488): 1F1B whose unit is a slice of a sequence. The slices of a document
-// (a group of dependent chunks) go forwards in ascending order, each attending to the K and V of those
-// before; backwards they go in descending order, since a slice needs the KV gradients of all later ones: the
+// Seq1F1B (Sun et al., arXiv 2406.03488): 1F1B whose unit is a slice of a sequence. Forwards of a document's
+// slices (a group of dependent chunks) run in ascending order, each attending to the K and V of those before.
+// Backwards run in descending order, since a slice needs the KV gradients of all later ones. This is the
 // paper's partially ordered queue. Nothing is dropped. A standalone micro-batch is a group of one; if all
 // are, this is 1F1B (interleaved 1F1B), op for op.
 //

@@ -111,7 +111,7 @@ class LaneBlocks {
   std::vector<std::shared_ptr<const EndOps>> rank_ends_;
   std::vector<const std::vector<Op>*> before_lists_, after_lists_;
   OpList before_, after_;
-  ContextExchanges exchanges_;  // of the layer under construction
+  ContextExchanges exchanges_;  // those of the layer under construction
   RangeUse use_;                // written and not read: predictions of a step are counted at stage fidelity
 };
 

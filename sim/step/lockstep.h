@@ -4,9 +4,9 @@
 // replicas, and what all replicas make together with every micro-batch: the gradient reductions of ZeRO-2 and
 // 3, the parameter gathers of ZeRO-3. Such a collective starts when its last member arrives, so every member
 // must make the same number of them in the same order: a framework whose ranks disagree hangs. Lanes of one
-// step may hold different numbers of micro-batches, and dependent chunks order their ops differently, so the
-// lanes of a lockstep group (those that share a group, directly or over others) are brought in step the way
-// frameworks do it, with ops that hold no documents and only take part in the collectives:
+// step may hold different numbers of micro-batches, and dependent chunks order their ops differently. So the
+// lanes of a lockstep group (those that share a group, directly or over others) are brought in step as
+// frameworks do it: with ops that hold no documents and only take part in the collectives.
 //
 // - Without a pipeline: the lanes' op lists are merged. In each round all lanes run one op of the same kind:
 //   a forward while any lane has one next, else a backward, else a weight gradient; a lane whose next op is

@@ -1,13 +1,13 @@
 // Runs an OpProgram: every op of every rank, without storing them.
 //
-// Order of events. Ops of a rank run in program order; a collective starts when the last of its members has
-// arrived; a pair of steps (with_next) starts together and ends with the longer; an op of the schedule
+// Order of events. Ops of a rank run in program order. A collective starts when the last of its members has
+// arrived. A pair of steps (with_next) starts together and ends with the longer one. An op of the schedule
 // (ScheduledOp) starts when its stage is free and its input has arrived. Without link contention these rules
-// fix every time, whatever order the scheduled ops are visited in, so they are visited one by one, all
-// ranks of a lane's stage together: the inner loop is a max-plus step over the clocks of a stage. Lanes wait
-// for each other at the gradient buckets; only those of a lockstep group (expert parallelism, ZeRO-2 and 3)
-// do so inside scheduled ops and are run together, op number by op number. Lanes and lockstep groups are
-// spread over threads; the result has the same bits for any number.
+// fix every time, whatever order the scheduled ops are visited in, so they are visited one by one, all ranks
+// of a lane's stage together: the inner loop is a max-plus step over the clocks of a stage. Lanes wait for
+// each other at the gradient buckets; only those of a lockstep group (expert parallelism, ZeRO-2 and 3) do so
+// inside scheduled ops and are run together, op number by op number. Lanes and lockstep groups are spread
+// over threads; the result has the same bits for any number.
 //
 // Cost: O(tasks), about a nanosecond each; memory: two times per scheduled op and rank.
 #pragma once

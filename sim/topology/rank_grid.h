@@ -7,10 +7,10 @@
 //
 // Expert parallelism takes no GPUs of its own: the experts of a pipeline stage are spread over the ranks that
 // CP and DP already span. As in Megatron the expert layers read the same GPU numbers with CP folded into DP,
-// sizes (tp, ep, dp*cp/ep, pp) in the same order, so ep must divide cp*dp; an order in which that would move
-// a rank to another pipeline stage or TP group is refused. Experts may have a tensor parallelism of their
-// own, a divisor of tp (arXiv 2504.14960, "MoE parallel folding"): the sizes are then (etp, ep,
-// tp*cp*dp/(etp*ep), pp), and an expert-parallel group spans TP ranks, too.
+// sizes (tp, ep, dp*cp/ep, pp) in the same order. So ep must divide cp*dp, and an order that would move a
+// rank to another pipeline stage or TP group is refused. Experts may have a tensor parallelism of their own,
+// a divisor of tp (arXiv 2504.14960, "MoE parallel folding"): the sizes are then (etp, ep, tp*cp*dp/(etp*ep),
+// pp), and an expert-parallel group spans TP ranks, too.
 //
 // CP ranks are numbered inner group by inner group (Layout::context_inner). GPUs follow that order, or, with
 // outer_first, the ranks of equal number of all inner groups are neighbours.

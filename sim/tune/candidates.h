@@ -1,7 +1,8 @@
 // A candidate is a layout (values of the shared keys) and a row (a policy with its options). Combinations
-// that go together in no run (a TP degree that does not divide the heads, another number of GPUs, a data
-// degree that does not divide the global batch) are none, and counted by reason; so are those that differ
-// from another in nothing that can matter (how K and V travel without context parallelism).
+// that no run can have (a TP degree that does not divide the heads, another number of GPUs, a data degree
+// that does not divide the global batch) are no candidates, and are counted by reason. The same holds for
+// those that differ from another only in what cannot matter, such as how K and V travel without context
+// parallelism.
 #pragma once
 
 #include <cstdint>

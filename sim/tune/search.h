@@ -9,9 +9,10 @@
 //    (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up.
 // 4. After the first half of the probes, and each time that twice as many candidates are known, policies are
-//    compared: those that were not tried on the best layouts run there, those among them whose packing
-//    searches on its own (thresholds, groups of HBP, layouts of FlexSP) and takes as long as a hundred other
-//    candidates. So a search that is ended early has compared all policies, not the probe alone.
+//    compared: those that were not tried on the best layouts run there. That includes policies whose packing
+//    searches on its own (thresholds, groups of HBP, layouts of FlexSP), although one takes as long as a
+//    hundred other candidates. So a search that is ended early has compared all policies, not the probe
+//    alone.
 // All of that is on few steps. Who is among the fastest there runs on more, then on all (halving.h). Where
 // the budget reached every candidate, the others run on all steps, too.
 //
@@ -20,8 +21,8 @@
 // candidates, the winner is the best of the space.
 //
 // Candidates are tried in batches whose sizes follow from the search alone, each compared with the limit
-// before the batch, so results depend neither on threads nor on how often the search was interrupted, nor on
-// when its time was over, but for where it ends.
+// before the batch. So results depend neither on threads nor on interruptions; the time limit only decides
+// where the search ends.
 //
 // Over machines each does 1 and 2, and of 3 every n-th run of the order, against the limit that its own
 // candidates give it. That limit is never below the one that a single machine has at that candidate, but for

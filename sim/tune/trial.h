@@ -5,7 +5,7 @@
 // seconds of those that ran and the bounds of the others say more seconds per token than the limit, the
 // candidate is proven slower than it and ends. That changes no result: who ends early could not have won.
 //
-// On few steps it plans the first global batches of the study alone, and is estimated by
+// A trial on few steps plans only the first global batches of the study. Its estimate is
 //   seconds of its steps x (bound of all documents / bound of the documents in those steps),
 // where the bound is that of the work spread evenly over all GPUs. Steps that only empty at the end what was
 // held are not run, so that a policy which holds documents back neither gains nor loses by that.

@@ -51,9 +51,9 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   return lines;
 }
 
-// What the page draws of all that was tried, bounded whatever the search: layouts as their degrees and the
-// values of the space's other keys; trials as [place, layout, row, outcome, seconds per token, delay, peak
-// bytes, reason], those that did not run up to kMostTrials; reasons once each.
+// What the page draws of all that was tried, bounded in size for any search. Layouts are their degrees and
+// the values of the space's other keys. Trials are [place, layout, row, outcome, seconds per token, delay,
+// peak bytes, reason]; of those that did not run, at most kMostTrials. Each reason is kept once.
 class SearchOfPage {
  public:
   explicit SearchOfPage(const TuneReport& report) : report_(report) {

@@ -91,9 +91,9 @@ int checkpointed_layers(const Layout& layout, int layers);
 
 // Which layers are recomputed when `k` of the model's are: the next one is always of the virtual stage with
 // the smallest share of its layers recomputed, ties to the lowest (whose rank keeps the most micro-batches in
-// flight). So k + 1 layers are the k layers and one more: no stage keeps more activations than before,
-// which a search for the fewest layers that fit relies on (a stage's first recomputed layer adds the layer at
-// work, so that there, with one micro-batch in flight, memory can rise a little). A share computed from k
+// flight). So k + 1 layers are the k layers and one more, and no stage keeps more activations than before. A
+// search for the fewest layers that fit relies on this. A stage's first recomputed layer adds the layer at
+// work, so that there, with one micro-batch in flight, memory can rise a little. A share computed from k
 // alone (k x layers up to a stage, rounded) does not have this property.
 class RecomputeOrder {
  public:

@@ -6,8 +6,8 @@
 // (Skrull) are computed while the K and V of the distributed ones are gathered.
 //
 // What lies by rank is put into the order of documents, and gradients back. Before that a framework's ranks
-// zero a gradient of all K and V and add to it what their queries gave each run of keys, by a kernel for K
-// and one for V: two runs of a rank by sequence, two of each document by document.
+// zero a gradient of all K and V and add the part of their queries for each run of keys, with one kernel for
+// K and one for V. A rank has two runs by sequence, and two of each document by document.
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 

@@ -19,7 +19,7 @@ struct CastTokens {
   int node_ranks = 0;  // ranks of a node, which receives through one of them; 0: each receives for itself
   // By stage, tokens sent or received by the rank with the most. Earlier chunks are in the first stage.
   std::array<std::int64_t, kMostCastStages> most{};  // with node_ranks: between nodes
-  // Inside a node: the rank's own tokens, and those that one of its ranks passes on.
+  // Tokens sent inside a node: the rank's own, and those that it passes on to other ranks of the node.
   std::array<std::int64_t, kMostCastStages> inside{}, passed_on{};
   std::int64_t held = 0;      // of the micro-batch, on the rank with the most: its own and received tokens
   std::int64_t received = 0;  // of the micro-batch, summed over all ranks

@@ -2,8 +2,8 @@
 // 2406.18485), a2a+p2p of Transformer Engine.
 //
 // A CP group of c ranks is a table of c / inner outer ranks by `inner` ranks. An all-to-all among the ranks
-// of an inner group gives each of them all the group's tokens and its share of the heads, as in Ulysses; the
-// ranks of equal number of all inner groups then are a ring, or gather, for these heads; a second all-to-all
+// of an inner group gives each of them all the group's tokens and its share of the heads, as in Ulysses.
+// Ranks of equal number in all inner groups then form a ring, or gather, for these heads. A second all-to-all
 // brings the output back. Rank r is number r modulo `inner` of inner group r / inner, so that under the
 // zig-zag over 2c chunks an inner group holds two runs of chunks: those of a zig-zag over its c / inner outer
 // ranks, as USP cuts a sequence.

@@ -26,7 +26,7 @@ def median_or_none(values):
 
 
 def merged_cell(cells):
-    """A cell of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
+    """The median of a cell's numbers over the draws. If some draws give a word (oom), the cell adds their number."""
     first = cells[0]
     if isinstance(first, str):
         if any(cell != first for cell in cells):

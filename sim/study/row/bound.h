@@ -43,8 +43,8 @@ class StepBound {
   // layout's CP ranks.
   [[nodiscard]] double even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const;
   // The least time of any plan of these documents on this layout that leaves them whole, however it delays,
-  // places or orders them: their work spread evenly over all GPUs, and the longest one alone on the CP ranks
-  // of all lanes, forward through all stages and back.
+  // places or orders them. It is the larger of two times: the work spread evenly over all GPUs, and the
+  // longest document alone on the CP ranks of all lanes, forward through all stages and back.
   [[nodiscard]] double run_seconds(const DocumentSet& documents) const;
   // No bound: what even plans of whole micro-batches come near to, with the exchanges that most rows make and
   // a pipeline that `micro_batches` of a lane fill in each of `steps` steps. Of models with experts, whose

@@ -1,13 +1,12 @@
 // What would make a row run that does not: the smallest change of the study, found by trying changes on the
 // models and not from a list of advice.
 //
-// Changes are tried in an order in which each asks more of the user than the ones before: first what costs
-// time only (checkpointed layers, the fewest that do), then the policy's own sizes (the closest that do),
-// then how states are sharded, then CP ranks instead of replicas, then the optimizer's states to the host,
-// all of them on the GPUs there are; then more GPUs for context parallelism, at last what changes the data. A
-// change counts only if the whole row runs with it: same documents, new plan, every step within memory. Its
-// cost in time is stated with it. Cost: some tens of runs of the row at stage fidelity at most, and of a row
-// that runs none.
+// Each change that is tried asks more of the user than the ones before. The first costs time only: the fewest
+// checkpointed layers that help. Next come the policy's own sizes (the closest that help), how states are
+// sharded, CP ranks instead of replicas, and the optimizer's states on the host. All of these keep the number
+// of GPUs. More GPUs for context parallelism follow, and at last what changes the data. A change counts only
+// if the whole row runs with it: same documents, new plan, every step within memory. Its cost in time is
+// stated with it. Cost: some tens of runs of the row at stage fidelity at most, and of a row that runs none.
 #pragma once
 
 #include <cstdint>
